@@ -1,0 +1,1 @@
+//! Media preprocessing for multimodal models, exact to Pillow's bytes.

@@ -1,0 +1,1 @@
+//! The chained page digests that name KV-cache pages.

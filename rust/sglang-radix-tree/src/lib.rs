@@ -1,0 +1,1 @@
+//! Prefix tree for KV caching; so far its page hashes.
