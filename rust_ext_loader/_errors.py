@@ -1,0 +1,301 @@
+"""
+What can go wrong, as types.
+
+One root, `RustExtensionError`, which is an `ImportError`: a fallback written as
+`except ImportError` works. Each leaf holds its facts as fields, has a stable
+`reason` slug for programs and a text for people: what, where, what to do next.
+
+Invariant: every error survives pickling (its `args` rebuild it), so it crosses
+process pools whole. Imports nothing: raised from the import hook as well.
+"""
+
+from __future__ import annotations
+
+
+class RustExtensionError(ImportError):
+    """
+    Base of every error this package raises on purpose.
+    """
+
+    #: Stable machine name of the failure.
+    reason = "error"
+
+    def __reduce__(self) -> tuple[type[RustExtensionError], tuple[object, ...]]:
+        return type(self), self.args
+
+
+class ManifestError(RustExtensionError):
+    """
+    A manifest cannot be read or declares something impossible.
+    """
+
+    reason = "manifest"
+
+    def __init__(self, where: str, problem: str, line: int | None = None) -> None:
+        super().__init__(where, problem, line)
+        self.where = where
+        self.problem = problem
+        self.line = line
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f", line {self.line}"
+        return f"{self.where}{line}: {self.problem}"
+
+
+class LockfileMissing(RustExtensionError):
+    """
+    The workspace has no `Cargo.lock`, so what would be built is undecided.
+    """
+
+    reason = "lockfile-missing"
+
+    def __init__(self, lockfile: str) -> None:
+        super().__init__(lockfile)
+        self.lockfile = lockfile
+
+    def __str__(self) -> str:
+        return f"{self.lockfile} does not exist; run `cargo generate-lockfile` beside it and commit the file"
+
+
+class LockfileOutdated(RustExtensionError):
+    """
+    `Cargo.lock` lacks a package that the manifests ask for.
+    """
+
+    reason = "lockfile-outdated"
+
+    def __init__(self, lockfile: str, package: str) -> None:
+        super().__init__(lockfile, package)
+        self.lockfile = lockfile
+        self.package = package
+
+    def __str__(self) -> str:
+        return f"{self.lockfile} does not know package `{self.package}`; run `cargo check` beside it to bring it up to date"
+
+
+class DuplicateModule(RustExtensionError):
+    """
+    Several packages declare the same Python module.
+    """
+
+    reason = "duplicate-module"
+
+    def __init__(self, module: str, manifests: tuple[str, ...]) -> None:
+        super().__init__(module, manifests)
+        self.module = module
+        self.manifests = manifests
+
+    def __str__(self) -> str:
+        return f"{self.module} is declared by {' and by '.join(self.manifests)}; keep one `python-module` line"
+
+
+class ExtensionNotFound(RustExtensionError, ModuleNotFoundError):
+    """
+    No extension of this name can be had, in this mode.
+    """
+
+    reason = "not-found"
+
+    def __init__(self, module: str, problem: str, advice: str = "") -> None:
+        super().__init__(module, problem, advice)
+        self.name = module
+        self.module = module
+        self.problem = problem
+        self.advice = advice
+
+    def __str__(self) -> str:
+        advice = f"; {self.advice}" if self.advice else ""
+        return f"no Rust extension {self.module}: {self.problem}{advice}"
+
+
+class AlreadyImported(RustExtensionError):
+    """
+    A rebuild was forced for a module that this process already runs.
+    """
+
+    reason = "already-imported"
+
+    def __init__(self, module: str) -> None:
+        super().__init__(module)
+        self.module = module
+
+    def __str__(self) -> str:
+        return f"{self.module} is already imported, and a native module cannot be replaced in place; start a new process"
+
+
+class ToolchainMissing(RustExtensionError):
+    """
+    A build is needed and no usable Rust toolchain was found.
+
+    `problem` is one of `missing`, `no-default`, `not-installed`, `too-old`, `broken`.
+    """
+
+    reason = "toolchain-missing"
+
+    def __init__(self, tool: str, problem: str, detail: str, needed_for: str = "") -> None:
+        super().__init__(tool, problem, detail, needed_for)
+        self.tool = tool
+        self.problem = problem
+        self.detail = detail
+        self.needed_for = needed_for
+
+    def __str__(self) -> str:
+        remedy = {
+            "missing": "install Rust (https://rustup.rs) or put it on PATH",
+            "no-default": "run `rustup default stable`",
+            "not-installed": "install the toolchain that is asked for (`rustup toolchain install`), or unset RUSTUP_TOOLCHAIN",
+            "too-old": "run `rustup update`",
+        }.get(self.problem, f"run `{self.tool} -vV` to see what it says")
+        need = f"{self.needed_for} must be built, but " if self.needed_for else ""
+        return (
+            f"{need}`{self.tool}` is not usable: {self.detail}; {remedy}, "
+            "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never"
+        )
+
+
+class BuildFailed(RustExtensionError):
+    """
+    Cargo or the compiler refused; `output` holds their words.
+    """
+
+    reason = "build-failed"
+
+    def __init__(self, module: str, problem: str, command: tuple[str, ...], output: str, log: str | None) -> None:
+        super().__init__(module, problem, command, output, log)
+        self.module = module
+        self.problem = problem
+        self.command = command
+        self.output = output
+        self.log = log
+
+    def __str__(self) -> str:
+        parts = [f"{self.module} could not be built: {self.problem}"]
+        if self.output.strip():
+            parts.append(self.output.strip("\n"))
+        parts.append(f"command: {' '.join(self.command)}")
+        if self.log:
+            parts.append(f"full log: {self.log}")
+        return "\n".join(parts)
+
+
+class InvalidArtifact(RustExtensionError):
+    """
+    A library was made, but it is not the extension module that was declared.
+    """
+
+    reason = "invalid-artifact"
+
+    def __init__(self, module: str, library: str, problem: str) -> None:
+        super().__init__(module, library, problem)
+        self.module = module
+        self.library = library
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.module}: {self.library} {self.problem}"
+
+
+class SourcesMoved(RustExtensionError):
+    """
+    The sources kept changing while they were being built.
+    """
+
+    reason = "sources-moved"
+
+    def __init__(self, module: str, moved: tuple[str, ...], attempts: int) -> None:
+        super().__init__(module, moved, attempts)
+        self.module = module
+        self.moved = moved
+        self.attempts = attempts
+
+    def __str__(self) -> str:
+        return (
+            f"{self.module} was built {self.attempts} times and its sources changed during each build: "
+            f"{', '.join(self.moved)}; stop what keeps writing there, then import again"
+        )
+
+
+class LockTimeout(RustExtensionError):
+    """
+    Another process held the build lock for longer than the limit.
+    """
+
+    reason = "lock-timeout"
+
+    def __init__(self, lock_file: str, holder: str, seconds: float) -> None:
+        super().__init__(lock_file, holder, seconds)
+        self.lock_file = lock_file
+        self.holder = holder
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return (
+            f"{self.lock_file} is still held by {self.holder} after {self.seconds:g} s; "
+            "raise RUST_EXT_LOCK_TIMEOUT (seconds) if that build is simply slow"
+        )
+
+
+class StaleExtension(RustExtensionError):
+    """
+    Only a module built from other sources is at hand, and that was forbidden.
+    """
+
+    reason = "stale"
+
+    def __init__(self, module: str, library: str, differs: tuple[str, ...]) -> None:
+        super().__init__(module, library, differs)
+        self.module = module
+        self.library = library
+        self.differs = differs
+
+    def __str__(self) -> str:
+        return (
+            f"{self.module}: {self.library} was built from something else ({'; '.join(self.differs)}) and there is no toolchain "
+            "to build it anew; install Rust, or accept it with SGLANG_RUST_STALE=warn"
+        )
+
+
+class CacheUnavailable(RustExtensionError):
+    """
+    No folder was found that can be trusted and written.
+    """
+
+    reason = "cache-unavailable"
+
+    def __init__(self, tried: tuple[str, ...]) -> None:
+        super().__init__(tried)
+        self.tried = tried
+
+    def __str__(self) -> str:
+        return (
+            f"nowhere to build: {'; '.join(self.tried)}; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) on a writable disk"
+        )
+
+
+class SettingError(RustExtensionError, ValueError):
+    """
+    A setting has a value that means nothing.
+    """
+
+    reason = "setting"
+
+    def __init__(self, setting: str, value: str, expected: str) -> None:
+        super().__init__(setting, value, expected)
+        self.setting = setting
+        self.value = value
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return f"{self.setting}={self.value!r} is not understood; expected {self.expected}"
+
+
+class StaleExtensionWarning(RuntimeWarning):
+    """
+    A module is used, or left unused, that was built from something else.
+    """
+
+
+class CacheWarning(RuntimeWarning):
+    """
+    The cache could not be used as intended; nothing is wrong with the module.
+    """

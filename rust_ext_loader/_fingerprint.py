@@ -1,0 +1,134 @@
+"""
+Decide whether two builds would give the same bytes, and say why not.
+
+A fingerprint is a set of named facts and a digest over them. The first part of
+a fact's name is its group: `source`, `resolution` and `request` make the source
+key, which needs no toolchain; all groups together make the build key. When two
+keys differ, `explain` names the facts that moved.
+
+Invariant: nothing here reads the clock, the environment or the disk. No
+modification time and no absolute path is ever a fact, so a checkout may be
+copied, moved or restored from a container layer and still hit the cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Part of every digest. Raise it whenever a digest or a fact changes meaning.
+FORMAT = 1
+
+#: Groups of facts that decide the source key.
+SOURCE_GROUPS = ("request", "resolution", "source")
+#: Groups that only the machine at hand can tell.
+HOST_GROUPS = ("abi", "flags", "toolchain")
+
+#: Digits of a key in a folder's name: 80 bits, short enough for Windows. The manifest holds the whole key.
+SHORT = 20
+
+#: What changes go by when they are put into one line, most telling first.
+_SAYING_ORDER = ("source", "request", "flags", "resolution", "toolchain", "abi")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """
+    One fact that differs; `None` stands for a fact that is not there.
+    """
+
+    name: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        group, _, rest = self.name.partition("/")
+        if group == "source":
+            verb = "added" if self.old is None else "removed" if self.new is None else "changed"
+            return f"{rest} {verb}"
+        label = rest if group in ("flags", "request") else f"{group} {rest}"
+        return f"{label} {_shown(self.old)} -> {_shown(self.new)}"
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "(none)"
+    return repr(value if len(value) <= 60 else f"{value[:57]}...")
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """
+    Every fact that can change the built bytes.
+    """
+
+    facts: Mapping[str, str]
+
+    @property
+    def source_key(self) -> str:
+        """
+        64 hex digits over what a checkout alone can tell.
+        """
+        return _digest("source", self.select(SOURCE_GROUPS).items())
+
+    @property
+    def build_key(self) -> str:
+        """
+        64 hex digits over everything: the name of a cache entry.
+        """
+        return _digest("build", self.facts.items())
+
+    def select(self, groups: Iterable[str]) -> dict[str, str]:
+        """
+        The facts of some groups.
+        """
+        wanted = tuple(groups)
+        return {name: value for name, value in self.facts.items() if name.partition("/")[0] in wanted}
+
+    def without(self, group: str) -> dict[str, str]:
+        """
+        The facts of every group but one.
+        """
+        return {name: value for name, value in self.facts.items() if name.partition("/")[0] != group}
+
+
+def _digest(kind: str, facts: Iterable[tuple[str, str]]) -> str:
+    hasher = hashlib.sha256(b"rust-ext-loader/%d\0" % FORMAT)
+    for text in (kind, *(text for fact in sorted(facts) for text in fact)):
+        data = text.encode("utf-8", "surrogateescape")
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)
+    return hasher.hexdigest()
+
+
+def digest_of(facts: Mapping[str, str]) -> str:
+    """
+    64 hex digits over any facts.
+    """
+    return _digest("facts", facts.items())
+
+
+def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
+    """
+    Exactly the facts that differ, most telling first.
+    """
+    names = sorted(old.keys() | new.keys(), key=lambda name: (_rank(name), name))
+    return [Change(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
+
+
+def _rank(name: str) -> int:
+    group = name.partition("/")[0]
+    return _SAYING_ORDER.index(group) if group in _SAYING_ORDER else len(_SAYING_ORDER)
+
+
+def summary(changes: list[Change], at_most: int = 3) -> str:
+    """
+    The changes in one line.
+    """
+    said = "; ".join(str(change) for change in changes[:at_most])
+    more = len(changes) - at_most
+    return f"{said}; and {more} more" if more > 0 else said

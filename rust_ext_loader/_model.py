@@ -1,0 +1,145 @@
+"""
+The values that the rooms hand to each other.
+
+Frozen and without behaviour worth testing on its own: a spec says what is
+declared, a fingerprint what decides, a snapshot what was seen and when, an
+entry what is stored, a verdict what will happen.
+
+Invariant: nothing here reads the disk, the environment or the clock.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionSpec:
+    """
+    One declared extension: a cargo package and the Python module it becomes.
+    """
+
+    #: Dotted name of the Python module.
+    module: str
+    #: Name of the cargo package.
+    package: str
+    #: Name of the library target, as cargo reports it.
+    library: str
+    #: The package's `Cargo.toml`.
+    manifest: Path
+    #: Folder of the workspace root's `Cargo.toml`.
+    workspace: Path
+    features: tuple[str, ...] = ()
+    profile: str = "release"
+    #: Files, folders or globs outside the crate's own files, relative to the crate.
+    source_inputs: tuple[str, ...] = ()
+    #: Environment variables that the build reads.
+    env: tuple[str, ...] = ()
+    #: Installed distributions whose version matters.
+    key_on: tuple[str, ...] = ()
+    #: Globs, relative to the crate, of files that do not matter.
+    exclude: tuple[str, ...] = ()
+
+    @property
+    def leaf(self) -> str:
+        """
+        Last part of the module's name: the `PyInit_` suffix.
+        """
+        return self.module.rpartition(".")[2]
+
+    @property
+    def directory(self) -> Path:
+        """
+        The crate's folder.
+        """
+        return self.manifest.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """
+    The paths whose stat stands for a set of facts: if none moved, no fact did.
+    """
+
+    #: Files and folders that exist (a folder stands for the files it could gain).
+    present: frozenset[str] = frozenset()
+    #: Paths that do not exist and would matter if they did.
+    absent: frozenset[str] = frozenset()
+
+    def __or__(self, other: Watched) -> Watched:
+        return Watched(self.present | other.present, self.absent | other.absent)
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """
+    What one source of facts contributes.
+    """
+
+    facts: Mapping[str, str]
+    watched: Watched = field(default_factory=Watched)
+
+
+@dataclass(frozen=True, slots=True)
+class PathPackage:
+    """
+    A package of the closure whose sources are on this disk.
+    """
+
+    name: str
+    version: str
+    directory: Path
+    #: Digest over the names and contents of its files.
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """
+    The compiler that cargo would use in a crate's folder.
+    """
+
+    cargo: str
+    #: `release` line of `rustc -vV`.
+    release: str
+    host: str
+    gathered: Gathered
+
+
+class State(enum.Enum):
+    """
+    Where a module would come from.
+    """
+
+    IMPORTED = "imported"
+    BUNDLED = "bundled"
+    CACHED = "cached"
+    STALE = "stale"
+    MISSING = "missing"
+    UNDECLARED = "undeclared"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """
+    The answer to "could this module be imported, and from where", without building it.
+    """
+
+    module: str
+    state: State
+    #: Whether importing it in the mode asked about would succeed without compiling.
+    ready: bool
+    #: Whether importing it may compile.
+    may_build: bool
+    library: str | None
+    why: str
+
+    def __bool__(self) -> bool:
+        return self.ready or self.may_build

@@ -1,0 +1,166 @@
+"""
+Every environment variable and every default, in one place.
+
+Reads settings and turns them into values; decides nothing else. The names of
+the `sglang` project are defaults here and nowhere else.
+
+Invariant: imports only `os` and `sys`, because the warm path asks it for the
+cache folder.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: `auto`, `never` or `force`: whether an import may or must build.
+BUILD_MODE = "SGLANG_RUST_BUILD_MODE"
+#: `warn` or `error`: what to do when only a stale bundled module is at hand. Default: `error` where `CI=true`.
+STALE = "SGLANG_RUST_STALE"
+#: Root of the cache.
+CACHE_DIR = "RUST_EXT_CACHE_DIR"
+#: Root of the host project's caches; ours is its subfolder `rust_extensions`.
+HOST_CACHE_DIR = "SGLANG_CACHE_DIR"
+#: Further roots that are read and never written, separated as in PATH (image-baked, site-wide).
+CACHE_PATH = "RUST_EXT_CACHE_PATH"
+#: Seconds to wait for another process's build. Default: one hour.
+LOCK_TIMEOUT = "RUST_EXT_LOCK_TIMEOUT"
+#: Seconds a build may take. Default: no limit.
+BUILD_TIMEOUT = "RUST_EXT_BUILD_TIMEOUT"
+#: Parallel compiler jobs. Default: cargo's.
+JOBS = "RUST_EXT_JOBS"
+#: `1`: cargo may not use the network.
+OFFLINE = "RUST_EXT_OFFLINE"
+#: `1`: warnings of the compiler are shown when a build succeeds.
+SHOW_WARNINGS = "RUST_EXT_SHOW_WARNINGS"
+#: Set by a forcing process for its children, which accept what it built.
+FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"
+
+MODES = ("auto", "never", "force")
+
+#: `[package.metadata.<table>]` of a crate declares its Python module.
+METADATA_TABLE = "sglang"
+#: `[tool.<table>]` of a `pyproject.toml` holds a project's settings.
+PYPROJECT_TABLE = "rust-ext-loader"
+
+
+def build_mode(argument: str | None, environment: Mapping[str, str]) -> str:
+    """
+    The mode in force: the argument, else the environment, else `auto`.
+
+    Raises `SettingError` (a `ValueError`) when it is none of `MODES`.
+    """
+    mode = argument if argument is not None else environment.get(BUILD_MODE) or "auto"
+    if mode not in MODES:
+        from ._errors import SettingError
+
+        raise SettingError(BUILD_MODE if argument is None else "mode", mode, "one of " + ", ".join(MODES))
+    return mode
+
+
+def stale_is_error(environment: Mapping[str, str]) -> bool:
+    """
+    Whether a stale bundled module is refused instead of used with a warning.
+    """
+    default = "error" if environment.get("CI") == "true" else "warn"
+    choice = environment.get(STALE) or default
+    if choice not in ("warn", "error"):
+        from ._errors import SettingError
+
+        raise SettingError(STALE, choice, "`warn` or `error`")
+    return choice == "error"
+
+
+def seconds(name: str, environment: Mapping[str, str], default: float | None) -> float | None:
+    """
+    A duration in seconds; an unset or empty variable gives the default.
+    """
+    return _number(name, environment.get(name), default, "a positive number of seconds")
+
+
+def jobs(environment: Mapping[str, str]) -> int | None:
+    """
+    How many compiler jobs cargo may run, `None` to let it choose.
+    """
+    count = _number(JOBS, environment.get(JOBS), None, "a positive whole number")
+    return None if count is None else max(1, int(count))
+
+
+def _number(name: str, text: str | None, default: float | None, expected: str) -> float | None:
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 < value < float("inf"):
+        from ._errors import SettingError
+
+        raise SettingError(name, text, expected)
+    return value
+
+
+def switched_on(name: str, environment: Mapping[str, str]) -> bool:
+    """
+    Whether a yes/no variable says yes.
+    """
+    return environment.get(name, "") not in ("", "0", "false", "no")
+
+
+def cache_root(argument: str | None, environment: Mapping[str, str]) -> str:
+    """
+    Absolute path of the cache that is meant to be written.
+
+    A short ladder instead of platformdirs: this runs on every warm import, where importing that package would cost more
+    than the import itself.
+    """
+    if argument:
+        return os.path.abspath(argument)
+    if chosen := environment.get(CACHE_DIR):
+        return os.path.abspath(chosen)
+    if host := environment.get(HOST_CACHE_DIR):
+        return os.path.join(os.path.abspath(host), "rust_extensions")
+    if user := _user_cache_folder(environment):
+        return os.path.join(user, "rust_ext_loader")
+    return temporary_root()
+
+
+def _user_cache_folder(environment: Mapping[str, str]) -> str:
+    if sys.platform == "win32":
+        return environment.get("LOCALAPPDATA", "")
+    xdg = environment.get("XDG_CACHE_HOME", "")
+    if sys.platform != "darwin" and os.path.isabs(xdg):
+        return xdg
+    home = environment.get("HOME", "")
+    # Without HOME the password database is not asked: in containers the uid is often unknown there.
+    if not os.path.isabs(home) or not os.path.isdir(home):
+        return ""
+    return os.path.join(home, "Library/Caches" if sys.platform == "darwin" else ".cache")
+
+
+def temporary_root() -> str:
+    """
+    The last resort: a folder per user under the system's temporary folder.
+    """
+    folder = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"
+    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
+    return os.path.join(os.path.abspath(folder), f"rust_ext_loader-{user}")
+
+
+def read_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
+    """
+    Every root that is searched, the writable one first.
+    """
+    extra = [os.path.abspath(item) for item in environment.get(CACHE_PATH, "").split(os.pathsep) if item]
+    return list(dict.fromkeys([cache_root(argument, environment), *extra, temporary_root()]))
+
+
+def write_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
+    """
+    Roots to write to, best first; one that cannot be used is passed over.
+    """
+    return list(dict.fromkeys([cache_root(argument, environment), temporary_root()]))
