@@ -1,0 +1,102 @@
+//! Which text counts as base64: the standard alphabet, padded, canonical, unbroken.
+//!
+//! White space is forgiven at the ends only. Two texts never decode to the same
+//! bytes, apart from that white space, so text and bytes may both serve as a key.
+//!
+//! Invariant: nothing is skipped and nothing is guessed.
+
+use ::base64::{DecodeError, Engine as _, engine::general_purpose::STANDARD};
+
+/// The text is not base64 as we read it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("base64 decode error: {0}")]
+pub struct Base64Error(DecodeError);
+
+/// The bytes that `encoded` stands for.
+///
+/// # Errors
+///
+/// A character outside the alphabet (inner white space too), missing or misplaced
+/// padding, or bits after the last byte that are not zero.
+pub fn base64_decode(encoded: &str) -> Result<Vec<u8>, Base64Error> {
+    STANDARD.decode(encoded.trim()).map_err(Base64Error)
+}
+
+/// The most bytes that `encoded` can decode to: what to reserve from a budget
+/// before decoding.
+#[must_use]
+pub fn max_decoded_len(encoded: &str) -> usize {
+    let text = encoded.trim().as_bytes();
+    let padding = text.iter().rev().take_while(|&&byte| byte == b'=').count();
+    (text.len().div_ceil(4) * 3).saturating_sub(padding.min(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base64_decode, max_decoded_len};
+    use ::base64::{Engine as _, engine::general_purpose::STANDARD};
+
+    #[test]
+    fn accepted() {
+        #[rustfmt::skip]
+        let cases: &[(&str, &str, &[u8])] = &[
+            ("empty",                  "",               b""),
+            ("only white space",       " \n",            b""),
+            ("no padding needed",      "Zm9v",           b"foo"),
+            ("one pad",                "Zm8=",           b"fo"),
+            ("two pads",               "Zg==",           b"f"),
+            ("both odd letters",       "+/+/",           b"\xfb\xff\xbf"),
+            ("spaces at the ends",     " \t\r\nZm9v\n ", b"foo"),
+            ("unicode space at an end", "\u{2003}Zm9v\u{a0}", b"foo"),
+        ];
+        for (name, text, expected) in cases {
+            assert_eq!(
+                Ok(*expected),
+                base64_decode(text).as_deref().map_err(Clone::clone),
+                "{name}"
+            );
+            assert_eq!(expected.len(), max_decoded_len(text), "{name}");
+        }
+    }
+
+    #[test]
+    fn refused() {
+        #[rustfmt::skip]
+        let cases: &[(&str, &str)] = &[
+            ("inner space",          "Zm 9v"),
+            ("inner newline",        "Zm9v\nZm9v"),
+            ("padding missing",      "Zg"),
+            ("half the padding",     "Zg="),
+            ("too much padding",     "Zm8=="),
+            ("padding in the middle", "Zg==Zm9v"),
+            ("only padding",         "===="),
+            ("one letter",           "Z"),
+            ("trailing bits",        "Zh=="),
+            ("url-safe letters",     "-_-_"),
+            ("not ASCII",            "Zm9ü"),
+            ("a data URL",           "data:;base64,Zg=="),
+        ];
+        for (name, text) in cases {
+            let error = base64_decode(text).expect_err(name).to_string();
+            assert!(error.starts_with("base64 decode error: "), "{name}: {error}");
+        }
+    }
+
+    proptest::proptest! {
+        /// What one encodes comes back, and the reservation is exact.
+        #[test]
+        fn round_trip(data: Vec<u8>) {
+            let text = STANDARD.encode(&data);
+            proptest::prop_assert_eq!(max_decoded_len(&text), data.len());
+            proptest::prop_assert_eq!(base64_decode(&text), Ok(data));
+        }
+
+        /// No text, however odd, decodes to more than was reserved for it.
+        #[test]
+        fn reservation_is_a_bound(text: String) {
+            if let Ok(data) = base64_decode(&text) {
+                proptest::prop_assert!(data.len() <= max_decoded_len(&text));
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What every model family shares: pixels, sizes, hashes and the thread seam.
+
+pub mod base64;
+pub mod content_hash;
+pub mod par;
+pub mod rescale;
+pub mod resize;
+mod size;
+
+pub use size::Size;

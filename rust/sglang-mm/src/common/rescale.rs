@@ -1,0 +1,113 @@
+//! What size an image gets when a request asks for a fraction of it.
+//!
+//! The fraction applies to the longer side; the cap limits *growth* of that side and
+//! never shrinks an image that is already above it.
+//!
+//! Invariant: a size that had pixels keeps at least one pixel each way.
+
+use super::Size;
+
+/// The fraction leads to no usable size.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum RescaleError {
+    /// Zero, negative, infinite or not a number.
+    #[error("rescale fraction must be finite and positive, got {0}")]
+    Fraction(f64),
+    /// The scaled image could not be addressed.
+    #[error("rescaling an image {from} by {fraction} gives more pixels than can be addressed")]
+    TooLarge {
+        /// Size before scaling.
+        from: Size,
+        /// The fraction asked for.
+        fraction: f64,
+    },
+}
+
+/// `size` scaled by `fraction`, the longer side growing at most to `cap`.
+///
+/// Halves round away from zero. No fraction means no change.
+///
+/// # Errors
+///
+/// A fraction that is not a finite positive number, or a size beyond memory.
+pub fn scaled_dims(
+    size: Size,
+    fraction: Option<f64>,
+    cap: Option<i64>,
+) -> Result<Size, RescaleError> {
+    let Some(fraction) = fraction else {
+        return Ok(size);
+    };
+    if !(fraction.is_finite() && fraction > 0.0) {
+        return Err(RescaleError::Fraction(fraction));
+    }
+    let longer = size.height.max(size.width) as f64;
+    if longer == 0.0 {
+        return Ok(size);
+    }
+    let mut target = longer * fraction;
+    if let Some(cap) = cap {
+        target = target.min((cap as f64).max(longer));
+    }
+    let ratio = target / longer;
+    let side = |side: usize| ((side as f64 * ratio + 0.5).floor() as usize).max(1);
+    let scaled = Size {
+        height: side(size.height),
+        width: side(size.width),
+    };
+    // `as` saturates, so a side beyond `usize` fails this check too.
+    match scaled.rgb_len() {
+        Some(_) => Ok(scaled),
+        None => Err(RescaleError::TooLarge {
+            from: size,
+            fraction,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{RescaleError, Size, scaled_dims};
+
+    fn check(
+        (width, height): (usize, usize),
+        fraction: Option<f64>,
+        cap: Option<i64>,
+    ) -> Result<(usize, usize), RescaleError> {
+        scaled_dims(Size { height, width }, fraction, cap).map(|size| (size.width, size.height))
+    }
+
+    #[test]
+    fn sizes() {
+        #[rustfmt::skip]
+        let cases = [
+            ("no fraction",                 (80, 60),     None,      Some(1),    (80, 60)),
+            ("half",                        (80, 60),     Some(0.5), None,       (40, 30)),
+            ("double",                      (80, 60),     Some(2.0), None,       (160, 120)),
+            ("growth is capped",            (80, 60),     Some(2.0), Some(120),  (120, 90)),
+            ("the cap does not shrink",     (80, 60),     Some(0.9), Some(40),   (72, 54)),
+            ("growth stops at the size",    (80, 60),     Some(2.0), Some(40),   (80, 60)),
+            ("a negative cap is no shrink", (80, 60),     Some(2.0), Some(-1),   (80, 60)),
+            ("never below one pixel",       (3, 1),       Some(0.1), None,       (1, 1)),
+            ("full HD capped",              (1920, 1080), Some(2.0), Some(2048), (2048, 1152)),
+            ("a half rounds up",            (5, 1),       Some(0.5), None,       (3, 1)),
+            ("exactly one",                 (7, 5),       Some(1.0), None,       (7, 5)),
+            ("no pixels",                   (0, 0),       Some(2.0), None,       (0, 0)),
+        ];
+        for (name, size, fraction, cap, expected) in cases {
+            assert_eq!(Ok(expected), check(size, fraction, cap), "{name}");
+        }
+    }
+
+    #[test]
+    fn refused_fractions() {
+        for fraction in [0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            let error = check((80, 60), Some(fraction), None).unwrap_err();
+            assert!(matches!(error, RescaleError::Fraction(_)), "{fraction}");
+        }
+        for fraction in [1e12, 1e300, f64::MAX] {
+            let error = check((80, 60), Some(fraction), None).unwrap_err();
+            assert!(matches!(error, RescaleError::TooLarge { .. }), "{fraction}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Which source pixels a target pixel sees along one axis, and with what weight.
+//!
+//! Weights are computed once per axis in double precision, in Pillow's order of
+//! operations, and then quantised to integers: with 22 bits as Pillow does, or with as
+//! many as fit 16-bit weights as ATen does.
+//!
+//! Invariant: every window lies inside the source and is never empty, and no sum of
+//! `255 * weight` plus the rounding half leaves `i32`: the absolute weights of a window
+//! sum to less than 2.
+
+use std::f64::consts::PI;
+
+use super::{OutOfMemory, zeroed};
+
+/// A resampling kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Filter {
+    /// Windowed sinc over six source pixels.
+    Lanczos,
+    /// Cubic convolution over four, with a = -0.5.
+    Bicubic,
+}
+
+impl Filter {
+    /// Half the kernel's width, in source pixels when not shrinking.
+    fn support(self) -> f64 {
+        match self {
+            Self::Lanczos => 3.0,
+            Self::Bicubic => 2.0,
+        }
+    }
+
+    fn at(self, x: f64) -> f64 {
+        match self {
+            Self::Lanczos => lanczos(x),
+            Self::Bicubic => bicubic(x),
+        }
+    }
+}
+
+fn lanczos(x: f64) -> f64 {
+    // Half open, as Pillow has it.
+    if (-3.0..3.0).contains(&x) {
+        sinc(x) * sinc(x / 3.0)
+    } else {
+        0.0
+    }
+}
+
+fn sinc(x: f64) -> f64 {
+    if x == 0.0 {
+        return 1.0;
+    }
+    let x = x * PI;
+    x.sin() / x
+}
+
+/// Written as Pillow factors it: another form would round differently.
+fn bicubic(x: f64) -> f64 {
+    const A: f64 = -0.5;
+    let t = x.abs();
+    if t < 1.0 {
+        ((A + 2.0) * t - (A + 3.0)) * t * t + 1.0
+    } else if t < 2.0 {
+        (((t - 5.0) * t + 8.0) * t - 4.0) * A
+    } else {
+        0.0
+    }
+}
+
+/// How many fraction bits the integer weights of an axis have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Quantization {
+    /// Always 22.
+    Pillow,
+    /// The most, up to 22, with which the largest weight stays below 2^15.
+    Aten,
+}
+
+/// 32 bits less 8 for the pixel and 2 for weights beyond 1.
+const MOST_BITS: u32 = 22;
+
+impl Quantization {
+    fn precision(self, largest: f64) -> u32 {
+        match self {
+            Self::Pillow => MOST_BITS,
+            Self::Aten => (0..=MOST_BITS)
+                .take_while(|&bits| quantize(largest, bits) < 1 << 15)
+                .last()
+                .unwrap_or(0),
+        }
+    }
+}
+
+/// To the nearest integer, halves away from zero.
+fn quantize(weight: f64, bits: u32) -> i32 {
+    let scaled = weight * f64::from(1_u32 << bits);
+    // `as` truncates toward zero.
+    (if weight < 0.0 {
+        scaled - 0.5
+    } else {
+        scaled + 0.5
+    }) as i32
+}
+
+/// The window of one target pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taps<'a> {
+    /// First source pixel.
+    pub(super) start: usize,
+    /// Weights of it and its followers.
+    pub(super) weights: &'a [i32],
+}
+
+#[derive(Clone, Default)]
+struct Window {
+    start: usize,
+    len: usize,
+}
+
+/// The windows of every target pixel along one axis.
+pub(super) struct Axis {
+    windows: Vec<Window>,
+    /// One row per window, each `stride` long; what a window does not use stays 0.
+    weights: Vec<i32>,
+    stride: usize,
+    precision: u32,
+}
+
+impl Axis {
+    pub(super) fn new(
+        filter: Filter,
+        quantization: Quantization,
+        from: usize,
+        to: usize,
+    ) -> Result<Self, OutOfMemory> {
+        let kernel = Kernel::new(filter, from, to);
+        let stride = kernel.most_taps();
+        // All memory first: what is refused must be refused before any work is done.
+        let mut windows = zeroed::<Window>(to)?;
+        let mut weights = zeroed(to.checked_mul(stride).ok_or(OutOfMemory)?)?;
+        let mut row = zeroed::<f64>(stride)?;
+        let largest = match quantization {
+            // Does not look at the weights, so do not compute them twice.
+            Quantization::Pillow => 0.0,
+            Quantization::Aten => kernel.largest_weight(&mut row),
+        };
+        let precision = quantization.precision(largest);
+        for ((x, window), integers) in windows
+            .iter_mut()
+            .enumerate()
+            .zip(weights.chunks_exact_mut(stride))
+        {
+            *window = kernel.window(x);
+            kernel.fill(x, window, &mut row);
+            for (integer, &weight) in integers.iter_mut().zip(&row[..window.len]) {
+                *integer = quantize(weight, precision);
+            }
+        }
+        Ok(Self {
+            windows,
+            weights,
+            stride,
+            precision,
+        })
+    }
+
+    /// Number of target pixels.
+    pub(super) fn len(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Fraction bits of the weights.
+    pub(super) fn precision(&self) -> u32 {
+        self.precision
+    }
+
+    pub(super) fn taps(&self, x: usize) -> Taps<'_> {
+        let Window { start, len } = self.windows[x];
+        Taps {
+            start,
+            weights: &self.weights[x * self.stride..][..len],
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Taps<'_>> {
+        self.windows
+            .iter()
+            .zip(self.weights.chunks_exact(self.stride))
+            .map(|(window, weights)| Taps {
+                start: window.start,
+                weights: &weights[..window.len],
+            })
+    }
+}
+
+/// A filter stretched over one axis; the formulas, before any rounding.
+struct Kernel {
+    filter: Filter,
+    from: usize,
+    to: usize,
+    scale: f64,
+    support: f64,
+    inverse: f64,
+}
+
+impl Kernel {
+    fn new(filter: Filter, from: usize, to: usize) -> Self {
+        let scale = from as f64 / to as f64;
+        let stretch = scale.max(1.0);
+        Self {
+            filter,
+            from,
+            to,
+            scale,
+            support: filter.support() * stretch,
+            inverse: 1.0 / stretch,
+        }
+    }
+
+    fn most_taps(&self) -> usize {
+        (self.support.ceil() as usize * 2 + 1).min(self.from)
+    }
+
+    fn center(&self, x: usize) -> f64 {
+        (x as f64 + 0.5) * self.scale
+    }
+
+    fn window(&self, x: usize) -> Window {
+        let center = self.center(x);
+        // `as` truncates toward zero and clamps below it.
+        let start = (center - self.support + 0.5) as usize;
+        let end = ((center + self.support + 0.5) as usize).min(self.from);
+        Window {
+            start,
+            len: end - start,
+        }
+    }
+
+    /// The weights of `window`, normalised to sum 1.
+    fn fill(&self, x: usize, window: &Window, row: &mut [f64]) {
+        let center = self.center(x);
+        let row = &mut row[..window.len];
+        let mut sum = 0.0;
+        for (tap, weight) in row.iter_mut().enumerate() {
+            let distance = (tap as f64 + window.start as f64 - center + 0.5) * self.inverse;
+            *weight = self.filter.at(distance);
+            sum += *weight;
+        }
+        if sum != 0.0 {
+            for weight in row {
+                *weight /= sum;
+            }
+        }
+    }
+
+    fn largest_weight(&self, row: &mut [f64]) -> f64 {
+        (0..self.to)
+            .map(|x| {
+                let window = self.window(x);
+                self.fill(x, &window, row);
+                row[..window.len].iter().copied().fold(0.0, f64::max)
+            })
+            .fold(0.0, f64::max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Axis, Filter, Quantization};
+
+    fn axis(filter: Filter, quantization: Quantization, from: usize, to: usize) -> Axis {
+        Axis::new(filter, quantization, from, to).ok().unwrap()
+    }
+
+    #[test]
+    fn aten_precision_follows_the_largest_weight() {
+        // The last row reaches the cap of 22.
+        #[rustfmt::skip]
+        let cases = [
+            (8, 5, 15), (6, 4, 15), (53, 106, 14), (37, 74, 14), (320, 111, 16), (200, 90, 16),
+            (64, 33, 15), (100, 50, 16), (300, 60, 17), (2500, 1, 22),
+        ];
+        for (from, to, bits) in cases {
+            let axis = axis(Filter::Bicubic, Quantization::Aten, from, to);
+            assert_eq!(bits, axis.precision(), "{from} to {to}");
+            assert!(axis.iter().all(|taps| taps.weights.iter().all(|w| *w < 1 << 15)));
+        }
+    }
+
+    /// The invariant of the module, over every small pair of lengths.
+    #[test]
+    fn windows_fit_and_sums_stay_in_range() {
+        for filter in [Filter::Lanczos, Filter::Bicubic] {
+            for quantization in [Quantization::Pillow, Quantization::Aten] {
+                for from in 1..40 {
+                    for to in 1..40 {
+                        let axis = axis(filter, quantization, from, to);
+                        assert_eq!(to, axis.len());
+                        for (x, taps) in axis.iter().enumerate() {
+                            let what = format!("{filter:?} {from} to {to}, pixel {x}");
+                            assert_eq!(taps, axis.taps(x), "{what}");
+                            assert!(!taps.weights.is_empty(), "{what}");
+                            assert!(taps.start + taps.weights.len() <= from, "{what}");
+                            let size: i64 = taps.weights.iter().map(|w| i64::from(w.abs())).sum();
+                            assert!(size < 2 << axis.precision(), "{what}: {size}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

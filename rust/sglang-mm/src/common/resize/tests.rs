@@ -1,0 +1,236 @@
+//! Whole resizes against pinned bytes and against the formulas written plainly.
+
+use proptest::prelude::*;
+use sha2::{Digest, Sha256};
+
+use super::{Filter, PassOrder, Resample, ResizeError, Size, resize_rgb};
+
+const HORIZONTAL: PassOrder = PassOrder::Horizontal;
+
+/// Noise that every implementation can make: smooth pictures hide rounding.
+fn noise(size: Size) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for y in 0..size.height {
+        for x in 0..size.width {
+            for c in 0..3 {
+                bytes.push((37 * y + 91 * x + 53 * c + 11 * ((x * y + c) % 17)) as u8);
+            }
+        }
+    }
+    bytes
+}
+
+fn size((height, width): (usize, usize)) -> Size {
+    Size { height, width }
+}
+
+fn resized(from: Size, to: Size, resample: Resample) -> Vec<u8> {
+    resize_rgb(&noise(from), from, to, resample).unwrap()
+}
+
+/// First 16 hex digits of the SHA-256.
+fn digest(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for byte in &Sha256::digest(bytes)[..8] {
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// Columns first, whatever a rule says: the other half of each pinned pair.
+fn vertical_first(from: Size, to: Size, filter: Filter) -> Vec<u8> {
+    let how = Resample::Pil(filter, HORIZONTAL);
+    let between = Size {
+        height: to.height,
+        ..from
+    };
+    resize_rgb(&resized(from, between, how), between, to, how).unwrap()
+}
+
+#[test]
+fn noise_is_the_pinned_noise() {
+    assert_eq!(
+        [0, 64, 128, 91, 155, 219, 182, 246, 54, 17, 81, 145],
+        noise(size((6, 8)))[..12]
+    );
+}
+
+#[test]
+fn pinned_digests() {
+    // Bicubic and Lanczos rows first, bicubic columns first, ATen.
+    #[rustfmt::skip]
+    let cases = [
+        ((6, 8),     (4, 5),    ["6892fcc4e3226741", "4c96c7e1a1ef37e1", "10c55839861786a5", "6892fcc4e3226741"]),
+        ((37, 53),   (74, 106), ["7a8c2be3a564ae97", "97ea8fa069a91f8b", "a85e016fc1bc05c7", "7a8c2be3a564ae97"]),
+        ((200, 320), (90, 111), ["0f75b2d1de8c4afe", "ca81cd5f0f5a743d", "9c35667b3a5d83be", "ba1b8f240c2572e3"]),
+        ((64, 64),   (64, 33),  ["5f99565415fc10fd", "32b31448ce5fbb04", "5f99565415fc10fd", "7daa4b36e1928743"]),
+        ((64, 64),   (33, 64),  ["954b5b90e9f01528", "d2d2c6e1c938ef77", "954b5b90e9f01528", "78bc753cca477aea"]),
+        ((300, 100), (60, 50),  ["c97e4512d6a8d1e6", "9088c1a74deefd9d", "dc4f3fc90b4e1fe3", "fcf1c956a555a9fe"]),
+    ];
+    for (from, to, expected) in cases {
+        let (from, to) = (size(from), size(to));
+        let got = [
+            resized(from, to, Resample::Pil(Filter::Bicubic, HORIZONTAL)),
+            resized(from, to, Resample::Pil(Filter::Lanczos, HORIZONTAL)),
+            vertical_first(from, to, Filter::Bicubic),
+            resized(from, to, Resample::AtenU8),
+        ];
+        assert_eq!(expected, got.map(|bytes| digest(&bytes))[..], "{from} to {to}");
+    }
+}
+
+#[test]
+fn pinned_bytes() {
+    #[rustfmt::skip]
+    let expected = [
+        47, 113, 142, 159, 163, 105, 95, 153, 173, 121, 91, 107, 127, 138, 161, 112, 169, 134, 143, 139,
+        115, 106, 166, 114, 123, 139, 162, 174, 111, 133, 139, 138, 147, 135, 138, 140, 139, 90, 156, 155,
+        116, 169, 79, 144, 85, 122, 193, 98, 141, 111, 103, 103, 125, 125, 141, 96, 171, 79, 148, 155,
+    ];
+    let how = Resample::Pil(Filter::Bicubic, HORIZONTAL);
+    assert_eq!(expected[..], resized(size((6, 8)), size((4, 5)), how));
+}
+
+/// The default rule shows in the bytes: this is what Pillow 13.0 makes of it.
+#[test]
+fn pass_order_is_part_of_the_result() {
+    let (from, to) = (size((300, 100)), size((60, 50)));
+    #[rustfmt::skip]
+    let cases = [
+        (PassOrder::default(),  "dc4f3fc90b4e1fe3"),
+        (PassOrder::Pillow12_2, "c97e4512d6a8d1e6"),
+        (PassOrder::Horizontal, "c97e4512d6a8d1e6"),
+    ];
+    for (order, expected) in cases {
+        let bytes = resized(from, to, Resample::Pil(Filter::Bicubic, order));
+        assert_eq!(expected, digest(&bytes), "{order}");
+    }
+    let (from, to) = (size((301, 3)), size((60, 50)));
+    let bytes = resized(from, to, Resample::Pil(Filter::Bicubic, PassOrder::Pillow12_2));
+    assert_eq!(vertical_first(from, to, Filter::Bicubic), bytes);
+}
+
+#[test]
+fn same_size_is_a_copy() {
+    let image = size((3, 5));
+    for how in every_method() {
+        assert_eq!(noise(image), resized(image, image, how), "{how:?}");
+    }
+}
+
+#[test]
+fn refused() {
+    let how = Resample::AtenU8;
+    let one = size((1, 1));
+    let check = |src: &[u8], from, to| resize_rgb(src, from, to, how).unwrap_err();
+    for to in [size((0, 1)), size((1, 0)), size((0, 0))] {
+        assert_eq!(ResizeError::EmptyOutput(to), check(&[0; 3], one, to));
+    }
+    let none = size((0, 4));
+    assert_eq!(ResizeError::EmptyInput(none), check(&[], none, one));
+    for got in [0, 2, 4] {
+        let expected = ResizeError::Length { size: one, got };
+        assert_eq!(expected, check(&vec![0; got], one, one));
+    }
+    let overflow = size((usize::MAX / 2, 3));
+    let expected = ResizeError::Length {
+        size: overflow,
+        got: 3,
+    };
+    assert_eq!(expected, check(&[0; 3], overflow, one));
+    for to in [size((usize::MAX, 1)), size((1, usize::MAX)), size((1 << 40, 1 << 40))] {
+        let expected = ResizeError::TooLarge { from: one, to };
+        assert_eq!(expected, check(&[0; 3], one, to));
+    }
+    assert!(Resample::named("nearest", HORIZONTAL).is_err());
+}
+
+#[test]
+fn error_texts() {
+    #[rustfmt::skip]
+    let cases = [
+        (ResizeError::EmptyOutput(size((0, 5))),                "output size must be positive, got 0 high, 5 wide"),
+        (ResizeError::EmptyInput(size((2, 0))),                 "input size must be positive, got 2 high, 0 wide"),
+        (ResizeError::Length { size: size((2, 1)), got: 5 },    "an RGB image 2 high, 1 wide does not have 5 bytes"),
+        (ResizeError::TooLarge { from: size((1, 2)), to: size((3, 4)) }, "resizing from 1 high, 2 wide to 3 high, 4 wide needs more memory than there is"),
+    ];
+    for (error, expected) in cases {
+        assert_eq!(expected, error.to_string());
+    }
+}
+
+fn every_method() -> Vec<Resample> {
+    let mut methods = vec![Resample::AtenU8];
+    for order in PassOrder::ALL {
+        methods.push(Resample::Pil(Filter::Lanczos, order));
+        methods.push(Resample::Pil(Filter::Bicubic, order));
+    }
+    methods
+}
+
+/// One pass as the formulas say it: every target byte by itself, in wide integers.
+fn plain_pass(src: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
+    let along_rows = from.width != to.width;
+    let axis = if along_rows {
+        how.axis(from.width, to.width)
+    } else {
+        how.axis(from.height, to.height)
+    };
+    let axis = axis.ok().unwrap();
+    let mut out = Vec::new();
+    for y in 0..to.height {
+        for x in 0..to.width {
+            for c in 0..3 {
+                let taps = axis.taps(if along_rows { x } else { y });
+                let mut sum = 1_i64 << axis.precision() >> 1;
+                for (tap, &weight) in taps.weights.iter().enumerate() {
+                    let at = taps.start + tap;
+                    let (y, x) = if along_rows { (y, at) } else { (at, x) };
+                    sum += i64::from(src[(y * from.width + x) * 3 + c]) * i64::from(weight);
+                }
+                out.push((sum >> axis.precision()).clamp(0, 255) as u8);
+            }
+        }
+    }
+    out
+}
+
+fn plain(src: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
+    let between = if how.vertical_first(from, to) {
+        size((to.height, from.width))
+    } else {
+        size((from.height, to.width))
+    };
+    let mut image = (src.to_vec(), from);
+    for next in [between, to] {
+        if image.1 != next {
+            image = (plain_pass(&image.0, image.1, next, how), next);
+        }
+    }
+    image.0
+}
+
+fn side() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(1), 1..9_usize, 40..46_usize, 1..130_usize]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Blocks, bands and threads change nothing: bytes are those of the plain formulas.
+    #[test]
+    fn agrees_with_the_plain_formulas(
+        from in (side(), side()),
+        to in (side(), side()),
+        how in prop::sample::select(every_method()),
+        // Extremes reach the clamps; noise does not.
+        contrast in any::<bool>(),
+    ) {
+        let (from, to) = (size(from), size(to));
+        let mut src = noise(from);
+        if contrast {
+            src.iter_mut().for_each(|byte| *byte = if *byte < 128 { 0 } else { 255 });
+        }
+        prop_assert_eq!(plain(&src, from, to, how), resize_rgb(&src, from, to, how).unwrap());
+    }
+}

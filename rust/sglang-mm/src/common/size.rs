@@ -1,0 +1,36 @@
+//! The size of an image, so that height and width cannot trade places unseen.
+//!
+//! Invariant: both sides are pixels; neither order nor unit is ever implied.
+
+use std::fmt;
+
+/// Height and width in pixels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Size {
+    /// Number of rows.
+    pub height: usize,
+    /// Number of pixels in a row.
+    pub width: usize,
+}
+
+impl Size {
+    /// Bytes of an RGB image of this size, or nothing if no allocation can hold it.
+    #[must_use]
+    pub fn rgb_len(self) -> Option<usize> {
+        let len = self.height.checked_mul(self.width)?.checked_mul(3)?;
+        (len <= isize::MAX as usize).then_some(len)
+    }
+
+    /// Whether there is no pixel at all.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.height == 0 || self.width == 0
+    }
+}
+
+/// Says which side is which: `480 high, 640 wide`.
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} high, {} wide", self.height, self.width)
+    }
+}

@@ -1,0 +1,1 @@
+//! The Python face of this crate; so far without exports.
