@@ -1,0 +1,72 @@
+"""
+Build and load Rust extension modules on demand.
+
+The public surface, and nothing else. Names are resolved when they are used: an
+editable install's import hook imports this package on every start of a program
+that uses an extension, and must not pay for what it does not need.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._api import can_load as can_load
+    from ._api import load_rust_extension as load_rust_extension
+    from ._errors import AlreadyImported as AlreadyImported
+    from ._errors import BuildFailed as BuildFailed
+    from ._errors import CacheUnavailable as CacheUnavailable
+    from ._errors import CacheWarning as CacheWarning
+    from ._errors import DuplicateModule as DuplicateModule
+    from ._errors import ExtensionNotFound as ExtensionNotFound
+    from ._errors import InvalidArtifact as InvalidArtifact
+    from ._errors import LockfileMissing as LockfileMissing
+    from ._errors import LockfileOutdated as LockfileOutdated
+    from ._errors import LockTimeout as LockTimeout
+    from ._errors import ManifestError as ManifestError
+    from ._errors import RustExtensionError as RustExtensionError
+    from ._errors import SettingError as SettingError
+    from ._errors import SourcesMoved as SourcesMoved
+    from ._errors import StaleExtension as StaleExtension
+    from ._errors import StaleExtensionWarning as StaleExtensionWarning
+    from ._errors import ToolchainMissing as ToolchainMissing
+    from ._model import State as State
+    from ._model import Verdict as Verdict
+
+_HOMES = {"can_load": "_api", "load_rust_extension": "_api", "State": "_model", "Verdict": "_model"}
+
+__all__ = (
+    "AlreadyImported",
+    "BuildFailed",
+    "CacheUnavailable",
+    "CacheWarning",
+    "DuplicateModule",
+    "ExtensionNotFound",
+    "InvalidArtifact",
+    "LockTimeout",
+    "LockfileMissing",
+    "LockfileOutdated",
+    "ManifestError",
+    "RustExtensionError",
+    "SettingError",
+    "SourcesMoved",
+    "StaleExtension",
+    "StaleExtensionWarning",
+    "State",
+    "ToolchainMissing",
+    "Verdict",
+    "can_load",
+    "load_rust_extension",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, '_errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -1,0 +1,12 @@
+"""
+`python -m rust_ext_loader`: the command line, for whoever has no script on PATH.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,266 @@
+"""
+Compile one extension in a target folder that is ours alone.
+
+Before cargo runs, every path package whose content differs from what this
+folder compiled last is cleaned: cargo judges by modification time, and an older
+time would hide a change. After it ran, the sources are looked at again; if they
+moved, the result is thrown away and built anew.
+
+Invariant: what is returned was compiled from exactly the facts it is returned
+with. A build that was cut short leaves its packages marked as unknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import _cargo, _environment, _library_file, _settings, _staging, _store
+from ._errors import BuildFailed, InvalidArtifact, SourcesMoved
+from ._snapshot import Snapshot
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import IO
+
+    from ._progress import Progress
+
+#: How often a build is repeated whose sources moved underneath it.
+ATTEMPTS = 3
+
+#: Log files kept per module.
+_LOGS_KEPT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """
+    A library in the target folder, and the facts it was compiled from.
+    """
+
+    artifact: Path
+    snapshot: Snapshot
+    #: Seconds since the epoch.
+    began: float
+    seconds: float
+    #: The oldest glibc that can load it, on Linux.
+    glibc_floor: tuple[int, int] | None
+
+
+def target_folder(root: Path, snapshot: Snapshot) -> Path:
+    """
+    The target folder of one checkout and one set of toolchain, ABI and flags.
+    """
+    checkout = _store.checkout_name(snapshot.spec.workspace)
+    return root / "targets" / f"{checkout}-{snapshot.flavour}"
+
+
+def build(
+    snapshot: Snapshot,
+    look_again: Callable[[], Snapshot],
+    *,
+    folder: Path,
+    logs: Path,
+    environment: Mapping[str, str],
+    progress: Progress,
+    from_scratch: bool,
+) -> Built:
+    """
+    Build until sources hold still; the caller holds the folder's lock.
+
+    Raises `BuildFailed`, `InvalidArtifact` or, after `ATTEMPTS` builds, `SourcesMoved`.
+    """
+    moved: tuple[str, ...] = ()
+    for _ in range(ATTEMPTS):
+        began = time.time()
+        with _open_log(logs, snapshot.spec.module) as (log, log_path):
+            artifact, floor = _compile(snapshot, folder, environment, progress, log, log_path, from_scratch)
+        seconds = time.time() - began
+        after = look_again()
+        moved = after.moved_since(snapshot)
+        if not moved:
+            _TargetState(folder).settle(snapshot)
+            return Built(artifact, after, began, seconds, floor)
+        progress.note(f"{', '.join(moved[:3])} changed during the build; building again")
+        snapshot = after
+    raise SourcesMoved(snapshot.spec.module, moved, ATTEMPTS)
+
+
+class _TargetState:
+    """
+    Content digests of the path packages that a target folder holds compiled code of.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "rust-ext-state.json"
+
+    def read(self) -> dict[str, str | None]:
+        try:
+            state = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return state if isinstance(state, dict) else {}
+
+    def unsettle(self, snapshot: Snapshot) -> None:
+        """
+        Mark every package of a closure as unknown: what is compiled from now on may be cut short or see other text.
+        """
+        self._write({**self.read(), **{os.fspath(package.directory): None for package in snapshot.packages}})
+
+    def settle(self, snapshot: Snapshot) -> None:
+        """
+        Mark a closure as compiled from this very content.
+        """
+        self._write({**self.read(), **{os.fspath(package.directory): package.digest for package in snapshot.packages}})
+
+    def _write(self, state: dict[str, str | None]) -> None:
+        _staging.write_atomically(self._path, json.dumps(state).encode())
+
+
+def _compile(
+    snapshot: Snapshot,
+    folder: Path,
+    environment: Mapping[str, str],
+    progress: Progress,
+    log: IO[bytes],
+    log_path: Path,
+    from_scratch: bool,
+) -> tuple[Path, tuple[int, int] | None]:
+    spec, toolchain = snapshot.spec, snapshot.toolchain
+    assert toolchain is not None, "a build needs a toolchain"
+    _staging.private_folder(folder)
+    state = _TargetState(folder)
+    known = state.read()
+    child = _child_environment(snapshot, folder, environment)
+    changed = [package.name for package in snapshot.packages if from_scratch or known.get(os.fspath(package.directory)) != package.digest]
+    state.unsettle(snapshot)
+    # An empty folder has nothing to clean, and asking cargo costs a process.
+    if changed and known:
+        cleaned = _cargo.clean(
+            changed,
+            cargo=toolchain.cargo,
+            directory=spec.directory,
+            environment=child,
+            profile=spec.profile,
+            target=child.get("CARGO_BUILD_TARGET"),
+            target_folder=folder,
+        )
+        _require(cleaned, snapshot, log_path)
+    result = _cargo.run(
+        arguments(snapshot, environment),
+        cargo=toolchain.cargo,
+        directory=spec.directory,
+        environment=child,
+        progress=progress,
+        log=log,
+        time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, environment, None),
+    )
+    _require(result, snapshot, log_path)
+    if result.warnings and _settings.switched_on(_settings.SHOW_WARNINGS, environment):
+        progress.note(result.warnings)
+    artifact = _artifact(result, snapshot, log_path)
+    return artifact, _verify(artifact, snapshot).glibc_floor
+
+
+def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
+    """
+    What cargo is told, exactly.
+    """
+    spec = snapshot.spec
+    features = sorted({*spec.features, *snapshot.features})
+    jobs = _settings.jobs(environment)
+    return [
+        "rustc",
+        "--locked",
+        *(["--offline"] if _settings.switched_on(_settings.OFFLINE, environment) else []),
+        *(["--jobs", str(jobs)] if jobs else []),
+        "--package",
+        spec.package,
+        "--lib",
+        # `rlib` beside it would silently lose link-time optimisation.
+        "--crate-type",
+        "cdylib",
+        "--profile",
+        spec.profile,
+        *(["--features", ",".join(features)] if features else []),
+        "--message-format=json-render-diagnostics",
+        *_link_arguments(snapshot),
+    ]
+
+
+def _link_arguments(snapshot: Snapshot) -> list[str]:
+    # After `--`, so the user's rustflags survive.
+    host = snapshot.toolchain.host if snapshot.toolchain else ""
+    if "apple" in host:
+        return ["--", "-Clink-arg=-undefined", "-Clink-arg=dynamic_lookup"]
+    if "musl" in host:
+        return ["--", "-Ctarget-feature=-crt-static"]
+    return []
+
+
+def _child_environment(snapshot: Snapshot, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    return {
+        **_environment.child_environment(environment),
+        **snapshot.abi.build_environment,
+        "CARGO_TARGET_DIR": os.fspath(folder),
+        "CARGO_BUILD_BUILD_DIR": os.fspath(folder),
+        "RUSTUP_AUTO_INSTALL": "0",
+    }
+
+
+def _require(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) -> None:
+    if not result.succeeded:
+        raise BuildFailed(snapshot.spec.module, result.problem or "the compiler refused it", result.command, result.output, str(log_path))
+
+
+def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) -> Path:
+    spec = snapshot.spec
+    for artifact in result.artifacts:
+        if artifact.target_name == spec.library and "cdylib" in artifact.kinds and _same_file(artifact.package_manifest, spec.manifest):
+            for name in artifact.filenames:
+                if name.endswith((".so", ".dylib", ".dll")):
+                    return Path(name)
+    problem = f"cargo made no library `{spec.library}` of package {spec.package}"
+    raise BuildFailed(spec.module, problem, result.command, result.output, str(log_path))
+
+
+def _same_file(one: str, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def _verify(artifact: Path, snapshot: Snapshot) -> _library_file.LibraryFile:
+    """
+    Refuse to publish what could not be imported, or could not be shared as its name promises.
+    """
+    import platform
+
+    module, leaf = snapshot.spec.module, snapshot.spec.leaf
+    try:
+        library = _library_file.inspect(artifact)
+    except ValueError as error:
+        raise InvalidArtifact(module, str(artifact), str(error)) from error
+    problem = _library_file.problem(
+        library, leaf=leaf, machine=platform.machine(), system=sys.platform, abi3=snapshot.abi.abi3 is not None
+    )
+    if problem:
+        raise InvalidArtifact(module, str(artifact), problem)
+    return library
+
+
+@contextlib.contextmanager
+def _open_log(folder: Path, module: str) -> Iterator[tuple[IO[bytes], Path]]:
+    _staging.private_folder(folder)
+    for old in sorted(folder.glob(f"{module}-*.log"))[: -(_LOGS_KEPT - 1)]:
+        old.unlink(missing_ok=True)
+    path = folder / f"{module}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{time.monotonic_ns() % 1_000_000:06d}.log"
+    with path.open("wb") as log:
+        yield log, path

@@ -1,0 +1,168 @@
+"""
+Decide in a millisecond whether what was right last time is still right.
+
+A record holds, for one module, workspace, interpreter, mode and environment,
+the stat of everything that the last full decision looked at and the library
+that it chose. If all of it stands as it stood, that library is loaded. Anything
+else is "in doubt", and the full decision is made by content.
+
+Invariant: a record is only a shortcut; deleting it never changes a verdict. It
+is not written while any time stamp is too young to be told from a later edit in
+the same clock tick. This module imports nothing that a plain interpreter has
+not loaded already: it *is* the warm path.
+"""
+
+from __future__ import annotations
+
+import _imp
+import marshal
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+#: Raise it whenever the fields below change meaning.
+FORMAT = 1
+
+#: Time stamps younger than this before the decision began could hide a later edit.
+UNSETTLED_NS = 2_000_000_000
+
+#: Variables that can change what is built or which compiler is found. Too many only make more records.
+_RELEVANT = (
+    "AR",
+    "CARGO",
+    "CC",
+    "CFLAGS",
+    "CI",
+    "CXX",
+    "HOME",
+    "HOST_",
+    "LDFLAGS",
+    "MACOSX_DEPLOYMENT_TARGET",
+    "PATH",
+    "PKG_CONFIG",
+    "PROTOC",
+    "PYO3_",
+    "RUST",
+    "SDKROOT",
+    "SGLANG_RUST_",
+    "TARGET_",
+    "USERPROFILE",
+)
+#: Per-target forms such as `x86_64_unknown_linux_gnu_CC` or `CFLAGS_x86_64-unknown-linux-gnu`.
+_RELEVANT_ENDS = ("_AR", "_CC", "_CXX", "_CFLAGS", "_CXXFLAGS", "_LDFLAGS")
+
+_INTERPRETER = (sys.version, sys.implementation.cache_tag, sys.platform, sys.maxsize, getattr(sys, "abiflags", ""))
+
+Signature = tuple[int, int, int, int]
+
+
+def relevant(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """
+    The part of an environment that a record is made for.
+    """
+    return tuple(sorted(item for item in environment.items() if item[0].startswith(_RELEVANT) or item[0].endswith(_RELEVANT_ENDS)))
+
+
+def path_of(root: str, identity: tuple[object, ...]) -> str:
+    """
+    File of a record. The name may collide: the identity is stored and compared.
+    """
+    # The interpreter's own keyed hash: hashlib would load OpenSSL, which costs more than all the rest of a warm import.
+    name = _imp.source_hash(FORMAT, marshal.dumps(identity)).hex()
+    return os.path.join(root, "records", name)
+
+
+def identify(module: str, workspace: str, mode: str, environment: Mapping[str, str]) -> tuple[object, ...]:
+    """
+    What one record is about.
+    """
+    return (module, workspace, mode, _INTERPRETER, relevant(environment))
+
+
+def read(root: str, identity: tuple[object, ...], environment: Mapping[str, str]) -> str | None:
+    """
+    The library to load, or `None` when in doubt.
+    """
+    try:
+        fields = _load(path_of(root, identity))
+        if fields is None:
+            return None
+        version, stored, declared, present, absent, library, boot = fields
+        if version != FORMAT or stored != identity:
+            return None
+        if any(environment.get(name) != value for name, value in declared):
+            return None
+        if boot is not None and boot != boot_id():
+            return None
+        if any(signature(path) != seen for path, seen in present):
+            return None
+        if any(os.path.lexists(path) for path in absent):
+            return None
+    except (OSError, ValueError, TypeError, EOFError):
+        return None
+    return library if isinstance(library, str) else None
+
+
+def _load(path: str) -> tuple[object, ...] | None:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    try:
+        status = os.fstat(descriptor)
+        # The record names code to run: it must be ours, as the code must.
+        if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022):
+            return None
+        data = os.read(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+    # A torn or altered record must not reach `marshal`, which trusts its input.
+    if data[:8] != _imp.source_hash(FORMAT, data[8:]):
+        return None
+    fields = marshal.loads(data[8:])
+    return fields if isinstance(fields, tuple) and len(fields) == 7 else None
+
+
+def signature(path: str) -> Signature | None:
+    """
+    What a stat tells of a file's identity and content.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+
+
+def compose(
+    identity: tuple[object, ...],
+    *,
+    declared: Iterable[tuple[str, str | None]],
+    present: Mapping[str, Signature],
+    absent: Iterable[str],
+    library: str,
+    started_ns: int,
+    boot: str | None,
+) -> bytes | None:
+    """
+    The bytes of a record, or `None` while any stamp is unsettled.
+
+    `present` are signatures taken *before* the content was read, `started_ns` is the wall clock before the first of them.
+    """
+    settled = started_ns - UNSETTLED_NS
+    if any(mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path != library):
+        return None
+    fields = (FORMAT, identity, tuple(declared), tuple(sorted(present.items())), tuple(sorted(absent)), library, boot)
+    data = marshal.dumps(fields)
+    return _imp.source_hash(FORMAT, data) + data
+
+
+def boot_id() -> str:
+    """
+    Names the running kernel's boot, since CPU features may differ after the next one.
+    """
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""

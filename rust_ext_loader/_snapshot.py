@@ -1,0 +1,107 @@
+"""
+See everything that decides about one extension, at one moment.
+
+A snapshot joins what the rooms below gather: inputs, environment, ABI and, if
+asked, the toolchain. It remembers when looking began and which paths stand for
+the facts, so that a record can be made of it.
+
+Invariant: without a toolchain no process is started, and the source key is the
+same as with one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import _abi, _discover, _environment, _inputs, _toolchain
+from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
+from ._model import ExtensionSpec, PathPackage, Toolchain, Watched
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """
+    The facts of one extension as they stood.
+    """
+
+    spec: ExtensionSpec
+    features: tuple[str, ...]
+    fingerprint: Fingerprint
+    watched: Watched
+    packages: tuple[PathPackage, ...]
+    abi: _abi.Abi
+    toolchain: Toolchain | None
+    #: Whether the code is made for the very CPU at hand.
+    native: bool
+    #: Wall clock, in nanoseconds, before the first file was looked at.
+    started_ns: int
+
+    @property
+    def flavour(self) -> str:
+        """
+        Short name of toolchain, ABI and flags: builds that may share a target folder.
+        """
+        facts = self.fingerprint.select(HOST_GROUPS)
+        flags = {name: value for name, value in self.fingerprint.facts.items() if name.startswith("request/env/")}
+        return digest_of({**facts, **flags})[:12]
+
+    def moved_since(self, earlier: Snapshot) -> tuple[str, ...]:
+        """
+        Names of the packages and facts that are not as they were.
+        """
+        before = {package.directory: package.digest for package in earlier.packages}
+        packages = [package.name for package in self.packages if before.get(package.directory) != package.digest]
+        names = self.fingerprint.facts.keys() | earlier.fingerprint.facts.keys()
+        facts = [name for name in names if self.fingerprint.facts.get(name) != earlier.fingerprint.facts.get(name)]
+        return tuple(sorted(name.partition("/")[2] for name in facts) or packages)
+
+
+def take(
+    spec: ExtensionSpec,
+    workspace: _discover.Workspace,
+    environment: Mapping[str, str],
+    *,
+    features: tuple[str, ...] = (),
+    toolchain: bool,
+    memo_root: Path | None = None,
+) -> Snapshot:
+    """
+    Look at everything once.
+
+    Raises `ToolchainMissing` when a toolchain is asked for and none is usable; any other `RustExtensionError` when the
+    crate or what it depends on cannot be read.
+    """
+    started_ns = time.time_ns()
+    inputs = _inputs.gather(spec, workspace, features)
+    flags = _environment.gather(spec, environment)
+    native = _environment.wants_native(flags)
+    abi = _abi.gather(inputs.pyo3_features)
+    facts = {**inputs.gathered.facts, **flags.facts, **abi.facts}
+    watched = inputs.gathered.watched | flags.watched
+    compiler = None
+    if toolchain:
+        compiler = _toolchain.probe(spec.directory, environment, memo_root, needed_for=spec.module, native=native)
+        facts.update(compiler.gathered.facts)
+        watched |= compiler.gathered.watched
+    return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, compiler, native, started_ns)
+
+
+def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """
+    The variables that a crate says its build reads, and their values.
+    """
+    return [(name, environment.get(name)) for name in spec.env]
+
+
+def real(path: str | os.PathLike[str]) -> Path:
+    """
+    One spelling per folder: a checkout behind a symbolic link is the same checkout.
+    """
+    return Path(os.path.realpath(path))

@@ -1,0 +1,147 @@
+"""
+Publish a file or a folder whole, or not at all.
+
+What is being written lives under `staging/` of the same root, hence on the same
+file system, and gets its name by one rename. Folders are made for their owner
+alone.
+
+Invariant: a published name is absent or complete, whatever dies in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import time
+import uuid
+from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: A staging folder this old belongs to nobody who is alive.
+_ABANDONED_AFTER = 24 * 3600.0
+
+
+def distrust(path: str | os.PathLike[str]) -> str | None:
+    """
+    Why a file or folder may not be loaded from, or `None` if it may.
+
+    What lies there is run as code, so it must belong to this user or to root, be writable by nobody else, and be no
+    symbolic link that another user could have planted.
+    """
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        return f"{os.fspath(path)}: {error.strerror}"
+    if stat.S_ISLNK(status.st_mode):
+        return f"{os.fspath(path)} is a symbolic link"
+    if hasattr(os, "geteuid"):
+        if status.st_uid not in (os.geteuid(), 0):
+            return f"{os.fspath(path)} belongs to user {status.st_uid}"
+        if status.st_mode & 0o022:
+            return f"{os.fspath(path)} is writable by others (mode {stat.S_IMODE(status.st_mode):04o})"
+    return None
+
+
+def private_folder(path: Path) -> Path:
+    """
+    Make a folder, and those above it that are missing, for this user alone.
+    """
+    if not path.is_dir():
+        private_folder(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=0o700)
+    return path
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """
+    Give a file new content: readers see the old bytes or the new ones.
+    """
+    private_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with _new_file(temporary) as file:
+            _write_all(file, data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+    try:
+        yield descriptor
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+@contextlib.contextmanager
+def staged_folder(root: Path) -> Iterator[Path]:
+    """
+    A fresh private folder under `root`; what is still there at the end is removed.
+    """
+    staging = private_folder(root / "staging")
+    _sweep(staging)
+    folder = staging / uuid.uuid4().hex
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(staging: Path) -> None:
+    """
+    Remove what builders left that were killed.
+    """
+    with contextlib.suppress(OSError):
+        for item in os.scandir(staging):
+            if time.time() - item.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER:
+                shutil.rmtree(item.path, ignore_errors=True)
+
+
+def copy_into(source: Path, folder: Path, name: str) -> Path:
+    """
+    Copy a file into a staged folder and make sure that it is on the disk.
+    """
+    destination = folder / name
+    with source.open("rb") as reader, _new_file(destination) as descriptor:
+        with os.fdopen(os.dup(descriptor), "wb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+    destination.chmod(0o700)
+    return destination
+
+
+def publish_folder(staged: Path, destination: Path) -> Path:
+    """
+    Give a staged folder its name; the name must be new.
+    """
+    private_folder(destination.parent)
+    os.rename(staged, destination)
+    _sync_folder(destination.parent)
+    return destination
+
+
+def _sync_folder(path: Path) -> None:
+    # Windows cannot open a folder; its renames are journalled.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,273 @@
+"""
+Keep built extensions on disk and find them again.
+
+    <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, never changed
+    <root>/artifacts/<module>/<source key>/<build key>/current         name of the generation in force, replaced atomically
+    <root>/checkouts/<workspace>/<module>.json                         facts of what this checkout used last
+    <root>/quarantine/                                                 entries that turned out to be wrong
+
+Keys in folder names are shortened; the manifest holds them whole and is compared.
+
+Invariant: an entry is written once, by rename. An entry that cannot be trusted,
+read or verified is a miss, never an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import _staging
+from ._fingerprint import SHORT, Fingerprint
+from ._library_file import host_glibc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+#: Version of the manifest's fields. An entry of another format is a miss.
+FORMAT = 1
+
+_CACHEDIR_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """
+    One stored build of one extension.
+    """
+
+    folder: Path
+    library: Path
+    facts: Mapping[str, str]
+    #: Seconds since the epoch at which its build began, after its sources were read.
+    began: float
+    #: Token of the forcing process that made it, if one did.
+    token: str | None
+    source_key: str
+    build_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """
+    How an entry came to be.
+    """
+
+    toolchain: str
+    abi: str
+    glibc_floor: tuple[int, int] | None
+    began: float
+    seconds: float
+    token: str | None
+
+
+def ready_root(root: Path) -> str | None:
+    """
+    Prepare a root for writing; the reason if it cannot be used.
+    """
+    try:
+        _staging.private_folder(root)
+        if reason := _staging.distrust(root):
+            return reason
+        tag = root / "CACHEDIR.TAG"
+        if not tag.exists():
+            _staging.write_atomically(tag, _CACHEDIR_TAG.encode())
+        if not os.access(root, os.W_OK | os.X_OK):
+            return f"{root} is not writable"
+        # A read-only mount says so only when it is written to.
+        _staging.private_folder(root / "staging")
+    except OSError as error:
+        return f"{error.filename or root}: {error.strerror}"
+    return None
+
+
+def look_up(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Entry | None:
+    """
+    The entry with exactly these facts, verified, or `None`.
+    """
+    for root in roots:
+        entry = _current(_slot(root, module, fingerprint.source_key, fingerprint.build_key), root)
+        if entry is not None and entry.facts == fingerprint.facts:
+            return entry
+    return None
+
+
+def equal_but_for(roots: Sequence[Path], module: str, fingerprint: Fingerprint, group: str) -> Entry | None:
+    """
+    The newest entry whose facts are equal in every group but one.
+    """
+    wanted = fingerprint.without(group)
+    found = [
+        entry
+        for root in roots
+        for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT])
+        if (entry := _current(slot, root)) is not None and Fingerprint(entry.facts).without(group) == wanted
+    ]
+    return max(found, key=lambda entry: entry.began, default=None)
+
+
+def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, name: str, origin: Origin) -> Entry:
+    """
+    Store a library under its key and make it the one in force.
+    """
+    with _staging.staged_folder(root) as staged:
+        library = _staging.copy_into(artifact, staged, name)
+        manifest = _manifest(module, fingerprint, library, origin)
+        _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
+        slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
+        generation = f"{time.time_ns():x}-{uuid.uuid4().hex[:8]}"
+        # The folder is renamed whole, so what the context removes afterwards is gone already.
+        folder = _staging.publish_folder(staged, slot / generation)
+    _staging.write_atomically(slot / "current", generation.encode())
+    return _entry(folder, folder / name, manifest)
+
+
+def quarantine_library(root: Path, library: Path) -> None:
+    """
+    Take the entry of a library out of use, keeping its bytes for whoever wants to know why.
+    """
+    folder = library.parent
+    # In a root that cannot be written it stays, and its own error is what the caller gets in the end.
+    with contextlib.suppress(OSError):
+        _staging.private_folder(root / "quarantine")
+        os.rename(folder, root / "quarantine" / f"{folder.parents[2].name}-{folder.name}")
+
+
+def remember(root: Path, workspace: Path, module: str, facts: Mapping[str, str]) -> None:
+    """
+    Note what this checkout used last, so that the next miss can say what moved.
+    """
+    # Only an explanation is lost when this fails.
+    with contextlib.suppress(OSError):
+        path = _memory(root, workspace, module)
+        data = json.dumps(facts, sort_keys=True).encode()
+        if not path.exists() or path.read_bytes() != data:
+            _staging.write_atomically(path, data)
+
+
+def recall(root: Path, workspace: Path, module: str) -> dict[str, str] | None:
+    """
+    The facts of what this checkout used last.
+    """
+    try:
+        facts = json.loads(_memory(root, workspace, module).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else None
+
+
+def checkout_name(workspace: Path) -> str:
+    """
+    Short name of a checkout's path, for folders that belong to one checkout.
+    """
+    return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:12]
+
+
+def digest_of_file(path: Path) -> str:
+    """
+    SHA-256 of a file, 64 hex digits.
+    """
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+def _memory(root: Path, workspace: Path, module: str) -> Path:
+    return root / "checkouts" / checkout_name(workspace) / f"{module}.json"
+
+
+def _slot(root: Path, module: str, source_key: str, build_key: str) -> Path:
+    return root / "artifacts" / module / source_key[:SHORT] / build_key[:SHORT]
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(path) as items:
+        for item in items:
+            if item.is_dir(follow_symlinks=False):
+                yield Path(item.path)
+
+
+def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Origin) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "module": module,
+        "source_key": fingerprint.source_key,
+        "build_key": fingerprint.build_key,
+        "library": library.name,
+        "size": library.stat().st_size,
+        "sha256": digest_of_file(library),
+        "abi": origin.abi,
+        "toolchain": origin.toolchain,
+        "glibc_floor": origin.glibc_floor,
+        "began": origin.began,
+        "seconds": round(origin.seconds, 3),
+        "token": origin.token,
+        "builder": {"host": socket.gethostname(), "pid": os.getpid()},
+        "seen": [],
+        "facts": dict(fingerprint.facts),
+    }
+
+
+def _current(slot: Path, root: Path) -> Entry | None:
+    try:
+        generation = (slot / "current").read_text("ascii").strip()
+        folder = slot / generation
+        if not generation or os.sep in generation or any(map(_staging.distrust, _chain(folder, root))):
+            return None
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        library = folder / manifest["library"]
+        if library.parent != folder or not _describes(manifest, slot, library):
+            return None
+        return _entry(folder, library, manifest)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _chain(folder: Path, root: Path) -> Iterator[Path]:
+    """
+    Every path from the root to an entry's files.
+    """
+    yield folder / "manifest.json"
+    yield from (folder, *folder.parents[: len(folder.parents) - len(root.parents)])
+
+
+def _describes(manifest: dict[str, Any], slot: Path, library: Path) -> bool:
+    """
+    Whether a manifest is of this format, in its own place, and its library the very bytes it names.
+    """
+    facts = Fingerprint(manifest["facts"])
+    floor = manifest["glibc_floor"]
+    here = host_glibc()
+    return (
+        manifest["format"] == FORMAT
+        and facts.source_key == manifest["source_key"]
+        and facts.build_key == manifest["build_key"]
+        and slot.name == facts.build_key[:SHORT]
+        and _staging.distrust(library) is None
+        and library.stat().st_size == manifest["size"]
+        and (floor is None or here is None or tuple(floor) <= here)
+        and digest_of_file(library) == manifest["sha256"]
+    )
+
+
+def _entry(folder: Path, library: Path, manifest: dict[str, Any]) -> Entry:
+    return Entry(
+        folder=folder,
+        library=library,
+        facts=manifest["facts"],
+        began=float(manifest["began"]),
+        token=manifest["token"],
+        source_key=manifest["source_key"],
+        build_key=manifest["build_key"],
+    )

@@ -1,0 +1,39 @@
+"""
+`rust-ext build`: make every module importable now, before the workers start.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from .. import _ensure, _settings
+from .._errors import RustExtensionError
+from ._modules import add_modules, requests
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """
+    Declare the command.
+    """
+    parser = commands.add_parser("build", parents=[common], help="build what is missing or stale")
+    add_modules(parser)
+    parser.add_argument("--mode", choices=_settings.MODES, default="auto", help="`force` always compiles; `never` only looks")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """
+    Print module and library of each; go on after a failure, and return 1 in the end.
+    """
+    failures = 0
+    for request in requests(options, options.mode, always=options.mode == "force"):
+        try:
+            print(f"{request.module}  {_ensure.locate(request)}", flush=True)
+        except RustExtensionError as error:
+            failures += 1
+            print(f"error: {error}", file=sys.stderr)
+    return 1 if failures else 0

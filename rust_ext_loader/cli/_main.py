@@ -1,0 +1,70 @@
+"""
+Parse the command line, call one command, turn its outcome into an exit code.
+
+Exit codes: 0 done; 1 the answer is no, or something failed and stderr says why;
+2 the command line is wrong; 130 interrupted.
+
+Invariant: a failure that this package raises on purpose is printed as one
+message, never as a traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from .. import _discover, _settings
+from .._errors import RustExtensionError
+from . import _build, _explain, _key, _list, _status
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_COMMANDS = (_list, _status, _build, _explain, _key)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run `rust-ext`; the exit code.
+    """
+    options = _parser().parse_args(arguments)
+    try:
+        if options.workspace is None:
+            options.workspace = _workspace_here()
+        code: int = options.run(options)
+        sys.stdout.flush()
+    except RustExtensionError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing may be flushed into the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _workspace_here() -> Path:
+    here = Path.cwd()
+    found = _discover.find_workspace(here)
+    if found is None:
+        raise _discover.ManifestError(str(here), "no cargo workspace here or above; name one with --workspace")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="rust-ext", description="Build and inspect the Rust extension modules that a cargo workspace declares."
+    )
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: the one around here)")
+    common.add_argument("--cache-dir", metavar="DIR", help=f"root of the cache (default: {_settings.CACHE_DIR}, else the user's cache folder)")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for command in _COMMANDS:
+        command.add_to(commands, common)
+    return parser

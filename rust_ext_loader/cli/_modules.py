@@ -1,0 +1,38 @@
+"""
+The modules that a command is about: those named, else all that the workspace declares.
+"""
+
+from __future__ import annotations
+
+from .. import _discover, _ensure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+
+def add_modules(parser: argparse.ArgumentParser) -> None:
+    """
+    Declare the positional argument.
+    """
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="dotted module name (default: every declared one)")
+
+
+def requests(options: argparse.Namespace, mode: str | None = None, *, always: bool = False) -> Iterator[_ensure.Request]:
+    """
+    One request per module.
+
+    Raises what is wrong with the workspace when no module is named: then "all of them" cannot be told.
+    """
+    for module in options.modules or _every_module(options):
+        yield _ensure.Request(module, mode=mode, workspace=str(options.workspace), cache_dir=options.cache_dir, always=always)
+
+
+def _every_module(options: argparse.Namespace) -> list[str]:
+    declared = _discover.extensions(options.workspace)
+    if declared.broken:
+        raise declared.broken[0]
+    for module, manifests in declared.duplicates.items():
+        raise _discover.DuplicateModule(module, manifests)
+    return sorted(declared.specs)
