@@ -1,0 +1,1 @@
+pub const PART: &str = "part-1";

@@ -1,0 +1,3 @@
+const WORD: &str = if cfg!(feature = "loud") { "BETA-1" } else { "beta-1" };
+
+pymod::module!(PyInit_beta, "beta", WORD.to_owned());

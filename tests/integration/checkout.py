@@ -1,0 +1,203 @@
+"""
+A temporary checkout of a fixture workspace, loaded from fresh interpreters.
+
+Every load is a process of its own, as in life. A `cargo` first on PATH notes its
+arguments and hands over to the real one, so that tests count compilations
+instead of timing them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+CRATES = Path(__file__).parents[1] / "crates"
+ROOT = Path(__file__).parents[2]
+
+_LOAD = """
+import json, sys, warnings
+spawned = []
+sys.addaudithook(lambda event, args: spawned.append(event) if event in (
+    "subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system") else None)
+request = json.loads(sys.argv[1])
+answer = {}
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    try:
+        import rust_ext_loader
+        if request["prelude"]:
+            exec(request["prelude"])
+        module = rust_ext_loader.load_rust_extension(request["module"], **request["arguments"])
+        answer["value"] = getattr(module, "value", None)
+        answer["file"] = module.__file__
+    except BaseException as error:
+        answer["error"] = str(error)
+        answer["types"] = [kind.__name__ for kind in type(error).__mro__]
+        answer["reason"] = getattr(error, "reason", None)
+        answer["in_sys_modules"] = request["module"] in sys.modules
+answer["spawned"] = spawned
+answer["imported"] = sorted(sys.modules)
+answer["warnings"] = [str(warning.message) for warning in said]
+print(json.dumps(answer))
+"""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """
+    What one load in one process came to.
+    """
+
+    value: str | None = None
+    file: str | None = None
+    error: str | None = None
+    types: tuple[str, ...] = ()
+    reason: str | None = None
+    in_sys_modules: bool = False
+    spawned: tuple[str, ...] = ()
+    imported: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    stderr: str = ""
+    #: Arguments of every cargo that ran meanwhile, version queries left out.
+    cargo: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def compiled(self) -> list[str]:
+        """
+        Packages that `cargo rustc` was run for.
+        """
+        return [call[call.index("--package") + 1] for call in self.cargo if call[0] == "rustc"]
+
+
+@dataclass
+class Checkout:
+    """
+    One copy of a fixture workspace, one cache, one environment.
+    """
+
+    root: Path
+    cache: Path
+    environment: dict[str, str] = field(default_factory=dict)
+    python: str = sys.executable
+
+    def write(self, name: str, text: str, *, older: float | None = None) -> Path:
+        """
+        Give a file new content; with `older`, a modification time that many seconds in the past.
+        """
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if older is not None:
+            then = path.stat().st_mtime - older
+            os.utime(path, (then, then))
+        return path
+
+    def replace(self, name: str, old: str, new: str, *, older: float | None = None) -> None:
+        """
+        Change one piece of a file.
+        """
+        text = (self.root / name).read_text(encoding="utf-8")
+        assert old in text, f"{name} holds no {old!r}"
+        self.write(name, text.replace(old, new), older=older)
+
+    def start(
+        self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object
+    ) -> subprocess.Popen[str]:
+        """
+        Begin a load in a new interpreter.
+        """
+        arguments.setdefault("workspace", str(self.root))
+        request = json.dumps({"module": module, "prelude": textwrap.dedent(prelude), "arguments": arguments})
+        return subprocess.Popen(
+            [self.python, "-c", _LOAD, request],
+            env={**self.variables(), **(variables or {})},
+            cwd=self.cache.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def load(
+        self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object
+    ) -> Loaded:
+        """
+        Load in a new interpreter and wait for it.
+        """
+        before = len(self.cargo_calls())
+        loaded = self.finish(self.start(module, prelude=prelude, variables=variables, **arguments))
+        return Loaded(**{**loaded, "cargo": tuple(self.cargo_calls()[before:])})
+
+    @staticmethod
+    def finish(process: subprocess.Popen[str], timeout: float = 120) -> dict[str, object]:
+        """
+        The answer of a load that was started.
+        """
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        assert process.returncode == 0, err
+        answer = json.loads(out.splitlines()[-1])
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()} | {"stderr": err}
+
+    def variables(self) -> dict[str, str]:
+        """
+        The environment of a load: the session's, without what would leak into it, and ours.
+        """
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SGLANG_", "RUST_EXT_", "CARGO_TARGET"))}
+        kept.pop("CI", None)
+        return {
+            **kept,
+            "PATH": f"{self.tools}{os.pathsep}{kept.get('PATH', os.defpath)}",
+            "PYTHONPATH": str(ROOT),
+            "RUST_EXT_CACHE_DIR": str(self.cache),
+            **self.environment,
+        }
+
+    @property
+    def tools(self) -> Path:
+        """
+        Folder of the counting `cargo`.
+        """
+        return self.cache.parent / "tools"
+
+    def install_tools(self) -> None:
+        """
+        Put the counting `cargo` in its place.
+        """
+        real = shutil.which("cargo")
+        assert real is not None, "these tests need cargo"
+        self.tools.mkdir(exist_ok=True)
+        log = self.cache.parent / "cargo.log"
+        script = self.tools / "cargo"
+        script.write_text(f"#!/bin/sh\n(IFS=\"$(printf '\\t')\"; printf '%s\\n' \"$*\") >> '{log}'\nexec '{real}' \"$@\"\n", encoding="utf-8")
+        script.chmod(0o755)
+
+    def cargo_calls(self) -> list[tuple[str, ...]]:
+        """
+        Arguments of every cargo so far, version queries left out.
+        """
+        log = self.cache.parent / "cargo.log"
+        lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+        calls = [tuple(line.split("\t")) for line in lines]
+        return [call for call in calls if call[0] in ("rustc", "build", "clean", "metadata")]
+
+
+def check_out(fixture: str, folder: Path, cache: Path | None = None) -> Checkout:
+    """
+    Copy a fixture workspace into `folder/<fixture>`.
+    """
+    root = folder / fixture
+    shutil.copytree(CRATES / fixture, root, ignore=shutil.ignore_patterns("target"))
+    checkout = Checkout(root, cache or folder / "cache")
+    checkout.cache.parent.mkdir(parents=True, exist_ok=True)
+    checkout.install_tools()
+    return checkout
