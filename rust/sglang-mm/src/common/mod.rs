@@ -2,6 +2,7 @@
 
 pub mod base64;
 pub mod content_hash;
+pub mod decode;
 pub mod par;
 pub mod rescale;
 pub mod resize;

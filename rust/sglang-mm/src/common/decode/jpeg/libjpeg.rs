@@ -1,0 +1,114 @@
+//! The border to C: one function, whose promises are those of `shim.c`.
+
+use std::ffi::{CStr, c_char, c_int};
+
+// Links the library that `shim.c` calls.
+use mozjpeg_sys as _;
+
+use super::super::error::DecodeError;
+use super::super::pixels::Size;
+use super::super::sniff::Format;
+
+/// Longest message of libjpeg, with its final zero byte.
+const MESSAGE: usize = 200;
+
+const DECODED: c_int = 0;
+const BROKEN: c_int = 1;
+const TRUNCATED: c_int = 2;
+
+/// What to ask of libjpeg for each pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Channels {
+    Rgb = 3,
+    Cmyk = 4,
+}
+
+unsafe extern "C" {
+    fn sglang_mm_jpeg_decode(
+        bytes: *const u8,
+        length: usize,
+        pixels: *mut u8,
+        width: usize,
+        height: usize,
+        channels: c_int,
+        message: *mut c_char,
+    ) -> c_int;
+}
+
+/// Decode the picture in `bytes`, which must be of `size`, into `pixels`.
+///
+/// # Panics
+/// If `pixels` is not `size` times the channels long.
+pub(super) fn decode(
+    bytes: &[u8],
+    size: Size,
+    channels: Channels,
+    pixels: &mut [u8],
+) -> Result<(), DecodeError> {
+    assert_eq!(pixels.len(), size.pixels() * channels as usize);
+    let mut message: [c_char; MESSAGE] = [0; MESSAGE];
+    // SAFETY: the pointers are valid for the lengths beside them for the whole call, which keeps none
+    // of them; the line above proves the length of `pixels`. C writes rows only after it compared
+    // the size in the file with the one given here, and returns instead of unwinding.
+    let outcome = unsafe {
+        sglang_mm_jpeg_decode(
+            bytes.as_ptr(),
+            bytes.len(),
+            pixels.as_mut_ptr(),
+            size.width,
+            size.height,
+            channels as c_int,
+            message.as_mut_ptr(),
+        )
+    };
+    match outcome {
+        DECODED => Ok(()),
+        BROKEN => Err(DecodeError::corrupt(Format::Jpeg, text(&message))),
+        TRUNCATED => Err(DecodeError::truncated(Format::Jpeg, "the pixel data")),
+        _ => Err(DecodeError::corrupt(
+            Format::Jpeg,
+            "its headers name two sizes",
+        )),
+    }
+}
+
+/// The message, without a file's bytes in it: libjpeg fills in numbers only.
+fn text(message: &[c_char; MESSAGE]) -> String {
+    let bytes = message.map(|byte| byte as u8);
+    CStr::from_bytes_until_nul(&bytes).map_or_else(
+        |_| "unknown error".to_owned(),
+        |text| text.to_string_lossy().into_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn c_reports_and_never_unwinds() {
+        let rows: &[(&str, &[u8])] = &[
+            ("nothing", b""),
+            ("only the start", b"\xff\xd8"),
+            (
+                "garbage",
+                b"\xff\xd8\xff\xe0garbage that is no segment at all",
+            ),
+            (
+                "no tables",
+                b"\xff\xd8\xff\xda\x00\x08\x01\x01\x00\x00\x3f\x00",
+            ),
+            ("not a JPEG", b"hello, world"),
+        ];
+        let size = Size {
+            width: 2,
+            height: 2,
+        };
+        for (name, bytes) in rows {
+            let mut pixels = [7; 12];
+            let result = decode(bytes, size, Channels::Rgb, &mut pixels);
+            assert!(result.is_err(), "{name}");
+            assert_eq!(pixels, [7; 12], "{name}: nothing was written");
+        }
+    }
+}

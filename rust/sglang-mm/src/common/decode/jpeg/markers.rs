@@ -1,0 +1,136 @@
+//! The markers of a JPEG file up to its first scan: the size, the components, what is well formed.
+//!
+//! Only structure is judged: which segments there are, that they are whole, that tables are long
+//! enough. The meaning of the coded data is left to libjpeg.
+
+use super::super::cursor::{Cursor, u16_be};
+use super::super::error::DecodeError;
+use super::super::pixels::{DecodeLimits, Size};
+use super::super::sniff::Format;
+use super::Model;
+
+/// A file read up to its first scan.
+#[derive(Debug)]
+pub(in super::super) struct Header {
+    size: Size,
+    pub(super) model: Model,
+}
+
+/// What a frame segment says.
+#[derive(Clone, Copy)]
+struct Frame {
+    width: u16,
+    height: u16,
+    model: Model,
+}
+
+impl Header {
+    pub(in super::super) fn read(bytes: &[u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
+        let mut cursor = Cursor::at(bytes, 2);
+        let mut frame = None;
+        while let Some(marker) = next_marker(&mut cursor)? {
+            match marker {
+                0xda => break,
+                0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf | 0xde => {
+                    frame = Some(Frame::parse(segment(&mut cursor)?)?);
+                }
+                0xdb => check_quantization(segment(&mut cursor)?)?,
+                0xe0 => check_application(segment(&mut cursor)?, b"JFIF")?,
+                0xee => check_application(segment(&mut cursor)?, b"Adobe")?,
+                0xc4 | 0xcc | 0xdc | 0xdd | 0xdf | 0xe1..=0xef | 0xfe => {
+                    segment(&mut cursor)?;
+                }
+                // Markers that stand alone: restarts, starts, ends, and reserved ones.
+                0xc8 | 0xd0..=0xd9 | 0xf0..=0xfd => {}
+                _ => return Err(corrupt("a marker that does not exist")),
+            }
+        }
+        segment(&mut cursor)?;
+        let frame = frame.ok_or_else(|| corrupt("a scan before any frame"))?;
+        let (width, height) = (frame.width.into(), frame.height.into());
+        Ok(Self {
+            size: Size::checked(Format::Jpeg, width, height, limits)?,
+            model: frame.model,
+        })
+    }
+
+    pub(in super::super) fn size(&self) -> Size {
+        self.size
+    }
+}
+
+/// The code of the next marker; none at the end. Junk before a marker is passed over.
+fn next_marker(cursor: &mut Cursor<'_>) -> Result<Option<u8>, DecodeError> {
+    let mut after_prefix = false;
+    while let Some(byte) = cursor.byte() {
+        match (after_prefix, byte) {
+            (_, 0xff) => after_prefix = true,
+            (true, 0) | (false, _) => after_prefix = false,
+            (true, marker) => return Ok(Some(marker)),
+        }
+    }
+    Err(cut())
+}
+
+/// The body of the segment at the cursor.
+fn segment<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
+    let length = cursor.array().map(u16::from_be_bytes).ok_or_else(cut)?;
+    cursor
+        .take(usize::from(length).saturating_sub(2))
+        .ok_or_else(cut)
+}
+
+impl Frame {
+    fn parse(body: &[u8]) -> Result<Self, DecodeError> {
+        let (&[bits, _, _, _, _, components], _) = body
+            .split_first_chunk()
+            .ok_or_else(|| corrupt("a frame segment that is too short"))?;
+        if bits != 8 {
+            return Err(DecodeError::UnsupportedColor {
+                format: Format::Jpeg,
+                samples: format!("{bits}-bit").into(),
+            });
+        }
+        let model = match components {
+            1 | 3 => Model::Rgb,
+            4 => Model::Cmyk,
+            _ => {
+                let feature = format!("{components} components");
+                return Err(DecodeError::unsupported(Format::Jpeg, feature));
+            }
+        };
+        let number = |at| u16::from_be_bytes([body[at], body[at + 1]]);
+        Ok(Self {
+            width: number(3),
+            height: number(1),
+            model,
+        })
+    }
+}
+
+/// Quantization tables must be whole: 64 numbers of one or two bytes behind each byte of kind.
+fn check_quantization(mut body: &[u8]) -> Result<(), DecodeError> {
+    while let Some((&kind, rest)) = body.split_first() {
+        let length = if kind >> 4 == 0 { 64 } else { 128 };
+        body = rest
+            .get(length..)
+            .ok_or_else(|| corrupt("a quantization table that is too short"))?;
+    }
+    Ok(())
+}
+
+/// An application segment of a known name must reach its version number.
+fn check_application(body: &[u8], name: &[u8]) -> Result<(), DecodeError> {
+    if body.starts_with(name) && u16_be(body, 5).is_none() {
+        return Err(corrupt("an application segment that is too short"));
+    }
+    Ok(())
+}
+
+fn corrupt(problem: &'static str) -> DecodeError {
+    DecodeError::corrupt(Format::Jpeg, problem)
+}
+
+fn cut() -> DecodeError {
+    DecodeError::truncated(Format::Jpeg, "the headers")
+}

@@ -1,0 +1,83 @@
+//! JPEG: libjpeg-turbo's decoder, with its accurate transform and its smooth chroma upsampling.
+//!
+//! The markers up to the first scan are read here, for the size and the colour model; the rest is
+//! one call into C. Four-component pictures come back as stored and take Pillow's way to RGB, which
+//! supposes that Adobe's inversion is always there.
+
+mod libjpeg;
+mod markers;
+
+use super::error::DecodeError;
+use super::pixels::RgbImage;
+
+pub(super) use markers::Header;
+
+/// What the components mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Model {
+    /// One component, or three of any colour space that libjpeg recognises.
+    Rgb,
+    /// Four components.
+    Cmyk,
+}
+
+impl Header {
+    pub(super) fn decode(&self, bytes: &[u8]) -> Result<RgbImage, DecodeError> {
+        let size = self.size();
+        match self.model {
+            Model::Rgb => {
+                let mut image = size.filled([0; 3]);
+                libjpeg::decode(bytes, size, libjpeg::Channels::Rgb, &mut image.pixels)?;
+                Ok(image)
+            }
+            Model::Cmyk => {
+                let mut inks = vec![0; size.pixels() * 4];
+                libjpeg::decode(bytes, size, libjpeg::Channels::Cmyk, &mut inks)?;
+                let mut image = size.filled([0; 3]);
+                let pixels = image.pixels.as_chunks_mut().0.iter_mut();
+                for (rgb, inks) in pixels.zip(inks.as_chunks().0) {
+                    *rgb = cmyk_to_rgb(*inks);
+                }
+                Ok(image)
+            }
+        }
+    }
+}
+
+/// Inverted inks to light: each is black's complement, less its share of the colour's ink.
+fn cmyk_to_rgb([c, m, y, k]: [u8; 4]) -> [u8; 3] {
+    let light = u32::from(k);
+    [c, m, y].map(|ink| (light - divide_by_255(u32::from(!ink) * light)) as u8)
+}
+
+/// `value / 255` rounded to the nearest, for products of two bytes.
+fn divide_by_255(value: u32) -> u32 {
+    let value = value + 128;
+    (value + (value >> 8)) >> 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inks_become_light() {
+        let rows: &[(&str, [u8; 4], [u8; 3])] = &[
+            ("no ink", [255, 255, 255, 255], [255, 255, 255]),
+            ("all black", [255, 255, 255, 0], [0, 0, 0]),
+            ("all cyan", [0, 255, 255, 255], [0, 255, 255]),
+            ("half of each", [128, 128, 128, 128], [64, 64, 64]),
+        ];
+        for (name, inks, rgb) in rows {
+            assert_eq!(cmyk_to_rgb(*inks), *rgb, "{name}");
+        }
+    }
+
+    #[test]
+    fn division_rounds_to_the_nearest() {
+        for value in 0..=255 * 255 {
+            let nearest = (f64::from(value) / 255.0).round() as u32;
+            assert_eq!(divide_by_255(value), nearest, "{value}");
+        }
+    }
+}

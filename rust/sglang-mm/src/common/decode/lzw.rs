@@ -1,0 +1,191 @@
+//! The LZW of GIF: codes of growing width, packed in blocks of up to 255 bytes.
+//!
+//! Invariant: what is accepted is what Pillow accepts, which stops at the last pixel wherever the
+//! codes stand, reads empty blocks as blocks, and after an early end code goes on only if the file
+//! has bytes that it has not loaded yet.
+
+use super::error::DecodeError;
+use super::sniff::Format;
+
+const MAX_BITS: u32 = 12;
+const TABLE: usize = 1 << MAX_BITS;
+
+/// Pillow reads a file in pieces of this many bytes.
+const PIECE: usize = 65_536;
+
+/// Why the code reader has no code.
+enum Pause {
+    /// The next block is not loaded as a whole.
+    NeedBytes,
+}
+
+/// Codes out of blocks.
+struct Codes<'a> {
+    data: &'a [u8],
+    position: usize,
+    loaded: usize,
+    block: usize,
+    bits: u32,
+    bit_count: u32,
+}
+
+impl Codes<'_> {
+    fn next(&mut self, width: u32) -> Result<usize, Pause> {
+        while self.bit_count < width {
+            if self.block == 0 {
+                self.open_block()?;
+                continue;
+            }
+            self.bits |= u32::from(self.data[self.position]) << self.bit_count;
+            self.bit_count += 8;
+            self.position += 1;
+            self.block -= 1;
+        }
+        let code = self.bits & ((1 << width) - 1);
+        self.bits >>= width;
+        self.bit_count -= width;
+        Ok(code as usize)
+    }
+
+    fn open_block(&mut self) -> Result<(), Pause> {
+        let loaded = &self.data[self.position..self.loaded];
+        match loaded.split_first() {
+            Some((&length, rest)) if rest.len() >= length.into() => {
+                self.block = length.into();
+                self.position += 1;
+                Ok(())
+            }
+            _ => Err(Pause::NeedBytes),
+        }
+    }
+
+    /// Load one more piece; false at the end of the file.
+    fn load(&mut self) -> bool {
+        let before = self.loaded;
+        self.loaded = self.data.len().min(before + PIECE);
+        self.loaded > before
+    }
+}
+
+/// The strings that codes stand for, as links to their beginnings.
+struct Strings {
+    last: [u8; TABLE],
+    link: [u16; TABLE],
+    next: usize,
+    width: u32,
+}
+
+impl Strings {
+    fn reset(&mut self, code_bits: u32) {
+        self.next = (1 << code_bits) + 2;
+        self.width = code_bits + 1;
+    }
+
+    fn add(&mut self, beginning: usize, last: u8) {
+        if self.next >= TABLE {
+            return;
+        }
+        self.last[self.next] = last;
+        self.link[self.next] = beginning as u16;
+        if self.next == (1 << self.width) - 1 && self.width < MAX_BITS {
+            self.width += 1;
+        }
+        self.next += 1;
+    }
+}
+
+/// Exactly `count` indices out of `data`, which starts at the first block.
+pub(super) fn expand(data: &[u8], code_bits: u8, count: usize) -> Result<Vec<u8>, DecodeError> {
+    let code_bits = u32::from(code_bits);
+    if code_bits > MAX_BITS {
+        return Err(corrupt("the code size is over 12 bits"));
+    }
+    let mut codes = Codes {
+        data,
+        position: 0,
+        loaded: 0,
+        block: 0,
+        bits: 0,
+        bit_count: 0,
+    };
+    let mut strings = Strings {
+        last: [0; TABLE],
+        link: [0; TABLE],
+        next: 0,
+        width: 0,
+    };
+    strings.reset(code_bits);
+    let clear = 1 << code_bits;
+    // Bytes of the file bound it: a code gives at most `TABLE` indices.
+    let mut indices = Vec::with_capacity(count.min(data.len().saturating_mul(TABLE)));
+    let mut previous: Option<(usize, u8)> = None;
+    loop {
+        let code = match codes.next(strings.width) {
+            Ok(code) => code,
+            Err(Pause::NeedBytes) if codes.load() => continue,
+            Err(Pause::NeedBytes) => return Err(cut()),
+        };
+        if code == clear {
+            strings.reset(code_bits);
+            previous = None;
+            continue;
+        }
+        if code == clear + 1 {
+            if codes.load() {
+                continue;
+            }
+            return Err(cut());
+        }
+        let first = emit(&strings, code, clear, previous, &mut indices)?;
+        if let Some((beginning, _)) = previous {
+            strings.add(beginning, first);
+        }
+        previous = Some((code, first));
+        if indices.len() >= count {
+            indices.truncate(count);
+            return Ok(indices);
+        }
+    }
+}
+
+/// Append the string of `code`; the first index of it.
+fn emit(
+    strings: &Strings,
+    code: usize,
+    clear: usize,
+    previous: Option<(usize, u8)>,
+    indices: &mut Vec<u8>,
+) -> Result<u8, DecodeError> {
+    let start = indices.len();
+    let mut link = code;
+    match previous {
+        None if code > clear => return Err(corrupt("it starts with a string that is not there")),
+        Some(_) if code > strings.next => {
+            return Err(corrupt("it names a string that is not there"));
+        }
+        // The string under construction: the previous one, and its own first index again.
+        Some((beginning, first)) if code == strings.next => {
+            indices.push(first);
+            link = beginning;
+        }
+        _ => {}
+    }
+    while link >= clear {
+        if link >= TABLE || indices.len() - start >= TABLE {
+            return Err(corrupt("a string that is too long"));
+        }
+        indices.push(strings.last[link]);
+        link = strings.link[link].into();
+    }
+    indices.push(link as u8);
+    indices[start..].reverse();
+    Ok(link as u8)
+}
+
+fn corrupt(problem: &'static str) -> DecodeError {
+    DecodeError::corrupt(Format::Gif, problem)
+}
+
+fn cut() -> DecodeError {
+    DecodeError::truncated(Format::Gif, "the first frame")
+}

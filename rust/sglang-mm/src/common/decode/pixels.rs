@@ -1,0 +1,178 @@
+//! What a decoder hands out, and the samples of old formats on their way there.
+
+use super::error::DecodeError;
+use super::sniff::Format;
+
+/// An RGB picture of 8-bit samples: row after row, `pixels.len() == height * width * 3`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RgbImage {
+    /// Number of rows.
+    pub height: usize,
+    /// Pixels in a row.
+    pub width: usize,
+    /// Height, width, channel; contiguous.
+    pub pixels: Vec<u8>,
+}
+
+/// What a decoder will not exceed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeLimits {
+    /// Most pixels (`width * height`) a header may announce.
+    pub max_pixels: u64,
+}
+
+impl Default for DecodeLimits {
+    /// The size at which Pillow refuses a picture as a decompression bomb.
+    fn default() -> Self {
+        Self {
+            max_pixels: 178_956_970,
+        }
+    }
+}
+
+/// A size that passed the limits: not empty, and small enough to multiply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Size {
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+impl Size {
+    pub(super) fn checked(
+        format: Format,
+        width: u64,
+        height: u64,
+        limits: DecodeLimits,
+    ) -> Result<Self, DecodeError> {
+        if width == 0 || height == 0 {
+            return Err(DecodeError::corrupt(format, "the header says it is empty"));
+        }
+        let pixels = width.checked_mul(height);
+        // Four bytes a pixel must be countable, whatever the setting says.
+        let countable = pixels.is_some_and(|pixels| pixels <= isize::MAX as u64 / 4);
+        match (countable, pixels) {
+            (true, Some(pixels)) if pixels <= limits.max_pixels => Ok(Self {
+                width: width as usize,
+                height: height as usize,
+            }),
+            _ => Err(DecodeError::TooManyPixels {
+                width,
+                height,
+                max_pixels: limits.max_pixels,
+            }),
+        }
+    }
+
+    pub(super) fn pixels(self) -> usize {
+        self.width * self.height
+    }
+
+    /// A picture of one colour.
+    pub(super) fn filled(self, [r, g, b]: [u8; 3]) -> RgbImage {
+        let pixels = if r == g && g == b {
+            vec![r; self.pixels() * 3]
+        } else {
+            [r, g, b].repeat(self.pixels())
+        };
+        RgbImage {
+            height: self.height,
+            width: self.width,
+            pixels,
+        }
+    }
+}
+
+/// 256 colours. Entries that a file does not give are black, as in Pillow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Palette(pub(super) [[u8; 3]; 256]);
+
+impl Palette {
+    pub(super) const BLACK: Self = Self([[0; 3]; 256]);
+
+    /// Each index is its own grey.
+    pub(super) fn grey() -> Self {
+        Self(std::array::from_fn(|index| [index as u8; 3]))
+    }
+
+    /// Whole entries of `bytes`, each brought to RGB by `entry`; none if there are more than 256.
+    pub(super) fn from_entries<const N: usize>(
+        bytes: &[u8],
+        entry: impl Fn([u8; N]) -> [u8; 3],
+    ) -> Option<Self> {
+        let (entries, _) = bytes.as_chunks::<N>();
+        let mut palette = Self::BLACK;
+        for (colour, bytes) in palette.0.get_mut(..entries.len())?.iter_mut().zip(entries) {
+            *colour = entry(*bytes);
+        }
+        Some(palette)
+    }
+
+    /// Colours for `indices`, written to `rgb`.
+    pub(super) fn paint(&self, indices: &[u8], rgb: &mut [u8]) {
+        let (out, _) = rgb.as_chunks_mut::<3>();
+        for (pixel, &index) in out.iter_mut().zip(indices) {
+            *pixel = self.0[usize::from(index)];
+        }
+    }
+}
+
+/// The samples of `bits` bits (1, 2, 4 or 8) packed in `row`, most significant first.
+pub(super) fn unpack_bits(row: &[u8], bits: usize, samples: &mut [u8]) {
+    let mask = (1u16 << bits) as u8;
+    let mask = mask.wrapping_sub(1);
+    for (index, sample) in samples.iter_mut().enumerate() {
+        let bit = index * bits;
+        *sample = (row[bit / 8] >> (8 - bits - bit % 8)) & mask;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cap_names_size_cap_and_setting() {
+        let limits = DecodeLimits::default();
+        let rows: &[(&str, u64, u64, bool)] = &[
+            ("at the cap", 178_956_970, 1, true),
+            ("one over", 178_956_971, 1, false),
+            ("product overflows", u64::MAX, u64::MAX, false),
+            ("empty", 0, 5, false),
+        ];
+        for (name, width, height, fits) in rows {
+            let size = Size::checked(Format::Png, *width, *height, limits);
+            assert_eq!(size.is_ok(), *fits, "{name}");
+        }
+        let message = Size::checked(Format::Png, 20_000, 10_000, limits)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(
+            message,
+            "image decode: 20000x10000 is 200000000 pixels, over the cap of 178956970; \
+             raise the setting `max_pixels` if such pictures are expected"
+        );
+    }
+
+    #[test]
+    fn a_palette_is_black_where_the_file_is_silent() {
+        let palette = Palette::from_entries(&[1, 2, 3, 9], |rgb: [u8; 3]| rgb).unwrap();
+        assert_eq!(palette.0[0], [1, 2, 3]);
+        assert_eq!(palette.0[1], [0, 0, 0], "a partial entry does not count");
+        assert!(Palette::from_entries(&[0; 257 * 3], |rgb: [u8; 3]| rgb).is_none());
+    }
+
+    #[test]
+    fn packed_samples_come_out_most_significant_first() {
+        let rows: &[(&str, usize, &[u8])] = &[
+            ("1 bit", 1, &[1, 0, 1, 1, 0, 0, 0, 1]),
+            ("2 bits", 2, &[2, 3, 0, 1]),
+            ("4 bits", 4, &[11, 1]),
+            ("8 bits", 8, &[0b1011_0001]),
+        ];
+        for (name, bits, expected) in rows {
+            let mut samples = vec![0; expected.len()];
+            unpack_bits(&[0b1011_0001], *bits, &mut samples);
+            assert_eq!(&samples, expected, "{name}");
+        }
+    }
+}

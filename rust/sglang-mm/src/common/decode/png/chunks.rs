@@ -1,0 +1,155 @@
+//! The chunks of a PNG file: what they say, and whether each is well formed.
+//!
+//! The stream has three parts. Up to the pixel data every chunk is read and its checksum compared;
+//! the data chunks are handed out in pieces without a checksum; the chunks behind them are read
+//! again, without checksums, and damage that only cuts the file's end is forgiven there.
+
+use super::super::cursor::{Cursor, u32_be};
+use super::super::error::DecodeError;
+use super::super::sniff::PNG_SIGNATURE;
+use super::facts::{Facts, Step};
+use super::{corrupt, cut};
+
+/// Pillow reads pixel data in pieces of at most this many bytes.
+const PIECE: usize = 65_536;
+
+/// A chunk's header; the cursor stands at its body.
+#[derive(Clone, Copy)]
+struct Head {
+    kind: [u8; 4],
+    length: usize,
+}
+
+/// A walk over the chunks.
+pub(super) struct Chunks<'a> {
+    cursor: Cursor<'a>,
+    pub(super) facts: Facts<'a>,
+    /// Bytes of the current data chunk that were not handed out.
+    left: usize,
+    /// The chunk that ended the pixel data: read, but not acted on.
+    pending: Option<Head>,
+}
+
+impl<'a> Chunks<'a> {
+    pub(super) fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            cursor: Cursor::at(bytes, PNG_SIGNATURE.len()),
+            facts: Facts::default(),
+            left: 0,
+            pending: None,
+        }
+    }
+
+    /// Read all chunks before the pixel data, and the header of the first data chunk.
+    pub(super) fn read_to_data(&mut self) -> Result<(), DecodeError> {
+        loop {
+            let head = self.head()?.ok_or_else(|| cut("a chunk"))?;
+            if is_data(head.kind) {
+                self.left = self.open_data(head)?;
+                return Ok(());
+            }
+            if head.kind == *b"IEND" {
+                return Err(corrupt("it has no pixel data"));
+            }
+            let body = self.body(head.length)?;
+            self.facts.read(head.kind, body)?;
+            let checksum = self.cursor.array().ok_or_else(|| cut("a checksum"))?;
+            if crc32(head.kind, body) != u32::from_be_bytes(checksum) {
+                return Err(corrupt("a checksum before the pixel data"));
+            }
+        }
+    }
+
+    /// The next bytes of compressed pixel data; none at the end of the data chunks or of the file.
+    pub(super) fn next_piece(&mut self) -> Result<Option<&'a [u8]>, DecodeError> {
+        while self.left == 0 {
+            self.cursor.skip(4);
+            let Some(head) = self.head()? else {
+                return Ok(None);
+            };
+            if !is_data(head.kind) && head.kind != *b"DDAT" {
+                self.pending = Some(head);
+                return Ok(None);
+            }
+            self.left = self.open_data(head)?;
+        }
+        let piece = self.cursor.read(self.left.min(PIECE));
+        self.left -= self.left.min(PIECE);
+        Ok(Some(piece).filter(|piece| !piece.is_empty()))
+    }
+
+    /// Read what stands behind the pixel data.
+    pub(super) fn read_to_end(&mut self) -> Result<(), DecodeError> {
+        self.cursor.skip(self.left);
+        loop {
+            let Some(head) = self.pending.take().or_else(|| self.head_behind()) else {
+                return Ok(());
+            };
+            let next_frame = head.kind == *b"fcTL" && self.facts.is_animated();
+            if head.kind == *b"IEND" || next_frame {
+                return Ok(());
+            }
+            if is_data(head.kind) {
+                let length = self.open_data(head)?;
+                self.body(length)?;
+                continue;
+            }
+            let body = self.body(head.length)?;
+            self.facts.read(head.kind, body)?;
+        }
+    }
+
+    /// The header behind a body whose checksum is passed over. A broken name ends the file.
+    fn head_behind(&mut self) -> Option<Head> {
+        self.cursor.skip(4);
+        self.head().unwrap_or(None)
+    }
+
+    /// The next chunk's header; none if the file ends before it is whole.
+    fn head(&mut self) -> Result<Option<Head>, DecodeError> {
+        let Some(head) = self.cursor.take(8) else {
+            return Ok(None);
+        };
+        let length = u32_be(head, 0).expect("eight bytes hold it") as usize;
+        let kind = [head[4], head[5], head[6], head[7]];
+        let named = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        if !kind.iter().all(named) {
+            return Err(corrupt("a chunk without a proper name"));
+        }
+        Ok(Some(Head { kind, length }))
+    }
+
+    fn body(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        self.cursor.take(length).ok_or_else(|| cut("a chunk"))
+    }
+
+    /// Bytes of pixel data in the chunk at the cursor. Those of later frames begin with a number.
+    fn open_data(&mut self, head: Head) -> Result<usize, DecodeError> {
+        if head.kind != *b"fdAT" {
+            self.facts.begin_data();
+            return Ok(head.length);
+        }
+        if head.length < 4 {
+            return Err(cut("the data of a frame"));
+        }
+        let number = self
+            .cursor
+            .array()
+            .ok_or_else(|| cut("the data of a frame"))?;
+        self.facts
+            .next_in_sequence(u32::from_be_bytes(number), Step::Data)?;
+        self.facts.begin_data();
+        Ok(head.length - 4)
+    }
+}
+
+fn is_data(kind: [u8; 4]) -> bool {
+    matches!(&kind, b"IDAT" | b"fdAT")
+}
+
+fn crc32(kind: [u8; 4], body: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&kind);
+    crc.update(body);
+    crc.finalize()
+}

@@ -1,0 +1,227 @@
+//! What the chunks of a PNG file say about its pixels, and whether they say it in due form.
+//!
+//! Chunks that do not touch the pixels are judged all the same, because Pillow judges them: a
+//! picture with a cut `gAMA` is refused. Their meaning is not kept.
+
+use super::super::cursor::u32_be;
+use super::super::error::DecodeError;
+use super::super::pixels::Size;
+use super::super::sniff::Format;
+use super::text::{TextBudget, compressed_text_fits, international_text};
+use super::{Color, Region, corrupt};
+
+/// Everything known about the picture so far.
+#[derive(Debug, Default)]
+pub(super) struct Facts<'a> {
+    pub(super) width: u32,
+    pub(super) height: u32,
+    pub(super) interlaced: bool,
+    pub(super) palette: Option<&'a [u8]>,
+    depth_and_type: (u8, u8),
+    region: Option<[u32; 4]>,
+    sequence: Option<u32>,
+    /// Frames that the animation announces; none without a sound announcement.
+    frames: Option<u32>,
+    /// The first data was that of the animation's fallback picture.
+    fallback: bool,
+    text: TextBudget,
+}
+
+/// The two kinds of numbered chunks of an animation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// A frame's header. It may be the first of the sequence.
+    Control,
+    /// Data of a frame.
+    Data,
+}
+
+impl<'a> Facts<'a> {
+    /// Take in the chunk `kind`.
+    pub(super) fn read(&mut self, kind: [u8; 4], body: &'a [u8]) -> Result<(), DecodeError> {
+        match &kind {
+            b"IHDR" => self.read_header(body),
+            b"PLTE" => {
+                self.palette = Some(body);
+                Ok(())
+            }
+            b"tRNS" => self.check_transparency(body),
+            b"gAMA" => at_least(body, 4),
+            b"cHRM" => at_least(body, 32),
+            b"sRGB" => at_least(body, 1),
+            b"pHYs" => at_least(body, 9),
+            b"iCCP" | b"zTXt" | b"tEXt" | b"iTXt" => self.check_text(kind, body),
+            b"acTL" => self.read_animation(body),
+            b"fcTL" => self.read_frame(body),
+            _ => Ok(()),
+        }
+    }
+
+    /// Data begins: whether it is of an animation's fallback picture is now decided.
+    pub(super) fn begin_data(&mut self) {
+        self.fallback |= self.region.is_none() && self.frames.is_some();
+    }
+
+    pub(super) fn is_animated(&self) -> bool {
+        let frames = self
+            .frames
+            .unwrap_or(1)
+            .saturating_add(self.fallback.into());
+        frames > 1
+    }
+
+    pub(super) fn color(&self) -> Result<Color, DecodeError> {
+        Ok(match self.depth_and_type {
+            (16, 0 | 2 | 4 | 6) => {
+                return Err(DecodeError::UnsupportedColor {
+                    format: Format::Png,
+                    samples: "16-bit".into(),
+                });
+            }
+            (bits @ (1 | 2 | 4 | 8), 0) => Color::Grey { bits: bits.into() },
+            (bits @ (1 | 2 | 4 | 8), 3) => Color::Indexed { bits: bits.into() },
+            (8, 2) => Color::Rgb,
+            (8, 4) => Color::GreyAlpha,
+            (8, 6) => Color::Rgba,
+            _ => return Err(corrupt("a colour type that does not exist")),
+        })
+    }
+
+    /// The part of the picture that the data covers.
+    pub(super) fn region(&self, size: Size) -> Result<Region, DecodeError> {
+        let Some(region) = self.region else {
+            return Ok(Region {
+                left: 0,
+                top: 0,
+                width: size.width,
+                height: size.height,
+            });
+        };
+        let [width, height, left, top] = region.map(|number| number as usize);
+        // The frame was checked against the header that stood before it; there may be another since.
+        if width == 0 || height == 0 || left + width > size.width || top + height > size.height {
+            return Err(corrupt("a frame outside of the picture"));
+        }
+        Ok(Region {
+            left,
+            top,
+            width,
+            height,
+        })
+    }
+
+    /// The number of a frame's chunk must be the next one.
+    pub(super) fn next_in_sequence(&mut self, number: u32, step: Step) -> Result<(), DecodeError> {
+        let expected = match (self.sequence, step) {
+            (None, Step::Control) => Some(0),
+            (None, Step::Data) => None,
+            (Some(last), _) => last.checked_add(1),
+        };
+        if expected != Some(number) {
+            return Err(corrupt("frames out of sequence"));
+        }
+        self.sequence = Some(number);
+        Ok(())
+    }
+
+    fn read_header(&mut self, body: &[u8]) -> Result<(), DecodeError> {
+        let Some((
+            &[
+                w0,
+                w1,
+                w2,
+                w3,
+                h0,
+                h1,
+                h2,
+                h3,
+                depth,
+                kind,
+                _,
+                filter,
+                interlace,
+            ],
+            _,
+        )) = body.split_first_chunk()
+        else {
+            return Err(too_short());
+        };
+        if filter != 0 {
+            return Err(corrupt("a filter method that does not exist"));
+        }
+        self.width = u32::from_be_bytes([w0, w1, w2, w3]);
+        self.height = u32::from_be_bytes([h0, h1, h2, h3]);
+        self.depth_and_type = (depth, kind);
+        self.interlaced |= interlace != 0;
+        Ok(())
+    }
+
+    fn check_transparency(&self, body: &[u8]) -> Result<(), DecodeError> {
+        match self.depth_and_type.1 {
+            0 => at_least(body, 2),
+            2 => at_least(body, 6),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_text(&mut self, kind: [u8; 4], body: &[u8]) -> Result<(), DecodeError> {
+        let (name, rest) = match body.iter().position(|&byte| byte == 0) {
+            Some(end) => (&body[..end], &body[end + 1..]),
+            None => (body, &[][..]),
+        };
+        match &kind {
+            b"tEXt" if name.is_empty() => Ok(()),
+            b"tEXt" => self.text.spend(rest.len()),
+            b"zTXt" => match rest.split_first() {
+                Some((0, text)) => {
+                    let length = compressed_text_fits(text)?.unwrap_or(0);
+                    self.text.spend(if name.is_empty() { 0 } else { length })
+                }
+                Some(_) => Err(corrupt("a compression method that does not exist")),
+                None => Ok(()),
+            },
+            b"iTXt" => self.text.spend(international_text(body)?),
+            _ => match rest.split_first() {
+                Some((0, profile)) => compressed_text_fits(profile).map(drop),
+                _ => Err(corrupt("a colour profile of an unknown form")),
+            },
+        }
+    }
+
+    fn read_animation(&mut self, body: &[u8]) -> Result<(), DecodeError> {
+        at_least(body, 8)?;
+        let frames = u32_be(body, 0).filter(|count| (1..=0x8000_0000).contains(count));
+        // A second announcement makes both void; an unsound one leaves things as they are.
+        self.frames = match self.frames {
+            Some(_) => None,
+            None => frames,
+        };
+        Ok(())
+    }
+
+    fn read_frame(&mut self, body: &[u8]) -> Result<(), DecodeError> {
+        at_least(body, 26)?;
+        let number = |at| u32_be(body, at).ok_or_else(too_short);
+        self.next_in_sequence(number(0)?, Step::Control)?;
+        let [width, height, left, top] = [number(4)?, number(8)?, number(12)?, number(16)?];
+        let fits = |start: u32, length: u32, most: u32| {
+            start.checked_add(length).is_some_and(|end| end <= most)
+        };
+        if !fits(left, width, self.width) || !fits(top, height, self.height) {
+            return Err(corrupt("a frame outside of the picture"));
+        }
+        self.region = Some([width, height, left, top]);
+        Ok(())
+    }
+}
+
+fn at_least(body: &[u8], length: usize) -> Result<(), DecodeError> {
+    if body.len() < length {
+        return Err(too_short());
+    }
+    Ok(())
+}
+
+fn too_short() -> DecodeError {
+    corrupt("a chunk that is too short")
+}

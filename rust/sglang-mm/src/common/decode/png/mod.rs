@@ -1,0 +1,187 @@
+//! PNG: every colour type of up to 8 bits, interlaced or not, and the first frame of APNG.
+//!
+//! One file each: `chunks` walks over the chunks and `facts` keeps what they say, `stream` joins and
+//! inflates the data chunks, `filter` undoes the row filters, `layout` says where rows go.
+//!
+//! Which damage is an error follows Pillow: checksums count before the pixel data and not in or
+//! after it, a stream that ends early but at the end of a row leaves the rest of the picture at
+//! sample 0, and the chunks behind the pixels still have to be well formed.
+
+mod chunks;
+mod facts;
+mod filter;
+mod layout;
+mod stream;
+mod text;
+
+use super::error::DecodeError;
+use super::pixels::{DecodeLimits, Palette, RgbImage, Size, unpack_bits};
+use super::sniff::Format;
+
+use chunks::Chunks;
+use layout::{Pass, passes};
+
+/// How a pixel is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Color {
+    /// A shade of 1, 2, 4 or 8 bits.
+    Grey { bits: usize },
+    /// An index of 1, 2, 4 or 8 bits.
+    Indexed { bits: usize },
+    /// Bytes: grey, with alpha.
+    GreyAlpha,
+    /// Bytes.
+    Rgb,
+    /// Bytes, with alpha.
+    Rgba,
+}
+
+impl Color {
+    /// Bits of a pixel.
+    fn bits(self) -> usize {
+        match self {
+            Self::Grey { bits } | Self::Indexed { bits } => bits,
+            Self::GreyAlpha => 16,
+            Self::Rgb => 24,
+            Self::Rgba => 32,
+        }
+    }
+}
+
+/// The part of the picture that the data covers: all of it, unless an animation says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
+    left: usize,
+    top: usize,
+    width: usize,
+    height: usize,
+}
+
+/// A file read up to its pixel data.
+pub(super) struct Header<'a> {
+    size: Size,
+    color: Color,
+    palette: Box<Palette>,
+    region: Region,
+    interlaced: bool,
+    chunks: Chunks<'a>,
+}
+
+impl<'a> Header<'a> {
+    pub(super) fn read(bytes: &'a [u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
+        let mut chunks = Chunks::of(bytes);
+        chunks.read_to_data()?;
+        let facts = &chunks.facts;
+        let color = facts.color()?;
+        let size = Size::checked(Format::Png, facts.width.into(), facts.height.into(), limits)?;
+        let palette = match (color, facts.palette) {
+            (Color::Grey { bits }, _) => grey_palette(bits),
+            (Color::Indexed { .. }, Some(entries)) => {
+                Palette::from_entries(entries, |rgb: [u8; 3]| rgb)
+                    .ok_or_else(|| corrupt("a palette of more than 256 colours"))?
+            }
+            _ => Palette::BLACK,
+        };
+        Ok(Self {
+            size,
+            color,
+            palette: Box::new(palette),
+            region: facts.region(size)?,
+            interlaced: facts.interlaced,
+            chunks,
+        })
+    }
+
+    pub(super) fn size(&self) -> Size {
+        self.size
+    }
+
+    pub(super) fn decode(mut self) -> Result<RgbImage, DecodeError> {
+        let passes = passes(self.region, self.interlaced);
+        let row_bytes = |pass: &Pass| (pass.width * self.color.bits()).div_ceil(8);
+        let rows = passes
+            .iter()
+            .flat_map(|pass| std::iter::repeat_n(1 + row_bytes(pass), pass.height));
+        let mut data = stream::inflate(&mut self.chunks, &rows)?;
+        self.chunks.read_to_end()?;
+
+        // Rows that the data does not reach keep sample 0.
+        let mut image = self.size.filled(self.palette.0[0]);
+        let mut rest = data.as_mut_slice();
+        for pass in &passes {
+            let length = 1 + row_bytes(pass);
+            let stored = rest.len().min(length * pass.height);
+            let (rows, next) = rest.split_at_mut(stored);
+            rest = next;
+            self.paint_pass(*pass, rows, length, &mut image)?;
+        }
+        Ok(image)
+    }
+
+    /// Unfilter `rows` in place and put each where it belongs.
+    fn paint_pass(
+        &self,
+        pass: Pass,
+        rows: &mut [u8],
+        length: usize,
+        image: &mut RgbImage,
+    ) -> Result<(), DecodeError> {
+        let unit = self.color.bits().div_ceil(8);
+        let mut scratch = vec![0; pass.width * 3];
+        let mut samples = vec![0; pass.width];
+        let mut previous: &mut [u8] = &mut vec![0; length - 1];
+        for (y, row) in rows.chunks_exact_mut(length).enumerate() {
+            let (kind, row) = row.split_first_mut().expect("a row has its filter byte");
+            filter::undo(*kind, unit, previous, row)
+                .ok_or_else(|| corrupt("a row filter that does not exist"))?;
+            let start = ((pass.top + y * pass.step_y) * image.width + pass.left) * 3;
+            if pass.step_x == 1 {
+                let out = &mut image.pixels[start..start + pass.width * 3];
+                self.paint_row(row, &mut samples, out);
+            } else {
+                self.paint_row(row, &mut samples, &mut scratch);
+                let spread = image.pixels[start..].chunks_mut(pass.step_x * 3);
+                for (out, pixel) in spread.zip(scratch.chunks_exact(3)) {
+                    out[..3].copy_from_slice(pixel);
+                }
+            }
+            previous = row;
+        }
+        Ok(())
+    }
+
+    fn paint_row(&self, row: &[u8], samples: &mut [u8], out: &mut [u8]) {
+        match self.color {
+            Color::Grey { bits: 8 } | Color::Indexed { bits: 8 } => self.palette.paint(row, out),
+            Color::Grey { bits } | Color::Indexed { bits } => {
+                unpack_bits(row, bits, samples);
+                self.palette.paint(samples, out);
+            }
+            Color::Rgb => out.copy_from_slice(row),
+            Color::GreyAlpha => pick(row, out, |[grey, _]: [u8; 2]| [grey; 3]),
+            Color::Rgba => pick(row, out, |[r, g, b, _]: [u8; 4]| [r, g, b]),
+        }
+    }
+}
+
+/// Shades of `bits` bits, spread over the range of a byte.
+fn grey_palette(bits: usize) -> Palette {
+    let top = (1usize << bits) - 1;
+    Palette(std::array::from_fn(|shade| {
+        [(shade.min(top) * 255 / top) as u8; 3]
+    }))
+}
+
+fn pick<const N: usize>(row: &[u8], out: &mut [u8], rgb: impl Fn([u8; N]) -> [u8; 3]) {
+    for (out, pixel) in out.as_chunks_mut().0.iter_mut().zip(row.as_chunks().0) {
+        *out = rgb(*pixel);
+    }
+}
+
+fn corrupt(problem: &'static str) -> DecodeError {
+    DecodeError::corrupt(Format::Png, problem)
+}
+
+fn cut(inside: &'static str) -> DecodeError {
+    DecodeError::truncated(Format::Png, inside)
+}

@@ -1,0 +1,139 @@
+//! The run lengths of BMP: pairs of a count and a value, with escapes for lines, jumps and literals.
+
+use super::cursor::Cursor;
+use super::pixels::Size;
+
+/// What a run repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// One index a byte.
+    Byte,
+    /// Two indices a byte, taken in turn.
+    Nibble,
+}
+
+/// One index a byte, in the order of the file's rows; none if the runs end before the picture does.
+///
+/// The column is only an aid against runs that leave their row: literals may cross it, as in Pillow.
+pub(super) fn expand(mut cursor: Cursor<'_>, unit: Unit, size: Size) -> Option<Vec<u8>> {
+    let total = size.pixels();
+    let mut indices = Vec::new();
+    let mut column = 0;
+    while indices.len() < total {
+        let Some([count, value]) = cursor.array() else {
+            break;
+        };
+        match (count, value) {
+            (0, 0) => {
+                let ragged = indices.len().next_multiple_of(size.width);
+                indices.resize(ragged, 0);
+                column = 0;
+            }
+            (0, 1) => break,
+            (0, 2) => {
+                let Some([right, up]) = cursor.array() else {
+                    break;
+                };
+                let jump = usize::from(right) + usize::from(up) * size.width;
+                indices.resize(total.min(indices.len() + jump), 0);
+                column = indices.len() % size.width;
+            }
+            (0, count) => {
+                let whole = literals(&mut cursor, unit, count, total, &mut indices);
+                if !whole || indices.len() == total {
+                    break;
+                }
+                column += usize::from(count);
+            }
+            (count, value) => {
+                let count = usize::from(count).min(size.width.saturating_sub(column));
+                let pair = match unit {
+                    Unit::Byte => [value, value],
+                    Unit::Nibble => [value >> 4, value & 15],
+                };
+                indices.extend(pair.into_iter().cycle().take(count));
+                column += count;
+            }
+        }
+    }
+    (indices.len() >= total).then_some(indices)
+}
+
+/// Copy `count` indices; false if the file ends among them. They are padded to 16 bits of the file.
+fn literals(
+    cursor: &mut Cursor<'_>,
+    unit: Unit,
+    count: u8,
+    total: usize,
+    indices: &mut Vec<u8>,
+) -> bool {
+    let count = usize::from(count).min(total - indices.len());
+    let stored = match unit {
+        Unit::Byte => count,
+        Unit::Nibble => count.div_ceil(2),
+    };
+    let bytes = cursor.read(stored);
+    match unit {
+        Unit::Byte => indices.extend_from_slice(bytes),
+        Unit::Nibble => {
+            let nibbles = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+            indices.extend(nibbles.take(count));
+        }
+    }
+    let whole = bytes.len() == stored;
+    cursor.skip(cursor.position() % 2);
+    whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_expand_to_indices() {
+        type Row<'a> = (&'a str, Unit, &'a [u8], Option<&'a [u8]>);
+        let rows: &[Row<'_>] = &[
+            (
+                "a run a row",
+                Unit::Byte,
+                &[3, 7, 0, 0, 3, 8, 0, 0],
+                Some(&[7, 7, 7, 8, 8, 8]),
+            ),
+            (
+                "runs stop at the row",
+                Unit::Byte,
+                &[9, 7, 0, 0, 9, 8],
+                Some(&[7, 7, 7, 8, 8, 8]),
+            ),
+            (
+                "nibbles alternate",
+                Unit::Nibble,
+                &[3, 0x12, 0, 0, 3, 0x34],
+                Some(&[1, 2, 1, 3, 4, 3]),
+            ),
+            (
+                "a jump leaves zeros",
+                Unit::Byte,
+                &[0, 2, 1, 1, 2, 9],
+                Some(&[0, 0, 0, 0, 9, 9]),
+            ),
+            (
+                "literals are padded",
+                Unit::Byte,
+                &[0, 3, 1, 2, 3, 0, 0, 0, 3, 4],
+                Some(&[1, 2, 3, 4, 4, 4]),
+            ),
+            ("an early end", Unit::Byte, &[3, 7, 0, 1], None),
+            ("no bytes", Unit::Byte, &[], None),
+            ("literals cut short", Unit::Nibble, &[0, 6, 0x12], None),
+        ];
+        let size = Size {
+            width: 3,
+            height: 2,
+        };
+        for (name, unit, bytes, expected) in rows {
+            let indices = expand(Cursor::at(bytes, 0), *unit, size);
+            assert_eq!(indices.as_deref(), *expected, "{name}");
+        }
+    }
+}

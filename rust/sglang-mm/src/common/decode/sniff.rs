@@ -1,0 +1,96 @@
+//! Which format a file is, told by its first bytes and never by a name.
+
+use std::fmt;
+
+/// The formats that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// JPEG, also inside MPO.
+    Jpeg,
+    /// PNG, also APNG.
+    Png,
+    /// WebP, still or animated.
+    WebP,
+    /// GIF 87a and 89a.
+    Gif,
+    /// Windows and OS/2 bitmaps with a file header.
+    Bmp,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+            Self::WebP => "WebP",
+            Self::Gif => "GIF",
+            Self::Bmp => "BMP",
+        })
+    }
+}
+
+/// The signature of a PNG file.
+pub(super) const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// The format whose signature `bytes` begin with.
+#[must_use]
+pub fn sniff(bytes: &[u8]) -> Option<Format> {
+    match bytes {
+        [0xff, 0xd8, 0xff, ..] => Some(Format::Jpeg),
+        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Format::Gif),
+        [b'B', b'M', ..] => Some(Format::Bmp),
+        [
+            b'R',
+            b'I',
+            b'F',
+            b'F',
+            _,
+            _,
+            _,
+            _,
+            b'W',
+            b'E',
+            b'B',
+            b'P',
+            b'V',
+            b'P',
+            b'8',
+            b' ' | b'X' | b'L',
+            ..,
+        ] => Some(Format::WebP),
+        _ if bytes.starts_with(PNG_SIGNATURE) => Some(Format::Png),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_decide() {
+        let rows: &[(&str, &[u8], Option<Format>)] = &[
+            ("jpeg", b"\xff\xd8\xff\xe0", Some(Format::Jpeg)),
+            ("jpeg without a marker", b"\xff\xd8\x00", None),
+            ("png", b"\x89PNG\r\n\x1a\n", Some(Format::Png)),
+            ("png damaged by a text transfer", b"\x89PNG\n\x1a\n", None),
+            ("gif 87a", b"GIF87a", Some(Format::Gif)),
+            ("gif 89a", b"GIF89a", Some(Format::Gif)),
+            ("gif of no version", b"GIF88a", None),
+            ("bmp", b"BM", Some(Format::Bmp)),
+            ("webp lossy", b"RIFF\0\0\0\0WEBPVP8 ", Some(Format::WebP)),
+            ("webp lossless", b"RIFF\0\0\0\0WEBPVP8L", Some(Format::WebP)),
+            ("webp extended", b"RIFF\0\0\0\0WEBPVP8X", Some(Format::WebP)),
+            (
+                "a RIFF file that is not WebP",
+                b"RIFF\0\0\0\0WAVEfmt ",
+                None,
+            ),
+            ("tiff", b"II*\0", None),
+            ("nothing", b"", None),
+        ];
+        for (name, bytes, expected) in rows {
+            assert_eq!(sniff(bytes), *expected, "{name}");
+        }
+    }
+}
