@@ -78,7 +78,10 @@ mod tests {
         ];
         for (name, text) in cases {
             let error = base64_decode(text).expect_err(name).to_string();
-            assert!(error.starts_with("base64 decode error: "), "{name}: {error}");
+            assert!(
+                error.starts_with("base64 decode error: "),
+                "{name}: {error}"
+            );
         }
     }
 

@@ -18,7 +18,7 @@ impl Size {
     #[must_use]
     pub fn rgb_len(self) -> Option<usize> {
         let len = self.height.checked_mul(self.width)?.checked_mul(3)?;
-        (len <= isize::MAX as usize).then_some(len)
+        isize::try_from(len).is_ok().then_some(len)
     }
 
     /// Whether there is no pixel at all.

@@ -2,7 +2,7 @@
 //!
 //! Weights are computed once per axis in double precision, in Pillow's order of
 //! operations, and then quantised to integers: with 22 bits as Pillow does, or with as
-//! many as fit 16-bit weights as ATen does.
+//! many as fit 16-bit weights as `ATen` does.
 //!
 //! Invariant: every window lies inside the source and is never empty, and no sum of
 //! `255 * weight` plus the rounding half leaves `i32`: the absolute weights of a window
@@ -284,7 +284,10 @@ mod tests {
         for (from, to, bits) in cases {
             let axis = axis(Filter::Bicubic, Quantization::Aten, from, to);
             assert_eq!(bits, axis.precision(), "{from} to {to}");
-            assert!(axis.iter().all(|taps| taps.weights.iter().all(|w| *w < 1 << 15)));
+            assert!(
+                axis.iter()
+                    .all(|taps| taps.weights.iter().all(|w| *w < 1 << 15))
+            );
         }
     }
 

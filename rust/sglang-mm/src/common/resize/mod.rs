@@ -1,4 +1,4 @@
-//! Resizing RGB images to the very bytes of Pillow, or of ATen's uint8 path.
+//! Resizing RGB images to the very bytes of Pillow, or of `ATen`'s uint8 path.
 //!
 //! A resize is two passes, one along each axis, with a rounding to 8 bits after each;
 //! so the *order* of the passes is part of the result, and Pillow has changed it twice.
@@ -24,7 +24,7 @@ pub use order::{PassOrder, UnknownPassOrder};
 pub enum Resample {
     /// Pillow's `Image.resize` of an RGB image.
     Pil(Filter, PassOrder),
-    /// The antialiased bicubic that ATen (so torchvision) runs on uint8 CPU tensors.
+    /// The antialiased bicubic that `ATen` (so torchvision) runs on uint8 CPU tensors.
     /// It goes along the rows first, always.
     AtenU8,
 }

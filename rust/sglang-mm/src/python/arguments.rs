@@ -1,0 +1,70 @@
+//! What Python may pass for encoded bytes and for images.
+//!
+//! Invariant: what comes out can be read without the interpreter: immutable `bytes` are
+//! borrowed, everything else is copied, because another thread may write to it.
+
+use std::ops::Deref;
+
+use numpy::{PyReadonlyArray3, PyUntypedArrayMethods};
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    pybacked::PyBackedBytes,
+    types::{PyMemoryView, PyString},
+};
+
+use crate::common::Size;
+
+/// An encoded file: `bytes`, `bytearray`, a `memoryview`, or a sequence of small ints.
+pub(super) enum Encoded {
+    Borrowed(PyBackedBytes),
+    Copied(Vec<u8>),
+}
+
+impl Deref for Encoded {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for Encoded {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        // The sequence path would go through its items one by one.
+        if object.is_instance_of::<PyMemoryView>() {
+            let bytes = object.call_method0("tobytes")?;
+            return Ok(Self::Borrowed(bytes.extract()?));
+        }
+        match object.extract() {
+            Ok(bytes) => Ok(Self::Borrowed(bytes)),
+            Err(error) if object.is_instance_of::<PyString>() => Err(error.into()),
+            Err(_) => Ok(Self::Copied(object.extract()?)),
+        }
+    }
+}
+
+/// A copy of an (H, W, 3) array and its size.
+pub(super) fn rgb(array: &PyReadonlyArray3<'_, u8>) -> PyResult<(Vec<u8>, Size)> {
+    let &[height, width, channels] = array.shape() else {
+        unreachable!("the type has three dimensions")
+    };
+    if channels != 3 {
+        return Err(PyValueError::new_err(format!(
+            "expected an RGB image of shape (height, width, 3), got ({height}, {width}, {channels})"
+        )));
+    }
+    // `as_slice` would also take Fortran order, and mix up the axes.
+    if !array.is_c_contiguous() {
+        return Err(PyValueError::new_err(
+            "expected a C-contiguous image: pass it through numpy.ascontiguousarray",
+        ));
+    }
+    let pixels = array.as_slice()?.to_vec();
+    Ok((pixels, Size { height, width }))
+}

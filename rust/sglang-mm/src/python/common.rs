@@ -1,0 +1,104 @@
+//! Submodule `common`: pixels, sizes, hashes and text, without any model family.
+//!
+//! Invariant: sizes are width first where Pillow's are and height first where arrays'
+//! are; each signature says which.
+
+use numpy::{IntoPyArray, PyArray1, PyReadonlyArray3};
+use pyo3::{prelude::*, types::PyBytes};
+
+use super::{
+    arguments::{Encoded, rgb},
+    released::released,
+    value_error,
+};
+use crate::common::{
+    Size,
+    base64::base64_decode as decode_base64,
+    content_hash::content_hash_u64,
+    decode, rescale,
+    resize::{self, PassOrder, Resample},
+};
+
+/// Fills the submodule.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.setattr(
+        "__doc__",
+        "Pixels, sizes, hashes and text, without any model family.",
+    )?;
+    module.add_function(wrap_pyfunction!(base64_decode, module)?)?;
+    module.add_function(wrap_pyfunction!(content_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(image_decode_rgb, module)?)?;
+    module.add_function(wrap_pyfunction!(resize_rgb, module)?)?;
+    module.add_function(wrap_pyfunction!(scaled_dims, module)?)
+}
+
+/// Resize a (height, width, 3) uint8 image to the bytes of Pillow or torchvision.
+///
+/// The result is flat: row by row, three bytes a pixel.
+#[pyfunction]
+#[pyo3(signature = (arr, out_w, out_h, resample = "pil_lanczos", *, pass_order = "pillow13"))]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn resize_rgb<'py>(
+    py: Python<'py>,
+    arr: PyReadonlyArray3<'py, u8>,
+    out_w: usize,
+    out_h: usize,
+    resample: &str,
+    pass_order: &str,
+) -> PyResult<Bound<'py, PyArray1<u8>>> {
+    let order: PassOrder = pass_order.parse().map_err(value_error)?;
+    let resample = Resample::named(resample, order).map_err(value_error)?;
+    let to = Size {
+        height: out_h,
+        width: out_w,
+    };
+    let (pixels, from) = rgb(&arr)?;
+    let resized = released(py, || resize::resize_rgb(&pixels, from, to, resample))?;
+    Ok(resized.map_err(value_error)?.into_pyarray(py))
+}
+
+/// The size, width first, that an image gets when scaled by `rescale_frac`.
+///
+/// `rescale_cap` limits how far the longer side may grow.
+#[pyfunction]
+#[pyo3(signature = (w, h, rescale_frac = None, rescale_cap = None))]
+fn scaled_dims(
+    w: usize,
+    h: usize,
+    rescale_frac: Option<f64>,
+    rescale_cap: Option<i64>,
+) -> PyResult<(usize, usize)> {
+    let from = Size {
+        height: h,
+        width: w,
+    };
+    let to = rescale::scaled_dims(from, rescale_frac, rescale_cap).map_err(value_error)?;
+    Ok((to.width, to.height))
+}
+
+/// Decode a JPEG, PNG, WebP, GIF or BMP file to RGB as Pillow does.
+///
+/// Gives height, width and the pixels: row by row, three bytes a pixel.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn image_decode_rgb(
+    py: Python<'_>,
+    data: Encoded,
+) -> PyResult<(usize, usize, Bound<'_, PyArray1<u8>>)> {
+    let image = released(py, || decode::decode_rgb(&data))?.map_err(value_error)?;
+    Ok((image.height, image.width, image.pixels.into_pyarray(py)))
+}
+
+/// The 64-bit content hash of encoded media. Not Python's SHA-256 `data_hash`.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn content_hash(py: Python<'_>, data: Encoded) -> PyResult<u64> {
+    released(py, || content_hash_u64(&data))
+}
+
+/// The bytes of strict base64: canonical, padded, white space at the ends only.
+#[pyfunction]
+fn base64_decode<'py>(py: Python<'py>, encoded: &str) -> PyResult<Bound<'py, PyBytes>> {
+    let bytes = released(py, || decode_base64(encoded))?.map_err(value_error)?;
+    Ok(PyBytes::new(py, &bytes))
+}

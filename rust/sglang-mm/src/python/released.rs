@@ -1,0 +1,55 @@
+//! Work without the interpreter.
+//!
+//! Invariant: whatever happens inside, Python sees a value or an `Exception`. Left to
+//! itself a panic would become a `BaseException`, which `except Exception` lets pass and
+//! which ends a server's worker.
+
+use std::{
+    any::Any,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use pyo3::{exceptions::PyRuntimeError, marker::Ungil, prelude::*};
+
+/// What `work` returns, computed while other Python threads run.
+pub(super) fn released<T, F>(py: Python<'_>, work: F) -> PyResult<T>
+where
+    T: Ungil + Send,
+    F: Ungil + Send + FnOnce() -> T,
+{
+    // Nothing that `work` touches outlives it, so no broken state can be seen after.
+    py.detach(|| catch_unwind(AssertUnwindSafe(work)))
+        .map_err(|panic| {
+            PyRuntimeError::new_err(format!("bug in sglang-mm: {}", text(panic.as_ref())))
+        })
+}
+
+fn text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panic without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::released;
+    use pyo3::{exceptions::PyException, prelude::*};
+
+    #[test]
+    fn panics_become_exceptions() {
+        Python::initialize();
+        Python::attach(|py| {
+            assert_eq!(3, released(py, || 3).unwrap());
+            let number = 7;
+            let error = released(py, || panic!("the number {number}")).map(|()| 0);
+            let error = error.unwrap_err();
+            assert!(error.is_instance_of::<PyException>(py));
+            assert_eq!(
+                "RuntimeError: bug in sglang-mm: the number 7",
+                error.to_string()
+            );
+        });
+    }
+}

@@ -1,0 +1,103 @@
+//! One digest and the two forms in which others see it: hex text and event id.
+//!
+//! Invariant: text and digest are one to one; only lower-case is ever written.
+
+use std::{fmt, str::FromStr};
+
+/// The digest of a page and of everything before it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PageHash([u8; 32]);
+
+impl PageHash {
+    /// The raw digest, as the next page of the chain hashes it.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// The id that cache events carry: the first eight bytes, big-endian, signed.
+    #[must_use]
+    pub fn event_id(&self) -> i64 {
+        let mut head = [0; 8];
+        head.copy_from_slice(&self.0[..8]);
+        i64::from_be_bytes(head)
+    }
+}
+
+impl From<[u8; 32]> for PageHash {
+    fn from(digest: [u8; 32]) -> Self {
+        Self(digest)
+    }
+}
+
+/// Writes 64 lower-case hex digits.
+impl fmt::Display for PageHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for PageHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PageHash({self})")
+    }
+}
+
+/// The text is not a page hash.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a page hash is 64 hex digits, got {0:?}")]
+pub struct NotADigest(pub String);
+
+/// Reads 64 hex digits of either case.
+impl FromStr for PageHash {
+    type Err = NotADigest;
+
+    fn from_str(text: &str) -> Result<Self, NotADigest> {
+        let digits: Option<Vec<u8>> = text
+            .chars()
+            .map(|char| char.to_digit(16).map(|digit| digit as u8))
+            .collect();
+        let mut digest = [0; 32];
+        match digits {
+            Some(digits) if digits.len() == 2 * digest.len() => {
+                for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
+                    *byte = pair[0] << 4 | pair[1];
+                }
+                Ok(Self(digest))
+            }
+            _ => Err(NotADigest(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PageHash;
+
+    #[test]
+    fn text_form() {
+        let low = "34fb5c825de7ca4aea6e712f19d439c1da0c92c37b423936c5f618545ca4fa1f";
+        let hash: PageHash = low.parse().unwrap();
+        assert_eq!(low, hash.to_string());
+        assert_eq!(Ok(hash), low.to_uppercase().parse());
+        assert_eq!(Ok(PageHash::from(*hash.as_bytes())), low.parse());
+    }
+
+    #[test]
+    fn refused_texts() {
+        let digits = "a".repeat(64);
+        #[rustfmt::skip]
+        let cases = [
+            ("empty",             String::new()),
+            ("one digit short",   digits[1..].to_owned()),
+            ("one digit more",    format!("{digits}a")),
+            ("a prefix",          format!("0x{}", &digits[2..])),
+            ("a letter beyond f", digits.replacen('a', "g", 1)),
+            ("a space at the end", format!("{} ", &digits[1..])),
+            ("a wide digit",      format!("{}\u{ff11}", &digits[1..])),
+        ];
+        for (name, text) in cases {
+            assert!(text.parse::<PageHash>().is_err(), "{name}");
+        }
+    }
+}

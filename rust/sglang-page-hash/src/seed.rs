@@ -1,0 +1,75 @@
+//! What starts a chain when a cache is shared but must not be mixed.
+//!
+//! Storage chains start from the namespace (extra key and salt), event chains from the
+//! salt alone. Lengths are hashed before the texts, so no two pairs run together.
+//!
+//! Invariant: the default namespace has no seed; its first page starts from nothing.
+
+use sha2::{Digest, Sha256};
+
+use crate::PageHash;
+
+/// Version of the storage seed. A change of layout needs a new one.
+const NAMESPACE_TAG: &[u8] = b"sglang-cache-namespace-v1";
+
+/// Version of the event seed; the NUL ends it.
+const SALT_TAG: &[u8] = b"sglang-cache-salt-v1\0";
+
+/// The seed of storage chains in a namespace; nothing for the default one.
+#[must_use]
+pub fn namespace_seed(extra_key: Option<&str>, cache_salt: Option<&str>) -> Option<PageHash> {
+    if extra_key.is_none() && cache_salt.is_none() {
+        return None;
+    }
+    let mut hasher = Sha256::new_with_prefix(NAMESPACE_TAG);
+    for part in [extra_key, cache_salt] {
+        match part {
+            None => hasher.update([0]),
+            Some(text) => {
+                hasher.update([1]);
+                hasher.update((text.len() as u64).to_le_bytes());
+                hasher.update(text);
+            }
+        }
+    }
+    Some(PageHash::from(<[u8; 32]>::from(hasher.finalize())))
+}
+
+/// The seed of event chains of requests with a salt.
+#[must_use]
+pub fn cache_salt_seed(cache_salt: &str) -> PageHash {
+    let hasher = Sha256::new_with_prefix(SALT_TAG).chain_update(cache_salt);
+    PageHash::from(<[u8; 32]>::from(hasher.finalize()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cache_salt_seed, namespace_seed};
+
+    #[test]
+    fn golden_seeds() {
+        assert_eq!(
+            "f5d0f785efe6042a4e4b0297a4d712917e1763c850835e93df58b373fd47fd2c",
+            cache_salt_seed("tenant-a").to_string()
+        );
+        assert_eq!(
+            "a6f1938021f59be4331d56bfd53d749754b4d491d90a96de4f0ae1141bb8fba1",
+            namespace_seed(Some("lora-7"), None).unwrap().to_string()
+        );
+        assert_eq!(None, namespace_seed(None, None));
+    }
+
+    /// No two namespaces share a seed, though their texts look alike end to end.
+    #[test]
+    fn namespaces_stay_apart() {
+        let parts = [None, Some(""), Some("a"), Some("b"), Some("ab")];
+        let mut seen = Vec::new();
+        for extra_key in parts {
+            for salt in parts {
+                let seed = namespace_seed(extra_key, salt);
+                assert!(!seen.contains(&seed), "{extra_key:?}, {salt:?}");
+                seen.push(seed);
+            }
+        }
+    }
+}
