@@ -1,0 +1,364 @@
+"""
+Run cargo and understand what it says.
+
+Its standard output is a stream of JSON messages (artifacts, and whether the
+build *finished*); its standard error is for people: diagnostics as rustc
+renders them, status lines, and progress bars, which end in a carriage return
+and are overwritten. Bars become progress; diagnostics become the output.
+
+Invariant: success is what cargo's final message says. The exit status is not
+believed (it is unknown where SIGCHLD is ignored), and whatever interrupts a run
+leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+
+from ._process_group import ProcessGroup
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+    from typing import IO
+
+    from ._progress import Progress
+
+    _Judge = Callable[["_Heard", int | None], tuple[bool, str]]
+    #: Crates done, crates in all, what cargo is at.
+    _Event = tuple[int, int, str]
+
+_MESSAGE_FORMAT = "--message-format=json-render-diagnostics"
+
+#: Seconds between two looks at the clock while cargo is silent.
+_TICK = 0.1
+#: Seconds that output may trickle in after cargo's end, from a process it left behind with our pipes.
+_GRACE = 1.0
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_ERASE = re.compile(r"\x1b\[[0-2]?K")
+_BAR = re.compile(r"\s*[A-Z][a-z]+ \[[=> ]*\] (\d+)/(\d+)(?:: (.*))?")
+#: Cargo's own verbs, right-aligned in twelve columns: news while it runs, noise in front of a diagnostic.
+_STATUS = re.compile(r"(?=.{12} ) *[A-Z][a-z]+ ")
+_BLOCKING = re.compile(r" *Blocking (waiting .*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """
+    Files that cargo made, or found to be made already.
+    """
+
+    package_manifest: str
+    target_name: str
+    kinds: tuple[str, ...]
+    filenames: tuple[str, ...]
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CargoResult:
+    """
+    How one run of cargo ended.
+    """
+
+    #: By cargo's final message.
+    succeeded: bool
+    artifacts: tuple[Artifact, ...]
+    #: Diagnostics as rustc renders them, in plain text.
+    output: str
+    #: The warnings among them.
+    warnings: str
+    command: tuple[str, ...]
+    seconds: float
+    #: Exit status, negative for a signal; `None` if nobody knows it.
+    status: int | None
+    #: What went wrong, in a few words; empty if nothing did.
+    problem: str
+    #: `output` as it may be shown: in colour on a terminal.
+    rendered: str = ""
+
+
+def run(
+    arguments: Sequence[str],
+    *,
+    cargo: str,
+    directory: Path,
+    environment: Mapping[str, str],
+    progress: Progress,
+    log: IO[bytes] | None,
+    time_limit: float | None,
+) -> CargoResult:
+    """
+    Run a cargo command that builds, to its end or to the limit.
+
+    Whatever is raised meanwhile, `KeyboardInterrupt` first of all, ends cargo and every compiler at once and is raised again.
+    """
+    command = (cargo, *_with_messages(arguments))
+    child = {
+        **environment,
+        "CARGO_TERM_QUIET": "false",
+        "CARGO_TERM_PROGRESS_WHEN": "always",
+        "CARGO_TERM_PROGRESS_WIDTH": "250",
+        "CARGO_TERM_COLOR": "always" if progress.colour else "never",
+    }
+    return _run(command, directory, child, progress, log, time_limit, _judge_build)
+
+
+def clean(
+    packages: Sequence[str],
+    *,
+    cargo: str,
+    directory: Path,
+    environment: Mapping[str, str],
+    profile: str,
+    target: str | None,
+    target_folder: Path,
+) -> CargoResult:
+    """
+    Make cargo forget what it compiled of some packages, so that it compiles them whatever their time stamps say.
+    """
+    names = [part for name in packages for part in ("--package", name)]
+    where = ["--target-dir", str(target_folder), *(["--target", target] if target else [])]
+    command = (cargo, "clean", "--profile", profile, *where, *names)
+    child = {**environment, "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
+    return _run(command, directory, child, None, None, None, _judge_plain)
+
+
+def _with_messages(arguments: Sequence[str]) -> list[str]:
+    """
+    The arguments, with our message format among those that are cargo's own.
+    """
+    ours = list(arguments)
+    end = ours.index("--") if "--" in ours else len(ours)
+    if _MESSAGE_FORMAT not in ours[:end]:
+        ours.insert(end, _MESSAGE_FORMAT)
+    return ours
+
+
+@dataclass
+class _Heard:
+    """
+    What the two readers have understood so far.
+    """
+
+    artifacts: list[Artifact] = field(default_factory=list)
+    finished: bool | None = None
+    lines: list[str] = field(default_factory=list)
+    rendered: list[str] = field(default_factory=list)
+    log: IO[bytes] | None = None
+
+    def message(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+            reason = message["reason"]
+            if reason == "build-finished":
+                self.finished = message["success"] is True
+            elif reason == "compiler-artifact":
+                self.artifacts.append(_artifact(message))
+        except (ValueError, KeyError, TypeError):
+            # Not ours: a build tool that writes to cargo's standard output, or a message of a later cargo.
+            return
+
+    def line(self, text: str) -> None:
+        plain = _ANSI.sub("", text)
+        self._keep(plain)
+        if not _STATUS.match(plain):
+            self.lines.append(plain)
+            self.rendered.append(_ERASE.sub("", text))
+
+    def _keep(self, plain: str) -> None:
+        if self.log is None:
+            return
+        try:
+            self.log.write(plain.encode("utf-8", "surrogateescape") + b"\n")
+        except (OSError, ValueError):
+            # A full disk, or a log that its owner closed: worth a log, not a build.
+            self.log = None
+
+
+def _artifact(message: dict[str, object]) -> Artifact:
+    target = message["target"]
+    filenames = message["filenames"]
+    if not isinstance(target, dict) or not isinstance(filenames, list):
+        raise TypeError(message)
+    return Artifact(
+        package_manifest=str(message["manifest_path"]),
+        target_name=str(target["name"]),
+        kinds=tuple(map(str, target["kind"])),
+        filenames=tuple(map(str, filenames)),
+        fresh=message["fresh"] is True,
+    )
+
+
+class _Screen:
+    """
+    Tells lines that stay from those that are overwritten.
+    """
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def feed(self, text: str) -> tuple[list[str], list[str]]:
+        """
+        The lines completed by this text, and the passing ones.
+        """
+        stay: list[str] = []
+        passing: list[str] = []
+        pieces = re.split(r"(\r\n|\r(?!\Z)|\n)", self._rest + text)
+        for piece, end in zip(pieces[::2], pieces[1::2], strict=False):
+            (passing if end == "\r" else stay).append(piece)
+        self._rest = pieces[-1]
+        # A carriage return at the very end may be half a line end, but not behind a bar: the next word may be seconds away.
+        if self._rest.endswith("\r") and _BAR.match(_ANSI.sub("", self._rest)):
+            passing.append(self._rest)
+            self._rest = ""
+        return stay, passing
+
+    def end(self) -> list[str]:
+        rest, self._rest = self._rest.rstrip("\r"), ""
+        return [rest] if rest.strip() and not _BAR.match(_ANSI.sub("", rest)) else []
+
+
+def _read_messages(stream: IO[bytes], heard: _Heard, events: queue.SimpleQueue[_Event | None]) -> None:
+    try:
+        with stream:
+            rest = b""
+            while chunk := stream.read(65536):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    heard.message(line)
+            heard.message(rest)
+    finally:
+        events.put(None)
+
+
+def _read_talk(stream: IO[bytes], heard: _Heard, events: queue.SimpleQueue[_Event | None]) -> None:
+    import codecs
+
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    screen = _Screen()
+    try:
+        with stream:
+            while chunk := stream.read(65536):
+                stay, passing = screen.feed(decoder.decode(chunk))
+                for line in stay:
+                    heard.line(line)
+                for bar in (*passing, *stay):
+                    if event := _event(_ANSI.sub("", bar)):
+                        events.put(event)
+            for line in screen.end():
+                heard.line(line)
+    finally:
+        events.put(None)
+
+
+def _event(plain: str) -> _Event | None:
+    if bar := _BAR.match(plain):
+        return int(bar[1]), int(bar[2]), (bar[3] or "").strip()
+    if blocking := _BLOCKING.match(plain):
+        return 0, 0, f"cargo is {blocking[1].strip()}"
+    return None
+
+
+def _run(
+    command: tuple[str, ...],
+    directory: Path,
+    environment: Mapping[str, str],
+    progress: Progress | None,
+    log: IO[bytes] | None,
+    time_limit: float | None,
+    judge: _Judge,
+) -> CargoResult:
+    began = time.monotonic()
+    heard = _Heard(log=log)
+    try:
+        group = ProcessGroup(command, directory=directory, environment=environment)
+    except OSError as error:
+        return _result(heard, command, began, None, (False, f"cargo could not be started: {error}"))
+    limit = False
+    try:
+        group.go()
+        limit = _follow(group, heard, progress, None if time_limit is None else began + time_limit)
+        if limit or heard.finished is None:
+            # Cargo may have died alone and left its compilers at work.
+            group.kill()
+    except BaseException:
+        group.kill()
+        raise
+    finally:
+        status = group.close()
+    verdict = (False, f"time limit of {time_limit:g} s") if limit and time_limit is not None else judge(heard, status)
+    return _result(heard, command, began, status, verdict)
+
+
+def _follow(group: ProcessGroup, heard: _Heard, progress: Progress | None, deadline: float | None) -> bool:
+    """
+    Pass on progress until cargo has ended and all was read; whether the limit came first.
+    """
+    events: queue.SimpleQueue[_Event | None] = queue.SimpleQueue()
+    for read, stream in ((_read_messages, group.stdout), (_read_talk, group.stderr)):
+        # Daemons: a process that cargo left behind may hold the pipe for ever, and must not hold us.
+        threading.Thread(target=read, args=(stream, heard, events), daemon=True).start()
+    reading, ended_at = 2, None
+    while reading or not group.poll():
+        try:
+            event = events.get(timeout=_TICK if reading else 0.005)
+            reading -= event is None
+            if event and progress:
+                progress.update(*event)
+        except queue.Empty:
+            pass
+        now = time.monotonic()
+        if progress:
+            progress.tick()
+        if deadline is not None and now >= deadline:
+            return True
+        if reading and group.poll():
+            ended_at = ended_at or now
+            if now - ended_at >= _GRACE:
+                break
+    return False
+
+
+def _judge_build(heard: _Heard, status: int | None) -> tuple[bool, str]:
+    if heard.finished:
+        return True, ""
+    if status in (130, -2):
+        return False, "interrupted"
+    if heard.finished is False:
+        return False, f"cargo reports a failed build ({_ending(status)})"
+    if status in (126, 127):
+        return False, f"cargo could not be started ({_ending(status)})"
+    return False, f"cargo ended without a final message ({_ending(status)})"
+
+
+def _judge_plain(heard: _Heard, status: int | None) -> tuple[bool, str]:
+    if status == 0 or (status is None and not any(line.startswith("error") for line in heard.lines)):
+        return True, ""
+    return False, f"cargo could not clean ({_ending(status)})"
+
+
+def _ending(status: int | None) -> str:
+    if status is None:
+        return "status unknown"
+    return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+def _result(heard: _Heard, command: tuple[str, ...], began: float, status: int | None, verdict: tuple[bool, str]) -> CargoResult:
+    output = _joined(heard.lines)
+    warnings = "\n\n".join(part for part in output.strip("\n").split("\n\n") if part.startswith("warning"))
+    return CargoResult(
+        verdict[0], tuple(heard.artifacts), output, warnings, command, time.monotonic() - began, status, verdict[1], _joined(heard.rendered)
+    )
+
+
+def _joined(lines: list[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+

@@ -1,0 +1,230 @@
+"""
+Let one process at a time build in a folder, and the others wait aloud.
+
+The kernel holds the lock, so a dead holder never blocks anyone, whatever files
+it left behind. A waiter says who builds and since when, and stops waiting as
+soon as what it came for has been published by another.
+
+Invariant: correctness never rests on the lock. Where the file system cannot
+lock, or where a lock would mean nothing to the next host, `LockUnavailable`
+tells the caller to build in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ._errors import LockTimeout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from filelock import BaseFileLock
+
+T = TypeVar("T")
+
+#: Seconds of waiting before the first word, and between later ones.
+FIRST_WORD = 2.0
+NEXT_WORD = 15.0
+#: Seconds between two tries: at first, and at most.
+_POLL_FIRST = 0.02
+_POLL_LAST = 0.25
+
+#: Their locks are a matter of servers and mount options: silently local on one host, blocking for ever on another.
+NETWORK_FILE_SYSTEMS = frozenset(
+    ["nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda"]
+    + ["ceph", "lustre", "gpfs", "beegfs", "glusterfs", "orangefs", "pvfs2", "panfs"]
+    + [f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "s3fs", "gcsfuse", "rclone", "juicefs", "mount-s3", "blobfuse2")]
+)
+
+
+class LockUnavailable(Exception):
+    """
+    A lock cannot be had here, or would mean nothing. Internal: never leaves the package.
+    """
+
+    def __init__(self, lock_file: str, problem: str) -> None:
+        super().__init__(lock_file, problem)
+        self.lock_file = lock_file
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.lock_file} cannot be locked ({self.problem})"
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """
+    The lock is ours until the `with` block ends.
+    """
+
+    lock_file: Path
+    #: The process that took it: a forked child holds nothing.
+    pid: int
+
+    @property
+    def held(self) -> bool:
+        """
+        Whether the process that asks is the one that took the lock.
+        """
+        return self.pid == os.getpid()
+
+
+@contextlib.contextmanager
+def hold(
+    lock_file: Path,
+    *,
+    holder: str,
+    timeout: float,
+    ready: Callable[[], T | None],
+    say: Callable[[str], None],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Locked | T]:
+    """
+    Hold a lock for the block, or yield what `ready` found while somebody else held it.
+
+    *holder* says what we are about to build, for those who will wait for us. Raises `LockTimeout` or `LockUnavailable`.
+    """
+    lock = _lock(lock_file)
+    if not _try(lock, lock_file):
+        found = _wait(lock, lock_file, timeout, ready, say, clock, sleep)
+        if found is not None:
+            yield found
+            return
+    locked = Locked(lock_file, os.getpid())
+    try:
+        _leave_name(lock_file, holder)
+        yield locked
+    finally:
+        # In a forked child `filelock` has already closed its copy; the name belongs to the parent.
+        if locked.held:
+            try:
+                _holder_file(lock_file).unlink(missing_ok=True)
+            except OSError:
+                pass
+            finally:
+                lock.release(force=True)
+
+
+def _lock(lock_file: Path) -> BaseFileLock:
+    import filelock
+
+    if sys.platform != "win32" and not filelock.has_fcntl:
+        raise LockUnavailable(str(lock_file), "this Python has no flock")
+    kind = file_system_of(os.path.realpath(lock_file), _mount_table())
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise LockUnavailable(str(lock_file), f"{kind} is a network file system")
+    # A new object each time: two threads then hold two descriptors, which exclude each other as processes do.
+    return filelock.FileLock(lock_file, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
+
+
+def _try(lock: BaseFileLock, lock_file: Path) -> bool:
+    import filelock
+
+    try:
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0, blocking=False)
+    except filelock.Timeout:
+        return False
+    except OSError as error:
+        # Whatever the reason (ENOSYS, ENOLCK, EROFS, EACCES, a full disk): it is the same in a minute.
+        raise LockUnavailable(str(lock_file), error.strerror or str(error)) from error
+    return True
+
+
+def _wait(
+    lock: BaseFileLock,
+    lock_file: Path,
+    timeout: float,
+    ready: Callable[[], T | None],
+    say: Callable[[str], None],
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> T | None:
+    """
+    Poll until the lock is ours (`None`) or `ready` finds something.
+
+    Polling, because a blocking flock can be beyond interruption, and because the entry may appear before the lock is free.
+    """
+    began = clock()
+    next_word, pause = FIRST_WORD, _POLL_FIRST
+    while True:
+        found = ready()
+        if found is not None:
+            return found
+        waited = clock() - began
+        if waited >= timeout:
+            raise LockTimeout(str(lock_file), _who(lock_file), timeout)
+        if waited >= next_word:
+            next_word = waited + NEXT_WORD
+            say(f"waiting for {_who(lock_file)}; lock {lock_file}, giving up in {timeout - waited:.0f} s (RUST_EXT_LOCK_TIMEOUT)")
+        sleep(min(pause, timeout - waited))
+        pause = min(pause * 1.5, _POLL_LAST)
+        if _try(lock, lock_file):
+            return None
+
+
+def _holder_file(lock_file: Path) -> Path:
+    return lock_file.with_name(lock_file.name + ".holder")
+
+
+def _leave_name(lock_file: Path, what: str) -> None:
+    target = _holder_file(lock_file)
+    draft = target.with_name(f"{target.name}.{os.getpid()}")
+    record = {"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+    try:
+        draft.write_text(json.dumps(record), encoding="utf-8")
+        draft.replace(target)
+    except OSError:
+        # A courtesy to those who wait; the kernel alone decides who holds the lock.
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def _who(lock_file: Path) -> str:
+    """
+    Who holds the lock, as far as it left its name.
+    """
+    try:
+        record = json.loads(_holder_file(lock_file).read_text(encoding="utf-8"))
+        seconds = max(time.time() - float(record["since"]), 0.0)
+        return f"pid {int(record['pid'])} on {record['host']} (building {record['what']} since {seconds:.0f} s)"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+def _mount_table() -> str:
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
+            return table.read()
+    except OSError:
+        return ""
+
+
+def file_system_of(path: str, mount_table: str) -> str:
+    """
+    Type of the file system that a resolved path is on, by the text of `/proc/self/mountinfo`; empty if unknown.
+    """
+    best, kind = "", ""
+    for line in mount_table.splitlines():
+        mount, _, source = line.partition(" - ")
+        fields = mount.split(" ")
+        if len(fields) < 5 or not source:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
+        inside = path == point or path.startswith(point.rstrip("/") + "/")
+        # The last of several mounts on one folder is the one that is seen.
+        if inside and len(point) >= len(best):
+            best, kind = point, source.split(" ")[0]
+    return kind
