@@ -361,4 +361,3 @@ def _result(heard: _Heard, command: tuple[str, ...], began: float, status: int |
 
 def _joined(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-

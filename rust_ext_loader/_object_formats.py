@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: More of anything (symbols, versions, load commands) is taken for damage.
 _TOO_MANY = 4_000_000
+#: Mangled names are long, but not that long.
+_LONGEST_TEXT = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class _View:
         return struct.iter_unpack(self._order + layout, memoryview(self._data)[offset:end])
 
     def text(self, offset: int) -> str:
-        end = self._data.find(b"\0", offset) if offset < len(self._data) else -1
+        end = self._data.find(b"\0", offset, offset + _LONGEST_TEXT)
         if end < 0:
             raise ValueError(f"is cut short or damaged (no text at offset {offset:#x})")
         return self._data[offset:end].decode("utf-8", "replace")

@@ -1,0 +1,353 @@
+"""
+Laws of `_library_file` and `_object_formats`: what a library says about itself, from its bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from rust_ext_loader import _library_file, _object_formats
+from rust_ext_loader._library_file import LibraryFile, host_glibc, inspect, problem
+
+
+def elf(*, wide: bool = True, order: str = "<", machine: int = 62, kind: int = 3, gnu: bool = True) -> bytes:
+    """
+    The smallest ELF library with one module, one undefined symbol, one library and two versions.
+    """
+    strings = b"\0PyInit_mm\0malloc\0libc.so.6\0GLIBC_2.17\0GLIBC_PRIVATE\0GLIBC_2.4\0"
+
+    def name(text: bytes) -> int:
+        return strings.index(text + b"\0")
+
+    def pack(layout: str, *values: int) -> bytes:
+        return struct.pack(order + layout, *values)
+
+    def symbol(text: bytes, section: int) -> bytes:
+        if wide:
+            return pack("IBBHQQ", name(text) if text else 0, 0x12 if text else 0, 0, section, 0, 0)
+        return pack("IIIBBH", name(text) if text else 0, 0, 0, 0x12 if text else 0, 0, section)
+
+    symbols = symbol(b"", 0) + symbol(b"malloc", 0) + symbol(b"PyInit_mm", 9)
+    if gnu:
+        hashes = pack("IIII", 1, 2, 1, 0) + bytes(8 if wide else 4) + pack("I", 2) + pack("I", 0x1235)
+    else:
+        hashes = pack("IIIIII", 1, 3, 2, 0, 0, 0)
+    versions = pack("HHIII", 1, 3, name(b"libc.so.6"), 16, 0)
+    for position, text in enumerate((b"GLIBC_2.17", b"GLIBC_PRIVATE", b"GLIBC_2.4")):
+        versions += pack("IHHII", 0, 0, 2, name(text), 16 if position < 2 else 0)
+    start = (64 + 2 * 56) if wide else (52 + 2 * 32)
+    base = 0x1000
+    places, body = [], b""
+    for part in (strings, symbols, hashes, versions):
+        places.append(base + start + len(body))
+        body += part + bytes(-len(part) % 8)
+    tags = [
+        *((5, places[0]), (6, places[1]), (0x6FFFFEF5 if gnu else 4, places[2]), (0x6FFFFFFE, places[3])),
+        *((0x6FFFFFFF, 1), (1, name(b"libc.so.6")), (0, 0)),
+    ]
+    word = "Q" if wide else "I"
+    dynamic = b"".join(pack(word * 2, *tag) for tag in tags)
+    size = start + len(body) + len(dynamic)
+    if wide:
+        header = pack("HHIQQQIHHHHHH", kind, machine, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
+        segments = pack("IIQQQQQQ", 1, 5, 0, base, base, size, size, 1)
+        segments += pack("IIQQQQQQ", 2, 6, start + len(body), base + start + len(body), 0, len(dynamic), len(dynamic), 8)
+    else:
+        header = pack("HHIIIIIHHHHHH", kind, machine, 1, 0, 52, 0, 0, 52, 32, 2, 0, 0, 0)
+        segments = pack("IIIIIIII", 1, 0, base, base, size, size, 5, 1)
+        segments += pack("IIIIIIII", 2, start + len(body), base + start + len(body), 0, len(dynamic), len(dynamic), 6, 4)
+    ident = b"\x7fELF" + bytes([2 if wide else 1, 1 if order == "<" else 2, 1]) + bytes(9)
+    return ident + header + segments + body + dynamic
+
+
+def mach_o(*, order: str = "<", machine: int = 0x0100000C, kind: int = 8, init: bytes = b"_PyInit_mm") -> bytes:
+    """
+    The smallest 64-bit Mach-O bundle with one module, one undefined and one private symbol, one library.
+    """
+    strings = b"\0" + init + b"\0_malloc\0_PyInit_hidden\0"
+    symbols = b"".join(
+        struct.pack(order + "IBBHQ", strings.index(text + b"\0"), flags, 0, 0, 0)
+        for text, flags in ((init, 0x0F), (b"_malloc", 0x01), (b"_PyInit_hidden", 0x1F))
+    )
+    library = b"/usr/lib/libSystem.B.dylib\0".ljust(32, b"\0")
+    load = struct.pack(order + "IIIIII", 0xC, 24 + len(library), 24, 0, 0, 0) + library
+    end = 32 + len(load) + 24
+    table = struct.pack(order + "IIIIII", 2, 24, end, 3, end + len(symbols), len(strings))
+    header = struct.pack(order + "IIIIIIII", 0xFEEDFACF, machine, 0, kind, 2, len(load) + len(table), 0, 0)
+    return header + load + table + symbols + strings
+
+
+def universal(*parts: bytes) -> bytes:
+    header, body, offset = struct.pack(">II", 0xCAFEBABE, len(parts)), b"", 8 + 20 * len(parts)
+    for part in parts:
+        header += struct.pack(">IIIII", 0, 0, offset + len(body), len(part), 0)
+        body += part
+    return header + body
+
+
+def pe(*, machine: int = 0x8664, flags: int = 0x2000, wide: bool = True) -> bytes:
+    """
+    The smallest Windows library with one module, one imported function and one library.
+    """
+    base, start = 0x1000, 0x200
+    word = "Q" if wide else "I"
+    names = {"PyInit_mm": 0x100, "python3.dll": 0x120, "PyModule_Create2": 0x140}
+    body = bytearray(0x200)
+    struct.pack_into("<IIII", body, 24 - 0, 1, 0, base + 0x80, 0)
+    struct.pack_into("<I", body, 0x80, base + names["PyInit_mm"])
+    struct.pack_into("<IIIII", body, 0x40, base + 0x90, 0, 0, base + names["python3.dll"], base + 0x90)
+    struct.pack_into("<" + word * 3, body, 0x90, base + names["PyModule_Create2"] - 2, (1 << (63 if wide else 31)) | 5, 0)
+    for text, place in names.items():
+        body[place : place + len(text)] = text.encode()
+    directories = struct.pack("<IIII", base, 0x40, base + 0x40, 0x40) + bytes(14 * 8)
+    optional = struct.pack("<H", 0x20B if wide else 0x10B).ljust(112 if wide else 96, b"\0") + directories
+    section = struct.pack("<IIIIIIIIII", 0, 0, len(body), base, len(body), start, 0, 0, 0, 0)
+    header = b"MZ".ljust(0x3C, b"\0") + struct.pack("<I", 0x40) + b"PE\0\0"
+    header += struct.pack("<HHIIIHH", machine, 1, 0, 0, 0, len(optional), flags) + optional + section
+    return header.ljust(start, b"\0") + bytes(body)
+
+
+def module(format: str, machine: str, undefined: set[str], needed: str, floor: tuple[int, int] | None = None) -> LibraryFile:  # noqa: A002
+    return LibraryFile(format, machine, frozenset({"PyInit_mm"}), frozenset(undefined), floor, (needed,))
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(elf(), module("elf", "x86_64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, x86_64"),
+        pytest.param(elf(gnu=False), module("elf", "x86_64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, System V hash"),
+        pytest.param(elf(machine=183), module("elf", "aarch64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, aarch64"),
+        pytest.param(elf(order=">", machine=22), module("elf", "s390x", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, s390x, big-endian"),
+        pytest.param(elf(order=">", machine=21), module("elf", "ppc64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, ppc64"),
+        pytest.param(elf(machine=21), module("elf", "ppc64le", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, ppc64le"),
+        pytest.param(elf(wide=False, machine=3), module("elf", "x86", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, 32 bit"),
+        pytest.param(
+            elf(wide=False, order=">", machine=20), module("elf", "ppc", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, 32 bit, big-endian"
+        ),
+        pytest.param(elf(machine=243), module("elf", "riscv64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, riscv64"),
+        pytest.param(mach_o(), module("mach-o", "aarch64", {"malloc"}, "/usr/lib/libSystem.B.dylib"), id="Mach-O"),
+        pytest.param(
+            universal(mach_o(), mach_o(machine=0x01000007)),
+            module("mach-o", "aarch64+x86_64", {"malloc"}, "/usr/lib/libSystem.B.dylib"),
+            id="Mach-O, universal",
+        ),
+        pytest.param(pe(), module("pe", "x86_64", {"PyModule_Create2"}, "python3.dll"), id="PE"),
+        pytest.param(pe(machine=0x14C, wide=False), module("pe", "x86", {"PyModule_Create2"}, "python3.dll"), id="PE, 32 bit"),
+        pytest.param(pe(machine=0xAA64), module("pe", "aarch64", {"PyModule_Create2"}, "python3.dll"), id="PE, arm64"),
+    ],
+)
+def test_every_format_is_read(data: bytes, expected: LibraryFile, tmp_path: Path) -> None:
+    """
+    The same questions have the same answers in every format, word size and byte order.
+    """
+    library = tmp_path / "library"
+    library.write_bytes(data)
+
+    assert inspect(library) == expected
+
+
+def test_a_universal_file_exports_what_every_part_exports() -> None:
+    """
+    A module that one machine lacks is not there.
+    """
+    library = _object_formats.read(universal(mach_o(), mach_o(machine=0x01000007, init=b"_PyInit_other")))
+
+    assert library.exports_init == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        pytest.param(b"", "is empty", id="empty"),
+        pytest.param(b"#!/bin/sh\n", "is not a shared library", id="script"),
+        pytest.param(b"\x7fELF", "damaged ELF", id="four bytes of ELF"),
+        pytest.param(elf()[:200], "cut short", id="half an ELF"),
+        pytest.param(elf(kind=1), "not a shared library (type 1)", id="object file"),
+        pytest.param(elf(kind=2), "not a shared library (type 2)", id="program"),
+        pytest.param(mach_o()[:40], "cut short", id="half a Mach-O"),
+        pytest.param(mach_o(kind=2), "not a library (type 2)", id="Mach-O program"),
+        pytest.param(universal(), "no machine", id="universal file of nothing"),
+        pytest.param(universal(b"junk"), "damaged Mach-O", id="universal file of junk"),
+        pytest.param(b"MZ" + bytes(200), "is none", id="DOS program"),
+        pytest.param(pe(flags=0), "not a library", id="Windows program"),
+    ],
+)
+def test_what_is_no_library_is_refused_with_a_reason(data: bytes, words: str) -> None:
+    """
+    The error says what is wrong with the file.
+    """
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are compared below
+        _object_formats.read(data)
+
+    assert words in str(error.value)
+
+
+def real_libraries() -> list[bytes]:
+    """
+    Real modules, where there are any: the smallest of the running Python's own.
+    """
+    folder = Path(sysconfig.get_config_var("DESTSHARED") or "/nonexistent")
+    modules = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_size) if folder.is_dir() else []
+    return [path.read_bytes() for path in modules[:1]]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damage_is_a_value_error_and_nothing_else(seed: int) -> None:
+    """
+    Truncations and flipped bytes are read or refused; they never crash or hang the reader.
+    """
+    chance = random.Random(seed)
+    originals = [*real_libraries(), elf(), elf(wide=False, order=">"), mach_o(), universal(mach_o()), pe()]
+    for _ in range(1500):
+        damaged = bytearray(chance.choice(originals))
+        if chance.random() < 0.3:
+            del damaged[chance.randrange(len(damaged)) :]
+        for _ in range(chance.choice([1, 4, 30])):
+            if damaged:
+                damaged[chance.randrange(min(len(damaged), chance.choice([64, 4096, len(damaged)])))] = chance.choice(
+                    [0, 1, 255, chance.randrange(256)]
+                )
+        # Anything but a `ValueError` fails the test.
+        with contextlib.suppress(ValueError):
+            _object_formats.read(bytes(damaged))
+
+
+@pytest.mark.parametrize("cut", range(0, 700, 7))
+def test_every_truncation_of_a_small_library_is_noticed(cut: int) -> None:
+    """
+    The tables of a library lie to its very end, so none of its prefixes is one.
+    """
+    whole = elf()
+
+    with pytest.raises(ValueError, match=r"cut short|damaged|empty|not a shared|dynamic"):
+        _object_formats.read(whole[: min(cut, len(whole) - 17)])
+
+
+GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Dealloc", "malloc"}, "libc.so.6")
+
+
+@pytest.mark.parametrize(
+    ("library", "asked", "words"),
+    [
+        pytest.param(GOOD, {}, None, id="good"),
+        pytest.param(GOOD, {"abi3": True}, None, id="good and stable"),
+        pytest.param(GOOD, {"machine": "AMD64"}, None, id="a machine by its other name"),
+        pytest.param(GOOD, {"leaf": "nn"}, "does not export PyInit_nn, it exports PyInit_mm", id="another module"),
+        pytest.param(LibraryFile("elf", "x86_64", frozenset(), frozenset(), None, ()), {}, "no module at all", id="no module"),
+        pytest.param(GOOD, {"machine": "aarch64"}, "is for x86_64, and this Python runs on aarch64", id="another machine"),
+        pytest.param(GOOD, {"system": "darwin"}, "is elf; darwin loads mach-o", id="another system"),
+        pytest.param(
+            _object_formats.read(universal(mach_o(), mach_o(machine=7 | 1 << 24))),
+            {"system": "darwin", "machine": "arm64"},
+            None,
+            id="universal",
+        ),
+        pytest.param(_object_formats.read(pe()), {"system": "win32", "machine": "AMD64", "abi3": True}, None, id="Windows"),
+        pytest.param(module("elf", "arm", set(), ""), {"machine": "armv7l"}, None, id="any 32-bit ARM"),
+        pytest.param(module("elf", "x86_64", {"_PyLong_New"}, ""), {"abi3": True}, "lacks: _PyLong_New", id="a private symbol"),
+        pytest.param(module("elf", "x86_64", {"PyFrame_New"}, ""), {"abi3": True}, "lacks: PyFrame_New", id="a symbol never stable"),
+        pytest.param(module("elf", "x86_64", {"_PyLong_New"}, ""), {}, None, id="private symbols without abi3"),
+        pytest.param(
+            LibraryFile("elf", "x86_64", frozenset({"PyInitU_mdchen_bua"}), frozenset(), None, ()),
+            {"leaf": "mädchen"},
+            None,
+            id="a name beyond ASCII",
+        ),
+    ],
+)
+def test_a_library_is_refused_for_a_reason(library: LibraryFile, asked: dict[str, object], words: str | None) -> None:
+    """
+    What `import` would stumble over, or what the file's name would promise in vain, is said before publishing.
+    """
+    arguments: dict[str, object] = {"leaf": "mm", "machine": "x86_64", "system": "linux", "abi3": False, **asked}
+    found = problem(library, **arguments)  # type: ignore[arg-type]
+
+    assert found is None if words is None else words in (found or "")
+
+
+def test_the_deny_list_has_nothing_of_any_stable_abi() -> None:
+    """
+    A name that some version's stable ABI has would stop a good build.
+    """
+    pytest.importorskip("test.support", reason="this Python comes without its tests")
+    names = pytest.importorskip("test.test_stable_abi_ctypes", reason="the list came with Python 3.11").SYMBOL_NAMES
+    stable = set(names)
+
+    assert stable & _library_file._NEVER_STABLE == set()
+    assert {name for name in stable if name.startswith("_Py")} <= _library_file._STABLE_UNDERSCORED
+
+
+def test_real_stable_modules_raise_no_alarm() -> None:
+    """
+    Every abi3 module that is installed here keeps to the lists, by definition.
+    """
+    folders = {sysconfig.get_path("platlib"), sysconfig.get_path("purelib")}
+    for found in [path for folder in folders for path in Path(folder).rglob("*.abi3.so")]:
+        library = inspect(found)
+        leaf = found.name.partition(".")[0]
+
+        assert problem(library, leaf=leaf, machine=platform.machine(), system=sys.platform, abi3=True) is None, found
+
+
+@pytest.mark.skipif(not (shutil.which("cc") and shutil.which("nm") and sys.platform == "linux"), reason="needs cc and nm on Linux")
+@pytest.mark.parametrize("style", ["gnu", "sysv"])
+def test_the_reader_agrees_with_nm(style: str, tmp_path: Path) -> None:
+    """
+    The platform's own tool sees the same undefined symbols, whatever the hash table, section headers or not.
+    """
+    source, library = tmp_path / "mm.c", tmp_path / "mm.so"
+    source.write_text('int puts(const char *); void *PyInit_mm(void) { puts("x"); return 0; } static int PyInit_no(void) { return 1; }')
+    subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,--hash-style={style}", "-o", library, source], check=True)
+    listed = subprocess.run(["nm", "-D", "--undefined-only", library], check=True, capture_output=True, text=True).stdout
+    whole = inspect(library)
+    # Section headers are for linkers; a loader, and this reader, do without.
+    data = bytearray(library.read_bytes())
+    struct.pack_into("<Q", data, 40, 0)
+    struct.pack_into("<HH", data, 60, 0, 0)
+
+    assert whole.undefined == {line.split()[-1].partition("@")[0] for line in listed.splitlines()}
+    assert whole.exports_init == {"PyInit_mm"}
+    assert _object_formats.read(bytes(data)) == whole
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param("glibc 2.36", (2, 36), id="glibc"),
+        pytest.param("glibc 2.36.9000", (2, 36), id="a development version"),
+        pytest.param(None, None, id="no answer"),
+        pytest.param("other 1.2", None, id="another library"),
+        pytest.param("glibc", None, id="no version"),
+    ],
+)
+def test_the_hosts_glibc(answer: str | None, expected: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Only a glibc that says its version counts.
+    """
+    monkeypatch.setattr(os, "confstr", lambda _name: answer, raising=False)
+
+    assert host_glibc() == expected
+
+
+def test_a_library_that_does_not_know_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    One C library (musl) does not know the name, and Windows not the call.
+    """
+
+    def refuse(_name: str) -> str:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr(os, "confstr", refuse, raising=False)
+
+    assert host_glibc() is None

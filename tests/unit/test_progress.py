@@ -1,0 +1,229 @@
+"""
+Laws of `_progress`: what a person sees of a build, and when.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rust_ext_loader import _progress
+from rust_ext_loader._progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Terminal(io.StringIO):
+    """
+    Keeps what was written, and replays it as a screen of one line would show it.
+    """
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+    def screen(self) -> list[str]:
+        """
+        Every line as it was left, the one of the cursor last.
+        """
+        lines: list[str] = []
+        for line in self.getvalue().split("\n"):
+            cells = ""
+            for piece in line.split("\r"):
+                cells = piece + cells[len(piece) :]
+            lines.append(cells.rstrip())
+        return lines
+
+
+@pytest.fixture(autouse=True)
+def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+
+
+def check(stream: io.StringIO, steps: list[tuple[float, Callable[[Progress], None]]]) -> None:
+    clock = Clock()
+    progress = Progress("app._mm", stream, clock)
+    for at, act in steps:
+        clock.now = 100.0 + at
+        act(progress)
+
+
+def announce(progress: Progress) -> None:
+    progress.announce("rebuilding app._mm: src/lib.rs changed")
+
+
+def update(progress: Progress) -> None:
+    progress.update(3, 12, "serde, regex")
+
+
+def tick(progress: Progress) -> None:
+    progress.tick()
+
+
+def finish(progress: Progress) -> None:
+    progress.finish(True, "built app._mm")
+
+
+REASON = "rebuilding app._mm: src/lib.rs changed\n"
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        pytest.param([(0, announce), (0.5, update), (0.9, finish)], "", id="under a second"),
+        pytest.param([(0, announce), (0.5, update), (1.1, update)], REASON, id="the reason after a second"),
+        pytest.param([(0, announce), (1.5, finish)], REASON + "built app._mm\n", id="reason and end"),
+        pytest.param([(0, announce), (1.1, tick), (5, tick), (9.9, tick)], REASON, id="no line before ten seconds"),
+        pytest.param(
+            [(0, announce), (1.1, update), (10.2, tick), (15, tick), (20.3, tick)],
+            REASON + "app._mm: 3/12 crates, serde, regex, 10 s\napp._mm: 3/12 crates, serde, regex, 20 s\n",
+            id="a line every ten seconds",
+        ),
+        pytest.param([(0, announce), (11, tick)], REASON + "app._mm: cargo is starting, 11 s\n", id="before cargo counts"),
+        pytest.param([(0, lambda progress: progress.note("waiting for pid 7"))], "waiting for pid 7\n", id="notes at once"),
+        pytest.param([(0, tick), (60, announce), (60.5, finish)], "", id="waiting before the announcement is no building"),
+        pytest.param(
+            [(0, announce), (2, lambda progress: progress.finish(False, "not built"))], REASON + "failed: not built\n", id="a failed end"
+        ),
+    ],
+)
+def test_away_from_a_terminal_lines_are_few_and_whole(steps: list[tuple[float, Callable[[Progress], None]]], expected: str) -> None:
+    """
+    A second of silence, then the reason, then a line every ten seconds.
+    """
+    stream = io.StringIO()
+    check(stream, steps)
+
+    assert stream.getvalue() == expected
+
+
+def test_the_live_line_is_redrawn_in_place_and_gone_at_the_end() -> None:
+    """
+    A terminal is left as if there had been no live line, and notes stay above it.
+    """
+    stream = Terminal()
+    clock = Clock()
+    progress = Progress("app._mm", stream, clock)
+    progress.announce("rebuilding")
+    clock.now += 1.5
+    progress.update(3, 12, "serde_derive_internals")
+    drawn = stream.screen()
+    clock.now += 1
+    progress.update(12, 12, "mm")
+    progress.note("warning: unused")
+    clock.now += 1
+    progress.tick()
+    progress.finish(True, "built")
+
+    assert drawn == ["rebuilding", "app._mm ━━━━━─────────────── 3/12 serde_derive_internals (2 s)"]
+    assert stream.screen() == ["rebuilding", "warning: unused", "built", ""]
+
+
+def test_drawing_is_throttled() -> None:
+    """
+    However often cargo speaks, the line is drawn at most ten times a second.
+    """
+    stream = Terminal()
+    check(stream, [(0, announce), *[(2 + step / 1000, update) for step in range(1000)]])
+
+    assert stream.getvalue().count("\rapp._mm") <= 11
+
+
+@pytest.mark.parametrize("columns", [20, 33, 40, 60, 200])
+@pytest.mark.parametrize("current", ["", "serde", "serde, regex, tokio, hyper, tower, axum", "日本語のクレート", "e\u0301tude"])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_line_never_reaches_the_last_column(columns: int, current: str, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A line that fills its terminal would wrap, and could not be redrawn in place.
+    """
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = Terminal()
+    stream.encoding = encoding
+    check(stream, [(2, lambda progress: progress.update(3, 12, current)), (30, lambda progress: progress.update(4, 12, current))])
+
+    width = max(_progress._width(line) for line in stream.getvalue().split("\r"))
+
+    # What an ASCII terminal cannot show becomes escapes, which are counted afterwards; names of crates are ASCII.
+    assert width < columns or (encoding == "ascii" and not current.isascii())
+
+
+def test_a_terminal_without_unicode_gets_ascii() -> None:
+    """
+    Nothing but ASCII reaches a stream that says it has nothing else.
+    """
+    stream = Terminal()
+    stream.encoding = "ascii"
+    check(stream, [(2, lambda progress: progress.update(3, 12, "serde"))])
+
+    assert stream.screen() == ["app._mm [=====               ] 3/12 serde (2 s)"]
+
+
+class Broken(io.StringIO):
+    def write(self, _text: str) -> int:
+        raise BrokenPipeError
+
+    def isatty(self) -> bool:
+        raise ValueError("gone")
+
+
+def closed() -> io.StringIO:
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize(
+    "make", [pytest.param(closed, id="closed"), pytest.param(Broken, id="broken"), pytest.param(object, id="no stream")]
+)
+def test_telling_never_fails(make: Callable[[], io.StringIO]) -> None:
+    """
+    A build goes on in silence when nobody can be told.
+    """
+    check(make(), [(0, announce), (2, update), (20, tick), (21, lambda progress: progress.note("a note")), (22, finish)])
+
+
+def test_a_python_without_stderr_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    `sys.stderr` is `None` in a windowed Python.
+    """
+    monkeypatch.setattr("sys.stderr", None)
+    progress = Progress("app._mm")
+
+    progress.note("a note")
+
+    assert not progress.colour
+
+
+@pytest.mark.parametrize(
+    ("stream", "variables", "expected"),
+    [
+        pytest.param(Terminal, {}, True, id="terminal"),
+        pytest.param(Terminal, {"NO_COLOR": "1"}, False, id="terminal, NO_COLOR"),
+        pytest.param(Terminal, {"TERM": "dumb"}, False, id="dumb terminal"),
+        pytest.param(io.StringIO, {}, False, id="pipe"),
+    ],
+)
+def test_colour_is_for_terminals(
+    stream: Callable[[], io.StringIO], variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Compilers colour only what a terminal shows, and not against NO_COLOR.
+    """
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert Progress("x", stream()).colour is expected
