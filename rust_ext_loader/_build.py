@@ -22,7 +22,6 @@ from pathlib import Path
 
 from . import _cargo, _environment, _library_file, _settings, _staging, _store
 from ._errors import BuildFailed, InvalidArtifact, SourcesMoved
-from ._snapshot import Snapshot
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from typing import IO
 
     from ._progress import Progress
+    from ._snapshot import Snapshot
 
 #: How often a build is repeated whose sources moved underneath it.
 ATTEMPTS = 3
@@ -248,9 +248,7 @@ def _verify(artifact: Path, snapshot: Snapshot) -> _library_file.LibraryFile:
         library = _library_file.inspect(artifact)
     except ValueError as error:
         raise InvalidArtifact(module, str(artifact), str(error)) from error
-    problem = _library_file.problem(
-        library, leaf=leaf, machine=platform.machine(), system=sys.platform, abi3=snapshot.abi.abi3 is not None
-    )
+    problem = _library_file.problem(library, leaf=leaf, machine=platform.machine(), system=sys.platform, abi3=snapshot.abi.abi3 is not None)
     if problem:
         raise InvalidArtifact(module, str(artifact), problem)
     return library

@@ -266,7 +266,9 @@ class _Story:
         if entry is not None:
             return self._verdict(State.CACHED, True, str(entry.library), "built from these facts")
         if self.mode == "never":
-            return self._verdict(State.MISSING, False, None, f"not built, and mode `never` forbids it; run `rust-ext build {self.spec.module}`")
+            return self._verdict(
+                State.MISSING, False, None, f"not built, and mode `never` forbids it; run `rust-ext build {self.spec.module}`"
+            )
         try:
             moved, known = self.changes(self.snapshot)
         except ToolchainMissing as error:
@@ -317,9 +319,7 @@ class _Story:
         # Read anew, since this is also how a build finds out that something moved.
         workspace = _discover.read_workspace(self.spec.workspace)
         memo = Path(_settings.cache_root(self.request.cache_dir, self.environment))
-        return _snapshot.take(
-            self.spec, workspace, self.environment, features=self.request.features, toolchain=toolchain, memo_root=memo
-        )
+        return _snapshot.take(self.spec, workspace, self.environment, features=self.request.features, toolchain=toolchain, memo_root=memo)
 
     @cached_property
     def staleness(self) -> tuple[str, ...]:
@@ -335,7 +335,7 @@ class _Story:
 
     @cached_property
     def write_root(self) -> Path:
-        tried = []
+        tried: list[str] = []
         for root in map(Path, _settings.write_roots(self.request.cache_dir, self.environment)):
             reason = _store.ready_root(root)
             if reason is None:
@@ -517,7 +517,11 @@ class _Story:
             present |= {str(_bundled.sidecar_of(library, self.spec.leaf))}
         if now.toolchain is None:
             # A newer build by another compiler would be preferred.
-            present |= {str(top) for top in (r / "artifacts" / self.spec.module / now.fingerprint.source_key[:SHORT] for r in self.roots) if top.is_dir()}
+            present |= {
+                str(top)
+                for top in (r / "artifacts" / self.spec.module / now.fingerprint.source_key[:SHORT] for r in self.roots)
+                if top.is_dir()
+            }
         signatures = {path: signature for path in present if (signature := _record.signature(path)) is not None}
         if len(signatures) != len(present) or self.mode == "force":
             return

@@ -38,7 +38,7 @@ OFFLINE = "RUST_EXT_OFFLINE"
 #: `1`: warnings of the compiler are shown when a build succeeds.
 SHOW_WARNINGS = "RUST_EXT_SHOW_WARNINGS"
 #: Set by a forcing process for its children, which accept what it built.
-FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"
+FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"  # noqa: S105 - a variable's name
 
 MODES = ("auto", "never", "force")
 
@@ -146,7 +146,7 @@ def temporary_root() -> str:
     """
     The last resort: a folder per user under the system's temporary folder.
     """
-    folder = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"
+    folder = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the folder in it is ours by owner and mode
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     return os.path.join(os.path.abspath(folder), f"rust_ext_loader-{user}")
 

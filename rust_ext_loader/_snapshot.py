@@ -11,18 +11,18 @@ same as with one.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from . import _abi, _discover, _environment, _inputs, _toolchain
 from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
-from ._model import ExtensionSpec, PathPackage, Toolchain, Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
+
+    from ._model import ExtensionSpec, PathPackage, Toolchain, Watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +98,3 @@ def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list
     The variables that a crate says its build reads, and their values.
     """
     return [(name, environment.get(name)) for name in spec.env]
-
-
-def real(path: str | os.PathLike[str]) -> Path:
-    """
-    One spelling per folder: a checkout behind a symbolic link is the same checkout.
-    """
-    return Path(os.path.realpath(path))

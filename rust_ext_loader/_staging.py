@@ -16,11 +16,11 @@ import shutil
 import stat
 import time
 import uuid
-from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 #: A staging folder this old belongs to nobody who is alive.
 _ABANDONED_AFTER = 24 * 3600.0
@@ -120,9 +120,8 @@ def copy_into(source: Path, folder: Path, name: str) -> Path:
     Copy a file into a staged folder and make sure that it is on the disk.
     """
     destination = folder / name
-    with source.open("rb") as reader, _new_file(destination) as descriptor:
-        with os.fdopen(os.dup(descriptor), "wb") as writer:
-            shutil.copyfileobj(reader, writer, 1 << 20)
+    with source.open("rb") as reader, _new_file(destination) as descriptor, os.fdopen(os.dup(descriptor), "wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
     destination.chmod(0o700)
     return destination
 

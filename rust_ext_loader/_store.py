@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 #: Version of the manifest's fields. An entry of another format is a miss.
 FORMAT = 1
 
-_CACHEDIR_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
+_CACHEDIR_TAG = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)

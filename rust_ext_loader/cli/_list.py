@@ -9,10 +9,14 @@ import os
 import sys
 
 from .. import _discover
+from .._errors import DuplicateModule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from pathlib import Path
+
+    from .._model import ExtensionSpec
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -29,32 +33,30 @@ def run(options: argparse.Namespace) -> int:
     Print module, package, features and folder of each; 1 if a member cannot be read or two declare one module.
     """
     declared = _discover.extensions(options.workspace)
-    rows = [
-        {
-            "module": spec.module,
-            "package": spec.package,
-            "library": spec.library,
-            "features": list(spec.features),
-            "profile": spec.profile,
-            "directory": os.path.relpath(spec.directory, declared.workspace).replace(os.sep, "/"),
-        }
-        for _, spec in sorted(declared.specs.items())
-    ]
+    specs = [spec for _, spec in sorted(declared.specs.items())]
     if options.json:
-        print(json.dumps(rows, indent=1))
+        print(json.dumps([_row(spec, declared.workspace) for spec in specs], indent=1))
     else:
-        for row in rows:
-            print(f"{row['module']}  {row['package']}  {','.join(spec_features(row))}  {row['directory']}")
+        for spec in specs:
+            # A dash keeps columns columns.
+            print(f"{spec.module}  {spec.package}  {','.join(spec.features) or '-'}  {_folder(spec, declared.workspace)}")
     for problem in declared.broken:
         print(f"error: {problem}", file=sys.stderr)
     for module, manifests in sorted(declared.duplicates.items()):
-        print(f"error: {_discover.DuplicateModule(module, manifests)}", file=sys.stderr)
+        print(f"error: {DuplicateModule(module, manifests)}", file=sys.stderr)
     return 1 if declared.broken or declared.duplicates else 0
 
 
-def spec_features(row: dict[str, object]) -> list[str]:
-    """
-    The features of a row, `-` for none, so that columns stay columns.
-    """
-    features = row["features"]
-    return [str(feature) for feature in features] if isinstance(features, list) and features else ["-"]
+def _row(spec: ExtensionSpec, workspace: Path) -> dict[str, object]:
+    return {
+        "module": spec.module,
+        "package": spec.package,
+        "library": spec.library,
+        "features": list(spec.features),
+        "profile": spec.profile,
+        "directory": _folder(spec, workspace),
+    }
+
+
+def _folder(spec: ExtensionSpec, workspace: Path) -> str:
+    return os.path.relpath(spec.directory, workspace).replace(os.sep, "/")

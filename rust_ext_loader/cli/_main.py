@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from .. import _discover, _settings
-from .._errors import RustExtensionError
+from .._errors import ManifestError, RustExtensionError
 from . import _build, _explain, _key, _list, _status
 
 TYPE_CHECKING = False
@@ -53,7 +53,7 @@ def _workspace_here() -> Path:
     here = Path.cwd()
     found = _discover.find_workspace(here)
     if found is None:
-        raise _discover.ManifestError(str(here), "no cargo workspace here or above; name one with --workspace")
+        raise ManifestError(str(here), "no cargo workspace here or above; name one with --workspace")
     return found
 
 
@@ -63,7 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: the one around here)")
-    common.add_argument("--cache-dir", metavar="DIR", help=f"root of the cache (default: {_settings.CACHE_DIR}, else the user's cache folder)")
+    common.add_argument(
+        "--cache-dir", metavar="DIR", help=f"root of the cache (default: {_settings.CACHE_DIR}, else the user's cache folder)"
+    )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:
         command.add_to(commands, common)

@@ -5,6 +5,7 @@ The modules that a command is about: those named, else all that the workspace de
 from __future__ import annotations
 
 from .. import _discover, _ensure
+from .._errors import DuplicateModule
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,5 +35,5 @@ def _every_module(options: argparse.Namespace) -> list[str]:
     if declared.broken:
         raise declared.broken[0]
     for module, manifests in declared.duplicates.items():
-        raise _discover.DuplicateModule(module, manifests)
+        raise DuplicateModule(module, manifests)
     return sorted(declared.specs)
