@@ -1,0 +1,80 @@
+"""
+Decide what a distribution of the extension modules consists of.
+
+An editable install gets the `.pth` line of the import hook and a dependency on
+the toolkit, and builds nothing: imports do. A source distribution gets a copy
+of the toolkit, so that it can be built where its sibling folder is not.
+
+Invariant: the toolkit comes from the folder beside this one, or from the copy
+in `_vendor`; never from an index, and never from what happens to be installed.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+TOOLKIT = "rust_ext_loader"
+VENDORED = "_vendor"
+PTH = "_sglang_rust_extensions_hook.pth"
+
+
+class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its parameter only types `build_config`
+    """
+    The build hook that hatchling calls once per wheel or source distribution.
+    """
+
+    PLUGIN_NAME = "custom"
+    _scratch: tempfile.TemporaryDirectory[str] | None = None
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """
+        Say what goes in beside the Python faces.
+        """
+        if self.target_name == "sdist":
+            build_data["force_include"][str(toolkit_folder(Path(self.root)) / TOOLKIT)] = f"{VENDORED}/{TOOLKIT}"
+        elif version == "editable":
+            self._editable(build_data)
+        else:
+            raise NotImplementedError(
+                f"not supported yet: a {version} wheel of {self.metadata.core.raw_name} needs its extension modules staged; "
+                "install the checkout instead: `pip install -e . -e rust`"
+            )
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """
+        Remove what was written only to be packed.
+        """
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def _editable(self, build_data: dict[str, Any]) -> None:
+        root = Path(self.root)
+        sys.path.insert(0, str(toolkit_folder(root)))
+        from rust_ext_loader import _discover
+        from rust_ext_loader._packaging import _editable
+
+        declared = _discover.extensions(root)
+        for problem in declared.broken:
+            self.app.display_warning(f"{problem}\nIts module can be imported once that is mended; in a new package, after a new install.")
+        self._scratch = tempfile.TemporaryDirectory()
+        pth = Path(self._scratch.name, PTH)
+        pth.write_text(_editable.pth_line(_editable.prefixes_of(declared.specs), str(root)) + "\n", encoding="ascii")
+        build_data["force_include_editable"][str(pth)] = PTH
+        build_data["dependencies"].append("rust-ext-loader")
+
+
+def toolkit_folder(root: Path) -> Path:
+    """
+    The folder to import the toolkit from.
+    """
+    for folder in (root.parent, root / VENDORED):
+        if (folder / TOOLKIT / "__init__.py").is_file():
+            return folder
+    raise FileNotFoundError(
+        f"{TOOLKIT} is neither beside {root} nor in {root / VENDORED}: build from a whole checkout or from a source distribution"
+    )

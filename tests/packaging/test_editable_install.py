@@ -1,0 +1,138 @@
+"""The editable wheel of the extension modules, built by its own back end and put in a bare site folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import zipfile
+from email import message_from_string
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+WORKSPACE = ROOT / "rust"
+
+
+def python(code: str, cwd: Path, **variables: str) -> str:
+    """Runs code in a fresh interpreter and returns what it prints."""
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, cwd=cwd, env={**os.environ, **variables}, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("hatchling", reason="the build back end is a development dependency")
+    out = tmp_path_factory.mktemp("wheel")
+    python(f"import hatchling.build as back_end; back_end.build_editable({str(out)!r})", WORKSPACE)
+    (built,) = out.glob("*.whl")
+    return built
+
+
+@pytest.fixture
+def site_folder(wheel: Path, tmp_path: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    return tmp_path
+
+
+def test_only_an_editable_install_depends_on_the_toolkit(wheel: Path) -> None:
+    """
+    The editable wheel asks for the toolkit; the project's own metadata does not.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (item for item in archive.namelist() if item.endswith(".dist-info/METADATA"))
+        metadata = message_from_string(archive.read(name).decode())
+
+    assert "rust-ext-loader" in metadata.get_all("Requires-Dist", [])
+    assert "rust-ext-loader" not in (WORKSPACE / "pyproject.toml").read_text().partition("[project]")[2].partition("[tool")[0]
+
+
+def test_the_stub_imports_nothing_until_a_name_is_ours(site_folder: Path) -> None:
+    """
+    Starting the interpreter and importing foreign modules leaves the toolkit unimported.
+    """
+    printed = python(
+        f"""
+        import site, sys
+        before = set(sys.modules)
+        site.addsitedir({str(site_folder)!r})
+        print(sorted(set(sys.modules) - before))
+        import json, email.message
+        try:
+            import sglang.no_such_module
+        except ModuleNotFoundError:
+            pass
+        print([name for name in sys.modules if name.startswith("rust_ext_loader")])
+        print([finder.rust_ext_workspace for finder in sys.meta_path if hasattr(finder, "rust_ext_workspace")])
+        """,
+        site_folder,
+        PYTHONPATH=str(ROOT),
+    )
+
+    assert printed.splitlines() == ["[]", "[]", str([str(WORKSPACE)])]
+
+
+def test_a_declared_module_has_a_spec_before_it_is_built(site_folder: Path, tmp_path: Path) -> None:
+    """
+    `importlib.util.find_spec` finds the module in an empty cache, and builds nothing.
+    """
+    cache = tmp_path / "cache"
+    printed = python(
+        f"""
+        import importlib.util, site
+        site.addsitedir({str(site_folder)!r})
+        print(importlib.util.find_spec("sglang.srt.rust_extensions._multimodal").loader.__class__.__name__)
+        print(importlib.util.find_spec("sglang.srt.rust_extensions._no_such"))
+        """,
+        site_folder,
+        PYTHONPATH=str(ROOT),
+        RUST_EXT_CACHE_DIR=str(cache),
+    )
+
+    assert printed.splitlines() == ["RustExtensionLoader", "None"]
+    assert not list(cache.glob("artifacts/*"))
+
+
+def test_a_wheel_without_staged_modules_is_refused(tmp_path: Path) -> None:
+    """
+    Nobody gets a wheel that lacks its extension modules.
+    """
+    pytest.importorskip("hatchling", reason="the build back end is a development dependency")
+    printed = python(
+        f"""
+        import hatchling.build as back_end
+        try:
+            back_end.build_wheel({str(tmp_path)!r})
+        except NotImplementedError as error:
+            print(error)
+        """,
+        WORKSPACE,
+    )
+
+    assert printed.startswith("not supported yet: a standard wheel of sglang-rust-extensions")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_source_distribution_carries_the_toolkit(tmp_path: Path) -> None:
+    """
+    The hook of an unpacked source distribution finds the toolkit inside it.
+    """
+    pytest.importorskip("hatchling", reason="the build back end is a development dependency")
+    python(
+        f"""
+        import tarfile, hatchling.build as back_end
+        with tarfile.open({str(tmp_path)!r} + "/" + back_end.build_sdist({str(tmp_path)!r})) as archive:
+            archive.extractall({str(tmp_path)!r}, filter="data")
+        """,
+        WORKSPACE,
+    )
+    (unpacked,) = (item for item in tmp_path.iterdir() if item.is_dir())
+    wheel = python(f"import hatchling.build as back_end; print(back_end.build_editable({str(tmp_path)!r}))", unpacked).split()[-1]
+
+    with zipfile.ZipFile(tmp_path / wheel) as archive:
+        assert str(unpacked) in archive.read("_sglang_rust_extensions_hook.pth").decode("ascii")

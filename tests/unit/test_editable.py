@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from rust_ext_loader import _hook
+from rust_ext_loader._packaging._editable import prefixes_of, pth_line
+
+PREFIXES = ("host.native.",)
+
+AWKWARD_FOLDERS = [
+    pytest.param("/srv/project/rust", id="plain"),
+    pytest.param("/srv/my project/rust", id="space"),
+    pytest.param('/srv/it\'s "here"/rust', id="both quotes"),
+    pytest.param("/srv/проект/наука-🦀", id="not ASCII"),
+    pytest.param("/srv/back\\slash/%s {x}", id="backslash, per cent and brace"),
+    pytest.param("/srv/new\nline\r/rust", id="line breaks"),
+    pytest.param("/srv/odd-\udcff-byte", id="a byte that is no UTF-8"),
+]
+
+
+@pytest.fixture(autouse=True)
+def meta_path(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    finders: list[object] = [object()]
+    monkeypatch.setattr(sys, "meta_path", finders)
+    return finders
+
+
+def start_interpreter(*lines: str) -> None:
+    """Executes lines as `site` does: one by one, inside a function."""
+    for line in lines:
+        exec(line)
+
+
+@pytest.mark.parametrize("workspace", AWKWARD_FOLDERS)
+def test_any_folder_survives_the_line(workspace: str, meta_path: list[object]) -> None:
+    """
+    The line is one line of ASCII, and the finder knows exactly the folder and the prefixes that were given.
+    """
+    line = pth_line(PREFIXES, workspace)
+    start_interpreter(line)
+
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    assert line.startswith("import ")
+    assert vars(type(meta_path[0]))["rust_ext_workspace"] == workspace
+    assert vars(type(meta_path[0]))["rust_ext_prefixes"] == PREFIXES
+
+
+def test_the_first_finder_of_a_prefix_stays_alone(meta_path: list[object]) -> None:
+    """
+    Executing the line again, or that of another checkout, adds nothing; other prefixes add their own.
+    """
+    start_interpreter(pth_line(PREFIXES, "/first"), pth_line(PREFIXES, "/first"), pth_line(PREFIXES, "/second"))
+    start_interpreter(pth_line(("other.",), "/third"))
+
+    assert [getattr(finder, "rust_ext_workspace", None) for finder in meta_path] == ["/third", "/first", None]
+
+
+def test_only_names_under_a_prefix_are_passed_on(meta_path: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The toolkit hears of names under its prefixes, with workspace and parent path, and of no other.
+    """
+    heard: list[tuple[object, ...]] = []
+    monkeypatch.setattr(_hook, "find_spec", lambda *arguments: heard.append(arguments))
+    start_interpreter(pth_line(PREFIXES, "/work"))
+    finder: SimpleNamespace = meta_path[0]  # type: ignore[assignment]
+
+    finder.find_spec("host", None)
+    finder.find_spec("host.native", ["/a"])
+    finder.find_spec("host.nativeX", ["/a"])
+    assert heard == []
+
+    finder.find_spec("host.native._fast", ["/a"])
+    assert heard == [("host.native._fast", "/work", ["/a"])]
+
+
+def test_the_hook_finds_the_workspace_of_a_stub(meta_path: list[object]) -> None:
+    """
+    What the line registers is what `registered_workspace` looks for.
+    """
+    start_interpreter(pth_line(PREFIXES, "/work"))
+
+    assert _hook.registered_workspace("host.native._fast", meta_path) == "/work"
+    assert _hook.registered_workspace("host.other", meta_path) is None
+
+
+def test_a_relative_workspace_is_refused() -> None:
+    """
+    An installed line must not depend on the current folder.
+    """
+    with pytest.raises(ValueError, match="absolute path"):
+        pth_line(PREFIXES, "rust")
+
+
+@pytest.mark.parametrize(
+    ("modules", "prefixes"),
+    [
+        pytest.param([], (), id="nothing declared"),
+        pytest.param(["a.b._x", "a.b._y"], ("a.b.",), id="one parent"),
+        pytest.param(["z._x", "a._y"], ("a.", "z."), id="sorted"),
+        pytest.param(["_alone"], ("_alone",), id="no parent"),
+    ],
+)
+def test_prefixes_are_the_parent_packages(modules: list[str], prefixes: tuple[str, ...]) -> None:
+    """
+    Prefixes are as long as they can be, so that as few foreign names as possible match.
+    """
+    assert prefixes_of(modules) == prefixes
