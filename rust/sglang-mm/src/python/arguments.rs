@@ -7,7 +7,7 @@ use std::ops::Deref;
 
 use numpy::{PyReadonlyArray3, PyUntypedArrayMethods};
 use pyo3::{
-    exceptions::PyValueError,
+    exceptions::{PyTypeError, PyValueError},
     prelude::*,
     pybacked::PyBackedBytes,
     types::{PyMemoryView, PyString},
@@ -49,22 +49,36 @@ impl<'py> FromPyObject<'_, 'py> for Encoded {
     }
 }
 
-/// A copy of an (H, W, 3) array and its size.
-pub(super) fn rgb(array: &PyReadonlyArray3<'_, u8>) -> PyResult<(Vec<u8>, Size)> {
-    let &[height, width, channels] = array.shape() else {
-        unreachable!("the type has three dimensions")
-    };
-    if channels != 3 {
-        return Err(PyValueError::new_err(format!(
-            "expected an RGB image of shape (height, width, 3), got ({height}, {width}, {channels})"
-        )));
+/// A copy of a (height, width, 3) uint8 array in C order.
+pub(super) struct Image {
+    pub(super) pixels: Vec<u8>,
+    pub(super) size: Size,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Image {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let array: PyReadonlyArray3<'_, u8> = object
+            .extract()
+            .map_err(|_| PyTypeError::new_err("expected a uint8 array of three dimensions"))?;
+        let &[height, width, channels] = array.shape() else {
+            unreachable!("the type has three dimensions")
+        };
+        if channels != 3 {
+            return Err(PyValueError::new_err(format!(
+                "expected an RGB image of shape (height, width, 3), got ({height}, {width}, {channels})"
+            )));
+        }
+        // `as_slice` would also take Fortran order, and mix up the axes.
+        if !array.is_c_contiguous() {
+            return Err(PyValueError::new_err(
+                "expected a C-contiguous image: pass it through numpy.ascontiguousarray",
+            ));
+        }
+        Ok(Self {
+            pixels: array.as_slice()?.to_vec(),
+            size: Size { height, width },
+        })
     }
-    // `as_slice` would also take Fortran order, and mix up the axes.
-    if !array.is_c_contiguous() {
-        return Err(PyValueError::new_err(
-            "expected a C-contiguous image: pass it through numpy.ascontiguousarray",
-        ));
-    }
-    let pixels = array.as_slice()?.to_vec();
-    Ok((pixels, Size { height, width }))
 }

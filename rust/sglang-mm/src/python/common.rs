@@ -3,11 +3,11 @@
 //! Invariant: sizes are width first where Pillow's are and height first where arrays'
 //! are; each signature says which.
 
-use numpy::{IntoPyArray, PyArray1, PyReadonlyArray3};
+use numpy::{IntoPyArray, PyArray1};
 use pyo3::{prelude::*, types::PyBytes};
 
 use super::{
-    arguments::{Encoded, rgb},
+    arguments::{Encoded, Image},
     released::released,
     value_error,
 };
@@ -40,7 +40,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn resize_rgb<'py>(
     py: Python<'py>,
-    arr: PyReadonlyArray3<'py, u8>,
+    arr: Image,
     out_w: usize,
     out_h: usize,
     resample: &str,
@@ -52,8 +52,9 @@ fn resize_rgb<'py>(
         height: out_h,
         width: out_w,
     };
-    let (pixels, from) = rgb(&arr)?;
-    let resized = released(py, || resize::resize_rgb(&pixels, from, to, resample))?;
+    let resized = released(py, || {
+        resize::resize_rgb(&arr.pixels, arr.size, to, resample)
+    })?;
     Ok(resized.map_err(value_error)?.into_pyarray(py))
 }
 

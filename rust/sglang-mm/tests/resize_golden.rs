@@ -1,0 +1,95 @@
+//! Every golden picture resizes to Pillow's bytes, with both filters, at every pinned size.
+//!
+//! The directory is `SGLANG_GOLDEN`, else the large set beside the checkout, else the small one in it.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+use sglang_mm_core::common::{
+    Size,
+    decode::{RgbImage, decode_rgb},
+    par,
+    resize::{Filter, PassOrder, Resample, resize_rgb},
+};
+use sha2::{Digest, Sha256};
+
+/// The key of a filter in the expectations.
+const FILTERS: [(&str, Filter); 2] = [("bicubic", Filter::Bicubic), ("lanczos", Filter::Lanczos)];
+
+fn golden() -> PathBuf {
+    if let Some(directory) = env::var_os("SGLANG_GOLDEN") {
+        return directory.into();
+    }
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    ["../../../shared/golden", "../../tests/golden"]
+        .into_iter()
+        .map(|relative| manifest.join(relative))
+        .find(|directory| directory.join("expected/resize.jsonl").is_file())
+        .expect("a golden directory: set SGLANG_GOLDEN")
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest
+        .iter()
+        .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
+/// `WIDTHxHEIGHT`, as the expectations name sizes.
+fn size(text: &str) -> Size {
+    let (width, height) = text.split_once('x').expect("two sides");
+    Size {
+        height: height.parse().expect("a height"),
+        width: width.parse().expect("a width"),
+    }
+}
+
+/// What differs for one picture; nothing for pictures that we refuse to decode, which
+/// are the business of the decode test.
+fn differences(directory: &Path, line: &Value) -> (usize, Vec<String>) {
+    let file = line["file"].as_str().expect("a file name");
+    let bytes = fs::read(directory.join("images_open").join(file)).expect(file);
+    let Ok(RgbImage {
+        height,
+        width,
+        pixels,
+    }) = decode_rgb(&bytes)
+    else {
+        return (0, vec![]);
+    };
+    let from = Size { height, width };
+    let mut compared = 0;
+    let mut different = Vec::new();
+    for (key, filter) in FILTERS {
+        for (target, expected) in line[key].as_object().expect(key) {
+            let how = Resample::Pil(filter, PassOrder::Pillow13);
+            let resized = resize_rgb(&pixels, from, size(target), how).expect(file);
+            compared += 1;
+            if Some(sha256(&resized).as_str()) != expected.as_str() {
+                different.push(format!("{file}: {key} {target}"));
+            }
+        }
+    }
+    (compared, different)
+}
+
+#[test]
+fn resizes_as_pillow_does() {
+    let directory = golden();
+    let text = fs::read_to_string(directory.join("expected/resize.jsonl")).expect("expectations");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    let results: Result<Vec<_>, ()> =
+        par::try_map(&lines, |line| Ok(differences(&directory, line)));
+    let (compared, different): (Vec<_>, Vec<_>) = results.unwrap().into_iter().unzip();
+
+    let different = different.concat();
+    assert!(different.is_empty(), "{}", different.join("\n"));
+    let compared: usize = compared.iter().sum();
+    assert!(compared > lines.len(), "compared only {compared} resizes");
+}
