@@ -158,6 +158,8 @@ class Checkout:
             **kept,
             "PATH": f"{self.tools}{os.pathsep}{kept.get('PATH', os.defpath)}",
             "PYTHONPATH": str(ROOT),
+            # The cache of last resort lies there, and tests must not share one.
+            "TMPDIR": str(self.temporary),
             "RUST_EXT_CACHE_DIR": str(self.cache),
             **self.environment,
         }
@@ -169,6 +171,13 @@ class Checkout:
         """
         return self.cache.parent / "tools"
 
+    @property
+    def temporary(self) -> Path:
+        """
+        Temporary folder of the loads.
+        """
+        return self.cache.parent / "tmp"
+
     def install_tools(self) -> None:
         """
         Put the counting `cargo` in its place.
@@ -176,6 +185,7 @@ class Checkout:
         real = shutil.which("cargo")
         assert real is not None, "these tests need cargo"
         self.tools.mkdir(exist_ok=True)
+        self.temporary.mkdir(exist_ok=True)
         log = self.cache.parent / "cargo.log"
         script = self.tools / "cargo"
         script.write_text(f"#!/bin/sh\n(IFS=\"$(printf '\\t')\"; printf '%s\\n' \"$*\") >> '{log}'\nexec '{real}' \"$@\"\n", encoding="utf-8")
