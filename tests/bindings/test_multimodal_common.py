@@ -1,0 +1,334 @@
+"""
+`_multimodal.common` does what its stub promises: Pillow's bytes, and errors by kind.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import PIL
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+from sglang.srt.rust_extensions._multimodal import common
+
+PilResample: TypeAlias = Literal["pil_lanczos", "pil_bicubic"]
+PassOrder: TypeAlias = Literal["pillow13", "pillow12_2", "horizontal"]
+
+FILTERS: dict[PilResample, Image.Resampling] = {"pil_lanczos": Image.Resampling.LANCZOS, "pil_bicubic": Image.Resampling.BICUBIC}
+SIDES = st.one_of(st.just(1), st.integers(1, 9), st.integers(1, 200))
+PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the pass order is that of Pillow 13.0.0")
+
+
+def noise(height: int, width: int) -> NDArray[np.uint8]:
+    return np.random.default_rng(height * 1009 + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def pillow(image: NDArray[np.uint8], width: int, height: int, resample: PilResample) -> NDArray[np.uint8]:
+    return np.asarray(Image.fromarray(image).resize((width, height), FILTERS[resample])).ravel()
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()
+
+
+@PILLOW_13
+@pytest.mark.parametrize("resample", FILTERS)
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param((480, 640), (476, 644), id="lower and wider, columns first"),
+        pytest.param((640, 480), (224, 224), id="photo to a square"),
+        pytest.param((300, 100), (60, 50), id="portrait, columns first"),
+        pytest.param((1, 1), (7, 5), id="from one pixel"),
+        pytest.param((97, 89), (1, 1), id="to one pixel"),
+        pytest.param((40, 40), (40, 40), id="same size"),
+        pytest.param((40, 40), (40, 17), id="width only"),
+        pytest.param((40, 40), (17, 40), id="height only"),
+        pytest.param((3, 2000), (3, 31), id="one long axis"),
+    ],
+)
+def test_resize_gives_pillows_bytes(resample: PilResample, before: tuple[int, int], after: tuple[int, int]) -> None:
+    """
+    A resize is Pillow's resize, flat and owning its memory.
+    """
+    image = noise(*before)
+    height, width = after
+
+    resized = common.resize_rgb(image, width, height, resample)
+
+    assert resized.dtype == np.uint8
+    assert resized.shape == (height * width * 3,)
+    assert resized.flags.writeable
+    np.testing.assert_array_equal(pillow(image, width, height, resample), resized)
+
+
+@PILLOW_13
+@settings(max_examples=150, deadline=None)
+@given(before=st.tuples(SIDES, SIDES), after=st.tuples(SIDES, SIDES), resample=st.sampled_from(sorted(FILTERS)))
+def test_resize_gives_pillows_bytes_at_any_size(before: tuple[int, int], after: tuple[int, int], resample: PilResample) -> None:
+    """
+    No pair of sizes tells us from Pillow.
+    """
+    image = noise(*before)
+    height, width = after
+
+    np.testing.assert_array_equal(pillow(image, width, height, resample), common.resize_rgb(image, width, height, resample))
+
+
+def test_pass_orders_are_pillows_older_rules() -> None:
+    """
+    Each rule picks the order of two single passes, and the order shows in the bytes.
+    """
+    tall = noise(1001, 10)
+    across = common.resize_rgb(tall, 5, 1001, "pil_bicubic").reshape(1001, 5, 3)
+    down = common.resize_rgb(tall, 10, 500, "pil_bicubic").reshape(500, 10, 3)
+    rows_first = common.resize_rgb(across, 5, 500, "pil_bicubic")
+    columns_first = common.resize_rgb(down, 5, 500, "pil_bicubic")
+
+    assert not np.array_equal(rows_first, columns_first)
+    orders: dict[PassOrder, NDArray[np.uint8]] = {"pillow13": columns_first, "pillow12_2": columns_first, "horizontal": rows_first}
+    for order, expected in orders.items():
+        np.testing.assert_array_equal(expected, common.resize_rgb(tall, 5, 500, "pil_bicubic", pass_order=order), err_msg=order)
+
+
+def test_lanczos_and_pillow_13_are_the_defaults() -> None:
+    """
+    Without names a resize is `pil_lanczos` in the order of `pillow13`.
+    """
+    image = noise(300, 100)
+
+    np.testing.assert_array_equal(common.resize_rgb(image, 50, 60, "pil_lanczos", pass_order="pillow13"), common.resize_rgb(image, 50, 60))
+
+
+def test_decode_gives_height_first() -> None:
+    """
+    A lossless file comes back as its pixels, height before width.
+    """
+    image = noise(3, 5)
+
+    height, width, pixels = common.image_decode_rgb(png(image))
+
+    assert (height, width) == (3, 5)
+    np.testing.assert_array_equal(image.ravel(), pixels)
+
+
+def every_other_byte(data: bytes) -> memoryview:
+    return memoryview(bytes(byte for kept in data for byte in (kept, 0)))[::2]
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, list, every_other_byte])
+def test_encoded_bytes_come_in_many_coats(wrap: Callable[[bytes], Any]) -> None:
+    """
+    What carries the same bytes has the same hash and decodes to the same pixels.
+    """
+    file = png(noise(4, 4))
+
+    assert common.content_hash(file) == common.content_hash(wrap(file))
+    assert common.image_decode_rgb(file)[:2] == common.image_decode_rgb(wrap(file))[:2]
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [(b"", 12615508044239446438), (b"hello", 16901752380805513874), (bytes(range(256)) * 5, 0x7586FA21246E8E17)],
+)
+def test_content_hash_is_pinned(data: bytes, expected: int) -> None:
+    """
+    Other machines hold these values: they never change.
+    """
+    assert expected == common.content_hash(data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((80, 60), (80, 60)),
+        ((80, 60, 0.5), (40, 30)),
+        ((80, 60, 2.0), (160, 120)),
+        ((80, 60, 2.0, 120), (120, 90)),
+        ((80, 60, 0.9, 40), (72, 54)),
+        ((3, 1, 0.1), (1, 1)),
+        ((1920, 1080, 2.0, 2048), (2048, 1152)),
+    ],
+)
+def test_scaled_dims(arguments: tuple[Any, ...], expected: tuple[int, int]) -> None:
+    """
+    Width first, in and out.
+    """
+    assert expected == common.scaled_dims(*arguments)
+
+
+@given(st.binary())
+def test_base64_is_the_standard_librarys(data: bytes) -> None:
+    """
+    What Python encodes decodes here, white space at the ends or not.
+    """
+    text = base64.b64encode(data).decode()
+
+    assert data == common.base64_decode(text)
+    assert data == common.base64_decode(f" \n{text}\t")
+
+
+# Misuse is the point, so no type checker may look.
+untyped: Any = common
+IMAGE = np.zeros((4, 6, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 0, 1), ValueError, "output size must be positive", id="no width"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 0), ValueError, "output size must be positive", id="no height"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE[:0], 1, 1), ValueError, "input size must be positive", id="empty image"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 2**62, 2**62), ValueError, "more memory than there is", id="absurd size"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 2**62, "aten_u8"), ValueError, "more memory than there is", id="absurd height"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, -1, 1), OverflowError, "negative", id="negative width"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 2**70), OverflowError, "too", id="height beyond 64 bits"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1.5, 1), TypeError, "float", id="fractional width"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE[..., :1].copy(), 1, 1), ValueError, "RGB", id="one channel"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE[:, ::2], 1, 1), ValueError, "contiguous", id="strided"),
+        pytest.param(lambda: untyped.resize_rgb(np.asfortranarray(IMAGE), 1, 1), ValueError, "contiguous", id="Fortran order"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE[0], 1, 1), TypeError, "three dimensions", id="two dimensions"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE.astype(np.float32), 1, 1), TypeError, "uint8", id="floats"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 1, "nearest"), ValueError, "unknown resample `nearest`", id="resample"),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 1, pass_order="9"), ValueError, "unknown pass order `9`", id="pass order"),
+        pytest.param(lambda: untyped.image_decode_rgb(b"text"), ValueError, "^image decode", id="no image"),
+        pytest.param(lambda: untyped.image_decode_rgb(b""), ValueError, "^image decode", id="no bytes"),
+        pytest.param(lambda: untyped.image_decode_rgb("text"), TypeError, "str", id="text to decode"),
+        pytest.param(lambda: untyped.content_hash("text"), TypeError, "str", id="text to hash"),
+        pytest.param(lambda: untyped.content_hash([256]), OverflowError, "out of range", id="no byte"),
+        pytest.param(lambda: untyped.base64_decode("Zg"), ValueError, "^base64 decode error: ", id="no padding"),
+        pytest.param(lambda: untyped.base64_decode("Zm9v\nZm9v"), ValueError, "^base64 decode error: ", id="inner newline"),
+        pytest.param(lambda: untyped.base64_decode("Zh=="), ValueError, "^base64 decode error: ", id="not canonical"),
+        pytest.param(lambda: untyped.base64_decode(b"Zg=="), TypeError, "bytes", id="bytes for base64"),
+        pytest.param(lambda: untyped.scaled_dims(-1, 1), OverflowError, "negative", id="negative side"),
+        pytest.param(lambda: untyped.scaled_dims(1, 1, float("nan")), ValueError, "finite and positive", id="fraction not a number"),
+        pytest.param(lambda: untyped.scaled_dims(1, 1, -0.5), ValueError, "finite and positive", id="negative fraction"),
+        pytest.param(lambda: untyped.scaled_dims(1, 1, 1e300), ValueError, "more pixels", id="huge fraction"),
+    ],
+)
+def test_errors_have_a_kind_and_words(call: Callable[[], object], error: type[Exception], words: str) -> None:
+    """
+    Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
+    """
+    with pytest.raises(error, match=words):
+        call()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "from sglang.srt.rust_extensions._multimodal import common",
+        "import sglang.srt.rust_extensions._multimodal.common as common",
+        "from sglang.srt.rust_extensions import _multimodal; common = _multimodal.common",
+        "from sglang.srt.rust_extensions._multimodal.common import resize_rgb; import sys; common = sys.modules[resize_rgb.__module__]",
+    ],
+)
+def test_every_import_form_works_first(form: str) -> None:
+    """
+    A fresh process may begin with any form and gets the same module.
+    """
+    code = f"{form}\nprint(common.__name__, common.content_hash(b'hello'))"
+
+    out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=600).stdout
+
+    assert out.split() == ["sglang.srt.rust_extensions._multimodal.common", "16901752380805513874"]
+
+
+@pytest.mark.parametrize("name", common.__all__)
+def test_help_is_there(name: str) -> None:
+    """
+    Every function carries a docstring and a signature.
+    """
+    function = getattr(common, name)
+
+    assert function.__doc__
+    assert function.__text_signature__.startswith("(")
+
+
+DIGEST = """
+import hashlib, numpy as np
+from sglang.srt.rust_extensions._multimodal import common
+image = np.random.default_rng(0).integers(0, 256, (301, 407, 3), dtype=np.uint8)
+digest = hashlib.sha256()
+for name in ("pil_lanczos", "pil_bicubic", "aten_u8"):
+    digest.update(common.resize_rgb(image, 211, 503, name))
+print(digest.hexdigest())
+"""
+
+
+def test_bytes_do_not_depend_on_the_number_of_threads() -> None:
+    """
+    One to four threads, one answer.
+    """
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env={**os.environ, "SGL_MM_RS_THREADS": str(threads)},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        ).stdout
+        for threads in range(1, 5)
+    }
+
+    assert len(digests) == 1
+
+
+def test_callers_on_many_threads_get_their_own_answers() -> None:
+    """
+    Calls from several threads at once neither block for good nor mix.
+    """
+    images = [noise(120 + index, 90) for index in range(8)]
+    expected = [common.resize_rgb(image, 64, 64) for image in images]
+    got: dict[int, list[NDArray[np.uint8]]] = {}
+
+    def work(index: int) -> None:
+        got[index] = [common.resize_rgb(images[index], 64, 64) for _ in range(10)]
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    for index, results in got.items():
+        for result in results:
+            np.testing.assert_array_equal(expected[index], result)
+    assert len(got) == len(images)
+
+
+FORK = """
+import os, numpy as np
+from sglang.srt.rust_extensions._multimodal import common
+image = np.zeros((400, 400, 3), np.uint8)
+common.resize_rgb(image, 300, 300)
+child = os.fork()
+if child == 0:
+    common.resize_rgb(image, 300, 300)
+    os._exit(7)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_does_not_wait_for_threads_it_lacks() -> None:
+    """
+    A child inherits the pool without its threads, and works alone.
+    """
+    out = subprocess.run([sys.executable, "-c", FORK], check=True, capture_output=True, text=True, timeout=600).stdout
+
+    assert out.strip() == "7"

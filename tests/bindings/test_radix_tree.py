@@ -1,0 +1,105 @@
+"""
+`_radix_tree.get_hash_str` hashes pages as every other reader of the wire format does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sglang.srt.rust_extensions import _radix_tree
+
+GOLDEN = [
+    "34fb5c825de7ca4aea6e712f19d439c1da0c92c37b423936c5f618545ca4fa1f",
+    "c57b445f90651b9a650e516ab2238c965b21af35608a31c303e6d9e407f2915c",
+]
+GOLDEN_BIGRAM = [
+    "ede8ef26a097f0fd889f9f39f6f5af921370630b164c4a4fa28eb716b2df9269",
+    "678c5307f2a02a2aaf8edbeb80ebac13663f70e14a4fc8d5d62b77e702841e4b",
+]
+
+
+def plain(tokens: Sequence[int], prior: str, page_size: int, *, is_bigram: bool) -> list[str]:
+    """
+    The wire format, word by word.
+    """
+    atoms = list(pairwise(tokens)) if is_bigram else [(token,) for token in tokens]
+    digest = bytes.fromhex(prior)
+    hashes = []
+    for start in range(0, len(atoms), page_size):
+        page = chain.from_iterable(atoms[start : start + page_size])
+        digest = hashlib.sha256(digest + b"".join(token.to_bytes(4, "little") for token in page)).digest()
+        hashes.append(digest.hex())
+    return hashes
+
+
+def test_golden_vectors() -> None:
+    """
+    Other machines hold these values: they never change.
+    """
+    assert _radix_tree.get_hash_str([1, 2, 3, 4], "", 2) == GOLDEN
+    assert _radix_tree.get_hash_str([1, 2, 3, 4, 5], "", 2, is_bigram=True) == GOLDEN_BIGRAM
+    assert GOLDEN[1:] == _radix_tree.get_hash_str([3, 4], GOLDEN[0], 2)
+
+
+@given(
+    tokens=st.lists(st.integers(0, 2**32 - 1)),
+    prior=st.sampled_from(["", *GOLDEN]),
+    page_size=st.integers(1, 9),
+    is_bigram=st.booleans(),
+)
+def test_agrees_with_the_wire_format(tokens: list[int], prior: str, page_size: int, is_bigram: bool) -> None:
+    """
+    Any tokens, page size and start give the digests that the format spells out.
+    """
+    assert plain(tokens, prior, page_size, is_bigram=is_bigram) == _radix_tree.get_hash_str(tokens, prior, page_size, is_bigram)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        list,
+        tuple,
+        iter,
+        pytest.param(lambda tokens: np.array(tokens, np.int64), id="int64 array"),
+        pytest.param(lambda tokens: np.array(tokens, np.uint32), id="uint32 array"),
+    ],
+)
+def test_tokens_come_in_many_coats(wrap: Callable[[list[int]], Iterable[int]]) -> None:
+    """
+    Whatever yields the same ints has the same digests, and `None` starts a chain as "" does.
+    """
+    assert _radix_tree.get_hash_str(wrap([1, 2, 3, 4]), None, 2) == GOLDEN
+
+
+# Misuse is the point, so no type checker may look.
+untyped: Any = _radix_tree
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        pytest.param(lambda: untyped.get_hash_str([1], "", 0), ValueError, "page_size must be positive, got 0", id="no page"),
+        pytest.param(lambda: untyped.get_hash_str([1], "", -1), ValueError, "page_size must be positive, got -1", id="negative page"),
+        pytest.param(lambda: untyped.get_hash_str([1], "ab", 1), ValueError, "64 hex digits", id="short prior"),
+        pytest.param(lambda: untyped.get_hash_str([1], "g" * 64, 1), ValueError, "64 hex digits", id="prior not hex"),
+        pytest.param(lambda: untyped.get_hash_str([1, -1], "", 1), OverflowError, "token -1 at index 1", id="negative token"),
+        pytest.param(lambda: untyped.get_hash_str([2**32], "", 1), OverflowError, "outside of u32", id="wide token"),
+        pytest.param(lambda: untyped.get_hash_str([2**70], "", 1), OverflowError, "too large", id="very wide token"),
+        pytest.param(lambda: untyped.get_hash_str(["1"], "", 1), TypeError, "str", id="text for a token"),
+        pytest.param(lambda: untyped.get_hash_str(1, "", 1), TypeError, "iterable", id="one token alone"),
+        pytest.param(lambda: untyped.get_hash_str([1], b"", 1), TypeError, "bytes", id="bytes for the prior"),
+    ],
+)
+def test_errors_have_a_kind_and_words(call: Callable[[], object], error: type[Exception], words: str) -> None:
+    """
+    Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
+    """
+    with pytest.raises(error, match=words):
+        call()
