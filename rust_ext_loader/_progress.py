@@ -117,8 +117,11 @@ class Progress:
         # One column is left free: a full line makes some terminals wrap, and then it cannot be redrawn in place.
         columns = _columns(self._stream) - 1
         done, total, current = self._state
-        counted = f"{_bar(done, total, self._speaks_unicode())} {done}/{total}" if total else "cargo is starting"
-        head, tail = f"{self._label} {counted} ", f"({elapsed:.0f} s)"
+        head, tail = f"{self._label} cargo is starting ", f"({elapsed:.0f} s)"
+        if total:
+            head = f"{self._label} {_bar(done, total, self._speaks_unicode())} {done}/{total} "
+            if _width(head) + _width(tail) > columns:
+                head = f"{self._label} {done}/{total} "
         middle = _fitted(f"{current} ", columns - _width(head) - _width(tail)) if current else ""
         line = _fitted(head + middle + tail, columns)
         width = _width(line)

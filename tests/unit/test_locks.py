@@ -1,0 +1,387 @@
+"""
+Laws of `_locks`: one at a time, the others wait aloud, and nobody waits for the dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rust_ext_loader import _locks
+from rust_ext_loader._errors import LockTimeout
+from rust_ext_loader._locks import Locked, LockUnavailable, file_system_of, hold
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(_locks.__file__).parents[1]
+
+#: Holds a lock, says so, and lets go when its standard input closes.
+HOLDER = """
+import sys
+from pathlib import Path
+from rust_ext_loader._locks import hold
+with hold(Path(sys.argv[1]), holder="app._mm", timeout=60, ready=lambda: None, say=lambda text: None):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+
+
+class Time:
+    """
+    A clock that moves when somebody sleeps.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.slept: list[float] = []
+        #: What happens elsewhere, at which second.
+        self.events: list[tuple[float, Callable[[], object]]] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        self.slept.append(seconds)
+        self.now += seconds
+        for event in [event for event in self.events if event[0] <= self.now]:
+            self.events.remove(event)
+            event[1]()
+
+
+@contextlib.contextmanager
+def held_elsewhere(lock_file: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, lock_file],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.stdin.close()
+            process.wait()
+
+
+def nothing() -> None:
+    return None
+
+
+def take(
+    lock_file: Path, *, timeout: float = 60.0, ready: Callable[[], str | None] = nothing
+) -> contextlib.AbstractContextManager[Locked | str]:
+    return hold(lock_file, holder="app._mm", timeout=timeout, ready=ready, say=lambda _text: None)
+
+
+def is_free(lock_file: Path) -> bool:
+    try:
+        with take(lock_file, timeout=0):
+            return True
+    except LockTimeout:
+        return False
+
+
+def test_a_free_lock_is_had_at_once_and_given_back(tmp_path: Path) -> None:
+    """
+    Nobody is asked or told, and only the lock file itself stays.
+    """
+    lock_file = tmp_path / "new" / "target.lock"
+    with hold(lock_file, holder="app._mm", timeout=1, ready=lambda: pytest.fail("asked"), say=pytest.fail) as got:
+        name = json.loads((tmp_path / "new" / "target.lock.holder").read_text())
+
+        assert isinstance(got, Locked)
+        assert got.held
+        assert (name["what"], name["pid"], name["host"]) == ("app._mm", os.getpid(), socket.gethostname())
+        assert not is_free(lock_file)
+
+    assert os.listdir(lock_file.parent) == ["target.lock"]
+    assert is_free(lock_file)
+
+
+def test_a_waiter_says_who_builds_and_gives_up_with_advice(tmp_path: Path) -> None:
+    """
+    Once after 2 s, then every 15 s; at the limit an error that names holder and setting.
+    """
+    lock_file, time, said = tmp_path / "target.lock", Time(), list[tuple[float, str]]()
+    with (
+        held_elsewhere(lock_file) as other,
+        pytest.raises(LockTimeout) as error,
+        hold(
+            lock_file,
+            holder="app._mm",
+            timeout=40,
+            ready=nothing,
+            say=lambda text: said.append((time.now, text)),
+            clock=time.clock,
+            sleep=time.sleep,
+        ),
+    ):
+        pytest.fail("two hold one lock")
+
+    assert [round(at) for at, _ in said] == [2, 17, 32]
+    assert f"pid {other.pid} on {socket.gethostname()} (building app._mm since " in said[0][1]
+    assert str(lock_file) in said[0][1]
+    assert time.now == pytest.approx(40)
+    assert time.slept[0] == 0.02
+    assert max(time.slept) == 0.25
+    assert f"pid {other.pid}" in str(error.value)
+    assert "RUST_EXT_LOCK_TIMEOUT" in str(error.value)
+
+
+def test_a_waiter_takes_what_has_been_published_meanwhile(tmp_path: Path) -> None:
+    """
+    The lock is then not waited for, and not held.
+    """
+    lock_file, time = tmp_path / "target.lock", Time()
+    with (
+        held_elsewhere(lock_file),
+        hold(
+            lock_file,
+            holder="app._mm",
+            timeout=60,
+            ready=lambda: "entry" if time.now > 1 else None,
+            say=pytest.fail,
+            clock=time.clock,
+            sleep=time.sleep,
+        ) as got,
+    ):
+        assert got == "entry"
+
+    assert is_free(lock_file)
+
+
+def test_a_waiter_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
+    """
+    Within one poll of the release.
+    """
+    lock_file, time = tmp_path / "target.lock", Time()
+    with held_elsewhere(lock_file) as other:
+        assert other.stdin is not None
+        time.events = [(1.0, other.stdin.close), (1.0, other.wait)]
+        with hold(lock_file, holder="app._mm", timeout=60, ready=nothing, say=pytest.fail, clock=time.clock, sleep=time.sleep) as got:
+            assert isinstance(got, Locked)
+            assert time.now <= 1.25
+
+
+@needs_posix
+def test_the_dead_block_nobody(tmp_path: Path) -> None:
+    """
+    A killed holder leaves its files behind, and they mean nothing.
+    """
+    lock_file = tmp_path / "target.lock"
+    with held_elsewhere(lock_file) as other:
+        other.kill()
+        other.wait()
+
+        assert sorted(os.listdir(tmp_path)) == ["target.lock", "target.lock.holder"]
+        with take(lock_file, timeout=0) as got:
+            assert isinstance(got, Locked)
+            assert json.loads((tmp_path / "target.lock.holder").read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": "h", "what": "w", "since": "y"}', "\0\xff"])
+def test_a_name_that_cannot_be_read_is_another_process(text: str, tmp_path: Path) -> None:
+    """
+    The side file is a courtesy; nothing depends on it.
+    """
+    (tmp_path / "target.lock.holder").write_bytes(text.encode("latin-1"))
+
+    assert _locks._who(tmp_path / "target.lock") == "another process"
+
+
+def test_threads_exclude_each_other(tmp_path: Path) -> None:
+    """
+    Two threads of one process are two holders.
+    """
+    lock_file, inside, most = tmp_path / "target.lock", list[int](), list[int]()
+    start = threading.Barrier(4)
+
+    def work() -> None:
+        start.wait()
+        for _ in range(5):
+            with take(lock_file):
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert most == [1] * 20
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_holds_nothing_and_frees_nothing(tmp_path: Path) -> None:
+    """
+    The child knows that it is not the holder; its end, and its life after the parent's release, leave the lock alone.
+    """
+    lock_file = tmp_path / "target.lock"
+    context = multiprocessing.get_context("fork")
+    verdicts, leave = context.SimpleQueue(), context.Event()
+
+    def child(locked: Locked) -> None:
+        verdicts.put((locked.held, is_free(lock_file)))
+        leave.wait(60)
+
+    with take(lock_file) as got:
+        assert isinstance(got, Locked)
+        process = context.Process(target=child, args=(got,))
+        process.start()
+        assert verdicts.get() == (False, False)
+
+    assert is_free(lock_file)
+    leave.set()
+    process.join()
+    assert process.exitcode == 0
+
+
+@needs_fork
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_leaves_the_block_releases_nothing(tmp_path: Path) -> None:
+    """
+    The parent's lock and name survive a child that unwinds through the `with` block.
+    """
+    lock_file = tmp_path / "target.lock"
+    with take(lock_file):
+        pid = 0
+        try:
+            with take(tmp_path / "other.lock"):
+                pid = os.fork()
+                if pid == 0:
+                    raise SystemExit  # noqa: TRY301 - unwinds as an exit of the child would
+                os.waitpid(pid, 0)
+
+                assert not is_free(tmp_path / "other.lock")
+                assert (tmp_path / "other.lock.holder").exists()
+        except SystemExit:
+            os._exit(0)
+
+
+@needs_posix
+def test_an_interrupt_while_waiting_leaves_nothing_locked(tmp_path: Path) -> None:
+    """
+    Ctrl-C ends the wait at once, and later the lock is free for all.
+    """
+    lock_file = tmp_path / "target.lock"
+
+    def interrupted(_seconds: float) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with (
+        held_elsewhere(lock_file),
+        pytest.raises(KeyboardInterrupt),
+        hold(lock_file, holder="app._mm", timeout=60, ready=nothing, say=pytest.fail, sleep=interrupted),
+    ):
+        pytest.fail("two hold one lock")
+
+    assert is_free(lock_file)
+
+
+def test_an_error_in_the_block_gives_the_lock_back(tmp_path: Path) -> None:
+    """
+    Whatever ends the block, it ends the hold.
+    """
+    with pytest.raises(KeyboardInterrupt), take(tmp_path / "target.lock"):
+        raise KeyboardInterrupt
+
+    assert os.listdir(tmp_path) == ["target.lock"]
+    assert is_free(tmp_path / "target.lock")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="flock is a Unix call")
+@pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL], ids=errno.errorcode.get)
+def test_a_file_system_that_cannot_lock_is_said_at_once(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    No retry, no fall-back to a lock made of files, and the reason in the system's words.
+    """
+    import fcntl
+
+    def refuse(_descriptor: int, _operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(LockUnavailable, match=os.strerror(code)), take(tmp_path / "target.lock"):
+        pytest.fail("nothing can be locked")
+
+    assert not (tmp_path / "target.lock.holder").exists()
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC], ids=errno.errorcode.get)
+def test_a_lock_file_that_cannot_be_made_is_said_at_once(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A folder that cannot be written may still be one that others build in: the caller builds elsewhere.
+    """
+
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(LockUnavailable, match=os.strerror(code)), take(tmp_path / "target.lock"):
+        pytest.fail("nothing can be made")
+
+
+def test_network_file_systems_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    There the lock file is not even made: the call might never return.
+    """
+    monkeypatch.setattr(_locks, "_mount_table", lambda: f"36 35 0:1 / {os.path.realpath(tmp_path)} rw - nfs4 server:/x rw")
+    with pytest.raises(LockUnavailable, match="nfs4 is a network file system"), take(tmp_path / "target.lock"):
+        pytest.fail("a lock that means nothing")
+
+    assert os.listdir(tmp_path) == []
+
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /home rw,relatime shared:2 master:3 - nfs4 server:/home rw,vers=4.2
+31 30 8:2 / /home/ann/.cache rw - xfs /dev/sdb1 rw
+32 22 0:41 / /mnt/with\\040space rw - cifs //server/share rw
+33 22 0:42 / /twice rw - nfs server:/a rw
+34 33 0:43 / /twice rw - tmpfs tmpfs rw
+a line that is none
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        pytest.param("/var/x", "ext4", id="the root"),
+        pytest.param("/home/ann/x", "nfs4", id="a mount"),
+        pytest.param("/home", "nfs4", id="the mount itself"),
+        pytest.param("/homework", "ext4", id="a name that begins alike"),
+        pytest.param("/home/ann/.cache/x", "xfs", id="a mount in a mount"),
+        pytest.param("/mnt/with space/x", "cifs", id="escaped blanks"),
+        pytest.param("/twice/x", "tmpfs", id="the last mount hides the first"),
+    ],
+)
+def test_the_file_system_of_a_path(path: str, expected: str) -> None:
+    """
+    The innermost mount counts, and of several on one folder the last.
+    """
+    assert file_system_of(path, MOUNTS) == expected
+    assert file_system_of(path, "") == ""
