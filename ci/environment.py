@@ -1,0 +1,148 @@
+"""
+Make the virtual environments and tools that the commands of this folder work in.
+
+`.venv` holds both distributions, editable, with the development extras;
+`.tools/` holds cargo's subcommands and one environment per further Python.
+Each environment has a *stamp*: a digest of all that its content was decided by.
+
+Invariant: exact versions come from `ci/constraints.txt`; where the stamp says
+that nothing changed, no installer runs and no network is needed. Standard
+library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+TOOLS = ROOT / ".tools"
+CONSTRAINTS = ROOT / "ci/constraints.txt"
+
+#: Versions of cargo's subcommands; any version found on PATH is taken as it is.
+CARGO_TOOLS = {"cargo-deny": "0.20.2", "cargo-nextest": "0.9.143"}
+
+#: What an environment's content depends on. Manifests, because an editable install bakes in which modules they declare.
+_DECIDED_BY = (
+    "pyproject.toml",
+    "ci/constraints.txt",
+    "rust/pyproject.toml",
+    "rust/hatch_build.py",
+    "rust/Cargo.toml",
+    "rust/*/Cargo.toml",
+    "rust_ext_loader/_packaging/_editable.py",
+)
+
+
+class InstallFailed(Exception):
+    """
+    An installer ended with an error, which it has printed.
+    """
+
+
+@dataclass(frozen=True)
+class Environment:
+    """
+    A virtual environment: where it is, which Python made it and what is installed.
+    """
+
+    folder: Path
+    #: Executable that creates it.
+    base: str
+    #: Arguments to pip, after the constraints.
+    requirements: tuple[str, ...]
+
+    @property
+    def scripts(self) -> Path:
+        """
+        Folder of its executables.
+        """
+        return self.folder / ("Scripts" if os.name == "nt" else "bin")
+
+    @property
+    def python(self) -> str:
+        """
+        Its interpreter.
+        """
+        return str(self.scripts / "python")
+
+    def ready(self) -> None:
+        """
+        Create or renew it if its stamp is not today's.
+        """
+        stamp = self.folder / "stamp"
+        wanted = self._digest()
+        if stamp.is_file() and stamp.read_text(encoding="ascii") == wanted and _runs(self.python):
+            return
+        print(f"installing into {self.folder.relative_to(ROOT)} ...", flush=True)
+        # A half-installed or foreign environment is not worth repairing.
+        _install(self.base, "-m", "venv", "--clear", str(self.folder))
+        pip = (self.python, "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS))
+        # The back end first, so that it too is the locked one: an isolated build would take the newest.
+        _install(*pip, "hatchling", "editables")
+        _install(*pip, "--no-build-isolation", *self.requirements)
+        stamp.write_text(wanted, encoding="ascii")
+
+    def _digest(self) -> str:
+        hasher = hashlib.sha256()
+        version = subprocess.run(
+            [self.base, "-c", "import sys; print(sys.version, sys.base_prefix)"], check=True, stdout=subprocess.PIPE
+        ).stdout
+        # An editable install holds absolute paths: a checkout that moved is installed anew.
+        for part in (str(ROOT).encode(), version, *(item.encode() for item in self.requirements)):
+            hasher.update(b"%d:%s" % (len(part), part))
+        for path in sorted(path for pattern in _DECIDED_BY for path in ROOT.glob(pattern)):
+            hasher.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        return hasher.hexdigest()
+
+
+def main_environment() -> Environment:
+    """
+    `.venv`: both distributions and everything that developing needs.
+    """
+    return Environment(VENV, sys.executable, ("-e", f"{ROOT}[dev]", "-e", str(ROOT / "rust")))
+
+
+def toolkit_environment(base: str, version: str) -> Environment:
+    """
+    The toolkit alone, with its tests' needs, on another Python.
+    """
+    return Environment(TOOLS / f"python-{version}", base, ("-e", f"{ROOT}[test]"))
+
+
+def cargo_tool(name: str) -> None:
+    """
+    See to it that cargo finds a subcommand.
+    """
+    if shutil.which(name, path=search_path()):
+        return
+    print(f"installing {name} {CARGO_TOOLS[name]} into .tools (compiles for some minutes, once) ...", flush=True)
+    _install("cargo", "install", "--quiet", "--locked", "--root", str(TOOLS), f"{name}@{CARGO_TOOLS[name]}")
+
+
+def search_path() -> str:
+    """
+    PATH with `.venv` and `.tools` in front.
+    """
+    folders = [str(main_environment().scripts), os.environ.get("PATH", os.defpath), str(TOOLS / "bin")]
+    return os.pathsep.join(folders)
+
+
+def _runs(python: str) -> bool:
+    try:
+        return subprocess.run([python, "-c", ""], check=False, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
+def _install(*command: str) -> None:
+    quiet = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    done = subprocess.run(command, check=False, cwd=ROOT, env=quiet, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise InstallFailed(" ".join(command))

@@ -1,0 +1,152 @@
+"""
+Run every check of this repository, locally as in CI: `python3 ci/test.py`.
+
+Sets up what is missing (`.venv`, `.tools/`), then runs the steps listed by
+`--list` and closes with a table.
+
+Invariant: needs only Python >= 3.10, Rust and a C compiler, and names what is
+missing; a second run installs nothing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+import prerequisites
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from interpreters import Interpreter
+    from steps import Step
+
+#: The combinations in which the crates are built: plain Rust, with threads, and all that a Python module has.
+FEATURES = {"none": (), "parallel": ("--features", "parallel"), "all": ("--all-features",)}
+#: Linking a test binary that names pyo3 would need libpython; the Python side is tested through the built modules.
+TESTED_FEATURES = ("none", "parallel")
+
+SUITES = ("unit", "properties", "integration", "cli", "bindings", "server", "packaging")
+#: What any Python must pass: the toolkit's own behaviour.
+TOOLKIT_SUITES = ("unit", "properties", "integration")
+_WORKERS = ("-n", "2", "--dist", "worksteal")
+
+
+def main() -> int:
+    """
+    Parse, set up, run.
+    """
+    options = _parse()
+    prerequisites.require("fmt", "clippy")
+    import environment
+    import interpreters
+    import steps
+
+    chosen = _choose(list(_steps(interpreters.others())), options)
+    if options.list:
+        for step in chosen:
+            print(f"{step.name:<18} {step.title}")
+        return 0
+    try:
+        environment.main_environment().ready()
+    except environment.InstallFailed as error:
+        raise SystemExit(f"could not set up .venv: `{error}` failed") from None
+    return steps.run_all(chosen, _variables())
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run every check; set up what is missing.")
+    parser.add_argument("--only", metavar="NAME", action="append", help="run this step (repeatable)")
+    parser.add_argument("--fast", action="store_true", help="leave out the steps that take minutes")
+    parser.add_argument("--list", action="store_true", help="print the steps and stop")
+    return parser.parse_args()
+
+
+def _choose(known: list[Step], options: argparse.Namespace) -> list[Step]:
+    if unknown := sorted(set(options.only or ()) - {step.name for step in known}):
+        raise SystemExit(f"no step named {', '.join(unknown)}; there are: {', '.join(step.name for step in known)}")
+    return [step for step in known if (step.name in options.only if options.only else not (options.fast and step.slow))]
+
+
+def _variables() -> dict[str, str]:
+    import environment
+
+    return {
+        **os.environ,
+        "PATH": environment.search_path(),
+        # Constant over all steps: pyo3's build scripts run again whenever it changes.
+        "PYO3_PYTHON": environment.main_environment().python,
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _steps(pythons: list[Interpreter]) -> Iterator[Step]:
+    yield from _python_steps()
+    yield from _rust_steps()
+    yield from _suite_steps()
+    for python in pythons:
+        yield _other_python_step(python)
+
+
+def _python_steps() -> Iterator[Step]:
+    from steps import Step
+
+    yield Step("format", "Python is formatted", (("ruff", "format", "--check"),))
+    yield Step("lint", "no lint without a reason beside it", (("ruff", "check"),))
+    yield Step("types", "mypy, strict", (("mypy",),))
+    yield Step("layers", "imports point down", (("lint-imports",),))
+
+
+def _rust_steps() -> Iterator[Step]:
+    from environment import cargo_tool
+    from steps import Step
+
+    yield Step("rust-format", "Rust is formatted", (("cargo", "fmt", "--all", "--check"),), "rust")
+    for name, flags in FEATURES.items():
+        command = ("cargo", "clippy", "--workspace", "--all-targets", "--locked", *flags, "--", "-D", "warnings")
+        yield Step(f"clippy-{name}", f"clippy, features: {name}", (command,), "rust", slow=name == "all")
+    yield Step(
+        "deny",
+        "licences, duplicates and sources of dependencies",
+        (("cargo", "deny", "--locked", "check", "licenses", "bans", "sources"),),
+        "rust",
+        slow=True,
+        prepare=lambda: cargo_tool("cargo-deny"),
+    )
+    for name in TESTED_FEATURES:
+        command = ("cargo", "nextest", "run", "--workspace", "--locked", "--profile", "ci", *FEATURES[name])
+        yield Step(
+            f"rust-tests-{name}", f"the crates' tests, features: {name}", (command,), "rust", prepare=lambda: cargo_tool("cargo-nextest")
+        )
+
+
+def _suite_steps() -> Iterator[Step]:
+    from steps import Step
+
+    # Before the tests, where progress can be seen and no test's time limit applies.
+    yield Step("build", "the extension modules, as an import would build them", (("rust-ext", "build"),), "rust", slow=True)
+    yield Step("tests-unit", "pure functions", (("pytest", *_folders("unit", "properties")),))
+    rest = _folders(*(suite for suite in SUITES if suite not in ("unit", "properties")))
+    yield Step("tests", "real builds, commands, modules and installs", (("pytest", *_WORKERS, *rest),), slow=True)
+
+
+def _other_python_step(python: Interpreter) -> Step:
+    from environment import toolkit_environment
+    from steps import Step
+
+    home = toolkit_environment(python.executable, python.minor)
+    command = (home.python, "-m", "pytest", *_WORKERS, *_folders(*TOOLKIT_SUITES))
+    title = f"the toolkit on CPython {'.'.join(map(str, python.version))}"
+    return Step(f"python-{python.minor}", title, (command,), slow=True, prepare=home.ready)
+
+
+def _folders(*suites: str) -> list[str]:
+    from environment import ROOT
+
+    return [f"tests/{suite}" for suite in suites if any((ROOT / "tests" / suite).glob("**/test_*.py"))]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
