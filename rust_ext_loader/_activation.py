@@ -12,12 +12,13 @@ more build; a wrong claim would load a library into a Python it is not for.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from . import _manifest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ._closure import Closure, Package
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import _manifest, _toml
@@ -22,6 +21,7 @@ from ._errors import LockfileMissing
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 LOCKFILE = "Cargo.lock"
 

@@ -1,0 +1,150 @@
+"""
+Decide which variables and cargo settings can change what is built.
+
+Variables that carry compiler flags are part of the request (both keys), the
+others and the configuration files are flags (build key only). Values are kept
+in clear only for variables known to be harmless to show; any other that a crate
+declares is kept as a hash of its name and value. That hash is not keyed: it
+hides a value from a glance, not from a guess.
+
+Invariant: what is noise for a build (colours, job counts, wrappers, virtual
+environments) is never a fact, and is not passed to cargo where it could become one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+
+from . import _cargo_config, _manifest, _settings
+from ._model import ExtensionSpec, Gathered, Watched
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+_RUSTFLAGS = re.compile(r"RUSTFLAGS|CARGO_ENCODED_RUSTFLAGS|CARGO_BUILD_RUSTFLAGS|CARGO_TARGET_.+_RUSTFLAGS")
+
+#: Variables of cargo and of the C tool chain that change the output. Their values may be shown.
+_KNOWN = re.compile(
+    r"""
+    CARGO_BUILD_.+ | CARGO_TARGET_.+_.+ | CARGO_PROFILE_.+ | CARGO_UNSTABLE_.+ | RUSTC_BOOTSTRAP
+    | (?:HOST_|TARGET_)?(?:CC|CXX|AR|RANLIB|CPPFLAGS|CFLAGS|CXXFLAGS|ARFLAGS|LDFLAGS)
+    | (?:CC|CXX|AR|RANLIB|CPPFLAGS|CFLAGS|CXXFLAGS|ARFLAGS|LDFLAGS)_[a-z0-9_.\-]+     # _<target>: targets are lower-case
+    | CXXSTDLIB | CRATE_CC_NO_DEFAULTS
+    | (?:HOST_|TARGET_)?PKG_CONFIG(?:_.+)?
+    | PROTOC | MACOSX_DEPLOYMENT_TARGET | SDKROOT
+    """,
+    re.VERBOSE,
+)
+
+#: Known variables that say how to build, not what.
+_HARMLESS = re.compile(
+    r"""
+    CARGO_BUILD_(?:JOBS|TARGET_DIR|BUILD_DIR|ARTIFACT_DIR|RUSTC_WRAPPER|RUSTC_WORKSPACE_WRAPPER|RUSTDOC|RUSTDOCFLAGS|WARNINGS)
+    | CARGO_BUILD_RUSTC                        # a path; the compiler it names is the toolchain's fact
+    | CARGO_TARGET_(?:.+_)?(?:RUNNER|RUSTDOCFLAGS) | CARGO_TARGET_TMPDIR
+    """,
+    re.VERBOSE,
+)
+
+_NATIVE = re.compile(r"\b(?:target-cpu|march|mcpu)=native\b")
+
+#: Not passed to cargo: the session's, what a surrounding cargo set, and what we decide ourselves.
+_NOISE = re.compile(
+    r"""
+    VIRTUAL_ENV.* | CONDA.* | PYTHON.* | PYENV_.* | UV_.* | PIP_.*
+    | PYO3_PYTHON | PYO3_NO_PYTHON | PYO3_BUILD_EXTENSION_MODULE | PYO3_ENVIRONMENT_SIGNATURE
+    | CARGO_TARGET_DIR | CARGO_BUILD_TARGET_DIR | CARGO_BUILD_BUILD_DIR | CARGO_INCREMENTAL
+    | (?:CARGO_)?(?:MAKEFLAGS|MFLAGS) | MAKELEVEL
+    | CARGO | CARGO_(?:PKG|MANIFEST|BIN|CFG|FEATURE|CRATE)_.* | CARGO_PRIMARY_PACKAGE | CARGO_TARGET_TMPDIR | OUT_DIR | NUM_JOBS
+    | RUST_BACKTRACE | RUST_LIB_BACKTRACE | RUST_LOG | RUST_RECURSION_COUNT
+    | LS_COLORS | PS[1-4] | PWD | OLDPWD | SHLVL | _ | COLUMNS | LINES
+    """,
+    re.VERBOSE,
+)
+
+
+def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Gathered:
+    """
+    Facts about flags, variables and configuration files in force for a crate.
+
+    Raises `ManifestError` for a configuration file that cannot be read.
+    """
+    config = _cargo_config.read(spec.directory, environment, spec.workspace)
+    facts = {f"request/env/{name}": value for name, value in _rustflags(environment, spec.workspace)}
+    hidden = _hides_rustflags(environment)
+    for key, value in _cargo_config.relevant(config, spec.profile):
+        if hidden and key.endswith("rustflags") and key.startswith(("build.", "target.")):
+            continue
+        text = _manifest.canonical(value)
+        facts[f"flags/config/{key}"] = _hashed(key, text) if key.startswith("env.") else text
+    for name, value in environment.items():
+        if value and _is_known(name, spec.profile):
+            facts[f"flags/env/{name}"] = _cargo_config.within(value, spec.workspace)
+    for name in spec.env:
+        # Empty and unset are two things to a build script.
+        if name in environment and f"flags/env/{name}" not in facts and f"request/env/{name}" not in facts:
+            facts[f"flags/env/{name}"] = _hashed(name, environment[name])
+    return Gathered(facts, Watched(config.present, config.absent))
+
+
+def _rustflags(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
+    if (encoded := environment.get("CARGO_ENCODED_RUSTFLAGS")) is not None:
+        if encoded:
+            import shlex
+
+            yield "CARGO_ENCODED_RUSTFLAGS", _cargo_config.within(shlex.join(encoded.split("\x1f")), root)
+        return
+    hidden = _hides_rustflags(environment)
+    for name, value in environment.items():
+        if _RUSTFLAGS.fullmatch(name) and value.split() and (name == "RUSTFLAGS" or not hidden):
+            yield name, _cargo_config.within(" ".join(value.split()), root)
+
+
+def _hides_rustflags(environment: Mapping[str, str]) -> bool:
+    """
+    Whether a variable silences every other source of flags; for cargo an empty one does so too.
+    """
+    return "CARGO_ENCODED_RUSTFLAGS" in environment or "RUSTFLAGS" in environment
+
+
+def _is_known(name: str, profile: str) -> bool:
+    if not _KNOWN.fullmatch(name) or _HARMLESS.fullmatch(name) or _RUSTFLAGS.fullmatch(name):
+        return False
+    if name.startswith("CARGO_PROFILE_") and profile in ("release", "dev"):
+        # A custom profile inherits from one that we do not know here.
+        return name.startswith(f"CARGO_PROFILE_{profile.upper()}_")
+    return True
+
+
+def _hashed(name: str, value: str) -> str:
+    digest = hashlib.sha256()
+    for text in (name, value):
+        data = text.encode("utf-8", "surrogateescape")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return f"sha256:{digest.hexdigest()}"
+
+
+def wants_native(gathered: Gathered) -> bool:
+    """
+    Whether the flags in force make code for the very CPU at hand.
+    """
+    return any(_NATIVE.search(value) for name, value in gathered.facts.items() if "flags" in name.rpartition("/")[2].lower())
+
+
+def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """
+    What cargo gets of an environment.
+
+    Never more than the build needs, so that two shells, editors or virtual environments compile the same thing once.
+    """
+    child = {name: value for name, value in environment.items() if not _NOISE.fullmatch(name)}
+    # A build does not install toolchains behind anybody's back.
+    child["RUSTUP_AUTO_INSTALL"] = "0"
+    if "CARGO_HOME" not in child and _cargo_config.user_home(child) is None:
+        # Cargo refuses to run without a home; in a container the user may have none.
+        child["CARGO_HOME"] = os.path.join(_settings.temporary_root(), "cargo")
+    return child

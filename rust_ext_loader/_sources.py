@@ -1,0 +1,226 @@
+"""
+Decide which files of a package are inputs of its build, and what they hold.
+
+Every regular file counts, unless it can never reach the compiler: Python files,
+built libraries, editors' and test runners' droppings, version control, nested
+packages, and a few names that mean something only directly under the package's
+root (`target`, `tests`, ...; deeper down they are ordinary modules). What is
+left out here and read all the same is caught after the build, from dep-info.
+
+Invariant: a file is known by its path and content alone. Neither Git nor any
+time stamp is asked. A link counts as what is behind it and where it points.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+
+from . import _manifest, _patterns
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MANIFEST = "Cargo.toml"
+
+#: Nowhere looked into.
+_FOREIGN_FOLDERS = frozenset(
+    {".git", ".hg", ".svn", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".idea", ".vscode"}
+)
+#: Looked into by other rooms (toolchain, configuration, lockfile, manifest), or never by a library's build.
+_ROOT_ONLY = frozenset(
+    {"target", "tests", "benches", "examples", ".cargo", "rust-toolchain", "rust-toolchain.toml", "Cargo.lock", _MANIFEST}
+)
+_NEVER = re.compile(
+    r"""
+    .*\.(?:py|pyi|pyc|pyo)              # Python beside the crate
+    | .*\.(?:so|pyd|dll|dylib|pdb)      # built libraries
+    | .*~ | \.?\#.* | \..*\.sw[a-p] | \.DS_Store | Thumbs\.db | 4913   # editors and desktops
+    | \.coverage(?:\..*)? | .*\.prof(?:raw|data)                       # coverage
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass
+class Sources:
+    """
+    Files found so far: digests by their path from the workspace root, and what was looked at.
+    """
+
+    #: What names a path in a fact.
+    name_of: Callable[[str], str]
+    digests: dict[str, str] = field(default_factory=dict)
+    present: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+
+    def add_package(self, folder: str, exclude: tuple[str, ...] = ()) -> None:
+        """
+        Every file that a package's build may read.
+        """
+        self._walk(_Walk(exclude, is_package=True), folder, "")
+
+    def add_declared(self, folder: str, pattern: str) -> None:
+        """
+        What a `source-inputs` line stands for; one that matches nothing is noted as well.
+        """
+        path = os.path.normpath(os.path.join(folder, pattern))
+        if _patterns.is_glob(pattern):
+            self._add_glob(folder, pattern)
+        elif os.path.isdir(path):
+            self._walk(_Walk((), is_package=False), path, "")
+        elif os.path.lexists(path):
+            self._add_path(path)
+        else:
+            self._missing(path)
+
+    def _missing(self, path: str) -> None:
+        self.digests[self.name_of(path)] = "nothing"
+        self.absent.add(path)
+
+    def _add_glob(self, folder: str, pattern: str) -> None:
+        fixed = _patterns.fixed_part(pattern.replace(os.sep, "/"))
+        base = os.path.normpath(os.path.join(folder, fixed))
+        rest = pattern[len(fixed) :].lstrip("/")
+        if not os.path.isdir(base):
+            self.absent.add(base)
+        before = len(self.digests)
+        self._walk(_Walk((), is_package=False, only=(rest,)), base, "")
+        if len(self.digests) == before:
+            self.digests.setdefault(f"{self.name_of(base)}/{rest}", "nothing")
+
+    def _add_path(self, path: str) -> None:
+        if os.path.islink(path):
+            self._add_link(path)
+        else:
+            self._add_file(path)
+
+    def _add_file(self, path: str, link: str = "") -> None:
+        digest = file_digest(path)
+        if digest is not None:
+            self.digests[self.name_of(path)] = f"{digest}{link}"
+            self.present.add(path)
+
+    def _add_link(self, path: str) -> str | None:
+        """
+        Note a link; if it leads to a folder, the folder's real path.
+        """
+        target = os.readlink(path)
+        if os.path.isabs(target):
+            name = self.name_of(os.path.normpath(target))
+            # Where the checkout lies is nobody's business; the content behind the link counts anyway.
+            target = "(outside)" if name.startswith("..") else name
+        arrow = f" -> {_manifest.posix(target)}"
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            self.digests[self.name_of(path)] = f"nothing{arrow}"
+            self.absent.add(path)
+            return None
+        if stat.S_ISREG(mode):
+            self._add_file(path, arrow)
+        if not stat.S_ISDIR(mode):
+            return None
+        self.digests[self.name_of(path)] = f"folder{arrow}"
+        return os.path.realpath(path)
+
+    def _walk(self, walk: _Walk, folder: str, relative: str) -> None:
+        self.present.add(folder)
+        entries = _entries(folder)
+        if relative and walk.is_package and any(entry.name == _MANIFEST for entry in entries):
+            # Another package: an input only if it is a dependency, and then on its own.
+            self.present.add(os.path.join(folder, _MANIFEST))
+            return
+        for entry in entries:
+            below = f"{relative}/{entry.name}" if relative else entry.name
+            if walk.skips(entry.name, below, at_root=not relative):
+                continue
+            if entry.is_symlink():
+                self._follow(walk, entry, below)
+            elif entry.is_dir(follow_symlinks=False):
+                if not _patterns.covers(below, walk.exclude):
+                    self._walk(walk, entry.path, below)
+            elif entry.is_file(follow_symlinks=False) and walk.wants(entry.name, below):
+                self._add_file(entry.path)
+
+    def _follow(self, walk: _Walk, entry: os.DirEntry[str], below: str) -> None:
+        is_folder = os.path.isdir(entry.path)
+        if not is_folder and not walk.wants(entry.name, below):
+            return
+        real = self._add_link(entry.path)
+        if real is None or real in walk.linked or _patterns.covers(below, walk.exclude):
+            return
+        # A folder that contains the link is being walked already, or would lead back here.
+        if not _manifest.is_inside(os.path.realpath(os.path.dirname(entry.path)), real):
+            walk.linked.add(real)
+            self._walk(walk, entry.path, below)
+
+
+@dataclass
+class _Walk:
+    """
+    What one walk over a tree leaves out.
+    """
+
+    exclude: tuple[str, ...]
+    is_package: bool
+    #: If given, only files that match.
+    only: tuple[str, ...] | None = None
+    #: Real folders entered through links, each once.
+    linked: set[str] = field(default_factory=set)
+
+    def skips(self, name: str, below: str, *, at_root: bool) -> bool:
+        if name in _FOREIGN_FOLDERS or (at_root and self.is_package and (name in _ROOT_ONLY or name.endswith(".md"))):
+            return True
+        return bool(self.exclude) and _patterns.matches(below, self.exclude)
+
+    def wants(self, name: str, below: str) -> bool:
+        if self.only is not None:
+            return _patterns.matches(below, self.only)
+        return _NEVER.fullmatch(name) is None
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        # Gone, or closed to us: to the build as well.
+        return []
+
+
+def file_digest(path: str) -> str | None:
+    """
+    SHA-256 of a regular file, `None` if it is gone; one that may not be read says so.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return "unreadable"
+    hasher = hashlib.sha256()
+    try:
+        while chunk := os.read(descriptor, 1 << 20):
+            hasher.update(chunk)
+    except OSError:
+        return "unreadable"
+    finally:
+        os.close(descriptor)
+    return hasher.hexdigest()
+
+
+def digest_lines(digests: dict[str, str]) -> Iterator[bytes]:
+    """
+    Names and contents, in an order and a form that nothing can be confused with.
+    """
+    for name, value in sorted(digests.items()):
+        for text in (name, value):
+            data = text.encode("utf-8", "surrogateescape")
+            yield len(data).to_bytes(8, "little")
+            yield data

@@ -1,0 +1,265 @@
+"""
+Decide which Rust toolchain cargo would use in a crate's folder, and whether it is usable.
+
+Cargo and rustc are asked once for their versions; the answer is remembered by
+the stat of the real compiler, of rustup's settings and of every file that could
+choose another toolchain. Four ways to be unusable are told apart, since each
+has its own remedy: missing, no default, not installed, too old.
+
+Invariant: never installs anything, never waits without a limit, and starts no
+process when nothing has moved. An answer is judged by what was printed: where
+SIGCHLD is ignored, an exit status means nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from . import _cargo_config, _environment, _memo
+from ._errors import ToolchainMissing
+from ._model import Gathered, Toolchain, Watched
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_TIME_LIMIT = 30.0
+
+#: What decides, besides files, which compiler is run.
+_VARIABLES = ("RUSTUP_TOOLCHAIN", "RUSTUP_HOME", "RUSTC", "CARGO_BUILD_RUSTC", "CARGO_HOME", "HOME", "USERPROFILE", "LD_LIBRARY_PATH")
+
+_TOOLCHAIN_FILES = ("rust-toolchain.toml", "rust-toolchain")
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """
+    What would be run, and what could change that.
+    """
+
+    cargo: str
+    rustc: str
+    directory: Path
+    environment: dict[str, str]
+    #: Where a tool or a file would be found first if it were there, and files that are there.
+    deciding: tuple[str, ...]
+
+
+def probe(
+    directory: Path,
+    environment: Mapping[str, str],
+    memo_root: Path | None,
+    needed_for: str,
+    native: bool = False,
+    rust_version: str | None = None,
+) -> Toolchain:
+    """
+    The toolchain that cargo would use in *directory*.
+
+    With *native*, the features of the CPU at hand join the facts. *memo_root* is where answers are remembered, `None` for
+    nowhere. Raises `ToolchainMissing` when there is none, or when it is older than *rust_version*.
+    """
+    tools = _find_tools(directory, environment, needed_for)
+    boot = _boot_id() if native else ""
+    subject = [str(directory), tools.cargo, tools.rustc, boot, *(tools.environment.get(name, "") for name in _VARIABLES)]
+    # Without the name of this boot nothing says that the CPU is still the same.
+    file = None if memo_root is None or boot is None else memo_root / "probes" / f"{_short(subject)}.json"
+    answer = _memo.recall(file, subject) if file is not None else None
+    if answer is None:
+        answer = _ask_and_keep(tools, needed_for, native, file, subject)
+    if rust_version is not None and _numbers(answer["facts"]["toolchain/rustc"]) < _numbers(rust_version):
+        detail = f"rustc {answer['facts']['toolchain/rustc']} is older than {rust_version}, which the crate asks for"
+        raise ToolchainMissing("rustc", "too-old", detail, needed_for)
+    return _toolchain(tools, answer)
+
+
+def _short(subject: object) -> str:
+    return hashlib.sha256(json.dumps(subject).encode("utf-8", "surrogateescape")).hexdigest()[:20]
+
+
+def _toolchain(tools: _Tools, answer: dict[str, Any]) -> Toolchain:
+    facts = dict(answer["facts"])
+    present: set[str] = set()
+    absent: set[str] = set()
+    for path in (*tools.deciding, *answer["compilers"]):
+        (present if os.path.exists(path) else absent).add(path)
+    gathered = Gathered(facts, Watched(frozenset(present), frozenset(absent)))
+    return Toolchain(tools.cargo, facts["toolchain/rustc"], facts["toolchain/host"], gathered)
+
+
+def _numbers(version: str) -> tuple[int, int, int]:
+    found = [int(number) for number in re.findall(r"\d+", version.partition("-")[0])[:3]]
+    major, minor, patch = [*found, 0, 0, 0][:3]
+    return major, minor, patch
+
+
+# Finding the tools.
+
+
+def _find_tools(directory: Path, environment: Mapping[str, str], needed_for: str) -> _Tools:
+    child = _environment.child_environment(environment)
+    config = _cargo_config.read(directory, child, directory)
+    chosen = child.get("RUSTC") or child.get("CARGO_BUILD_RUSTC") or _configured_rustc(config, directory) or "rustc"
+    cargo, before_cargo = _which("cargo", directory, child)
+    rustc, before_rustc = _which(chosen, directory, child)
+    for tool, found in (("cargo", cargo), (chosen, rustc)):
+        if not found:
+            where = "there is no such file" if os.path.dirname(tool) else "it is not on PATH"
+            raise ToolchainMissing(tool, "missing", where, needed_for)
+    deciding = (*before_cargo, *before_rustc, *_deciding_files(directory, child), *config.present)
+    return _Tools(cargo, rustc, directory, child, tuple(dict.fromkeys(deciding)))
+
+
+def _configured_rustc(config: _cargo_config.Config, directory: Path) -> str:
+    build = config.values.get("build")
+    rustc = build.get("rustc") if isinstance(build, dict) else None
+    if not isinstance(rustc, str):
+        return ""
+    # Spelled from the folder that the configuration was read for.
+    return os.path.normpath(directory / rustc) if os.sep in rustc else rustc
+
+
+def _which(tool: str, directory: Path, environment: Mapping[str, str]) -> tuple[str, list[str]]:
+    """
+    The program that a name stands for in *directory*, empty if none; and every place asked, that one included.
+    """
+    suffix = ".exe" if os.name == "nt" and not tool.lower().endswith(".exe") else ""
+    if os.path.dirname(tool):
+        candidates = [str(directory / f"{tool}{suffix}")]
+    else:
+        folders = environment.get("PATH", os.defpath).split(os.pathsep)
+        candidates = [str(directory / folder / f"{tool}{suffix}") for folder in folders]
+    asked = []
+    for candidate in candidates:
+        asked.append(candidate)
+        if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate, asked
+    return "", asked
+
+
+def _deciding_files(directory: Path, environment: Mapping[str, str]) -> list[str]:
+    """
+    Files by which rustup chooses a toolchain for a folder.
+    """
+    files = [str(folder / name) for folder in (directory, *directory.parents) for name in _TOOLCHAIN_FILES]
+    home = _cargo_config.user_home(environment)
+    rustup = environment.get("RUSTUP_HOME") or (str(home / ".rustup") if home is not None else "")
+    # A linked toolchain that is linked elsewhere shows in the folder of toolchains alone.
+    return [*files, *(os.path.join(rustup, name) for name in ("settings.toml", "toolchains"))] if rustup else files
+
+
+def _boot_id() -> str | None:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+# Asking them.
+
+
+def _ask_and_keep(tools: _Tools, needed_for: str, native: bool, file: Path | None, subject: object) -> dict[str, Any]:
+    started_ns = _memo.now_ns()
+    before = _memo.stamps(tools.deciding)
+    answer = _ask(tools, needed_for, native)
+    # Looked at before the answer, or old enough not to have moved since.
+    known = {**before, **_memo.stamps(answer["compilers"])}
+    if file is not None and _memo.settled(known, started_ns):
+        _memo.keep(file, subject, known, answer)
+    return answer
+
+
+def _ask(tools: _Tools, needed_for: str, native: bool) -> dict[str, Any]:
+    questions = {
+        "cargo": [tools.cargo, "-V"],
+        "rustc": [tools.rustc, "-vV"],
+        "sysroot": [tools.rustc, "--print", "sysroot"],
+    }
+    if native:
+        questions["cpu"] = [tools.rustc, "--print", "cfg", "-C", "target-cpu=native"]
+    said = _run_all(questions, tools)
+    version = re.match(r"cargo (\S.*)", said["cargo"].out)
+    lines = dict(line.split(": ", 1) for line in said["rustc"].out.splitlines() if ": " in line)
+    if version is None:
+        raise _unusable("cargo", said["cargo"], needed_for)
+    if "release" not in lines or "host" not in lines:
+        raise _unusable("rustc", said["rustc"], needed_for)
+    facts = {
+        "toolchain/rustc": lines["release"],
+        "toolchain/commit": lines.get("commit-hash", "unknown"),
+        "toolchain/host": lines["host"],
+        "toolchain/llvm": lines.get("LLVM version", "unknown"),
+        "toolchain/cargo": version[1].strip(),
+    }
+    if native:
+        features = sorted(line for line in said["cpu"].out.splitlines() if line.startswith("target_feature="))
+        if not features:
+            raise _unusable("rustc", said["cpu"], needed_for)
+        facts["toolchain/cpu"] = hashlib.sha256("\n".join(features).encode()).hexdigest()
+    return {"facts": facts, "compilers": _real_compilers(said["sysroot"].out.strip(), tools)}
+
+
+def _real_compilers(sysroot: str, tools: _Tools) -> list[str]:
+    """
+    The programs behind rustup's proxies, which stay the same when a toolchain is updated.
+    """
+    suffix = ".exe" if os.name == "nt" else ""
+    found = [os.path.join(sysroot, "bin", f"{tool}{suffix}") for tool in ("rustc", "cargo")] if sysroot else []
+    return [path for path in found if os.path.isfile(path)] or [os.path.realpath(tools.rustc)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    out: str
+    err: str
+
+
+def _run_all(questions: dict[str, list[str]], tools: _Tools) -> dict[str, _Said]:
+    """
+    Ask everything at once: through rustup's proxies each question takes tens of milliseconds.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(len(questions)) as pool:
+        asked = {name: pool.submit(_run, command, tools) for name, command in questions.items()}
+        return {name: future.result() for name, future in asked.items()}
+
+
+def _run(command: list[str], tools: _Tools) -> _Said:
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            command,
+            cwd=tools.directory,
+            env=tools.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIME_LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return _Said("", f"it did not answer within {_TIME_LIMIT:g} s")
+    except OSError as error:
+        return _Said("", f"it cannot be run: {error.strerror or error}")
+    return _Said(done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+
+def _unusable(tool: str, said: _Said, needed_for: str) -> ToolchainMissing:
+    text = said.err.strip() or said.out.strip()
+    lowered = text.lower()
+    if "no default is configured" in lowered or "no default toolchain" in lowered or "could not choose a version" in lowered:
+        problem = "no-default"
+    elif "is not installed" in lowered or "not applicable to the" in lowered:
+        problem = "not-installed"
+    else:
+        problem = "broken"
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "it prints nothing")
+    return ToolchainMissing(tool, problem, first.removeprefix("error: "), needed_for)

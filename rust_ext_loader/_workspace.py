@@ -1,0 +1,153 @@
+"""
+Decide which packages belong to a cargo workspace, without asking cargo.
+
+A member is what cargo takes for one: listed in `members` and not excluded, the
+root package, or a path dependency of a member that lies under the root. A
+manifest that merely lies about (`target/`, a vendored tree, a fixture, an
+excluded crate) is not one.
+
+Invariant: a member that cannot be read is kept as an error beside the others
+and spoils none of them; only an unreadable root is an error of the whole.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import _manifest, _toml
+from ._errors import ManifestError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+MANIFEST = "Cargo.toml"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """
+    A root and its members.
+    """
+
+    #: Folder of the root manifest, links resolved: a checkout behind a symbolic link is the same checkout.
+    root: Path
+    #: The root manifest.
+    manifest: Mapping[str, Any]
+    #: Parsed manifests of the members by their folder.
+    members: Mapping[Path, Mapping[str, Any]]
+    #: Members that cannot be read.
+    broken: tuple[ManifestError, ...]
+
+
+def read_workspace(path: Path) -> Workspace:
+    """
+    The workspace of a folder or `Cargo.toml`: its own, or the one above that has it as a member.
+
+    Raises `ManifestError` when the manifest itself cannot be read.
+    """
+    folder = Path(os.path.realpath(path.parent if path.name == MANIFEST else path))
+    manifest = _toml.load(folder / MANIFEST)
+    if "workspace" not in manifest:
+        root = root_of(folder, manifest)
+        if root is not None and folder in (above := read_workspace(root)).members:
+            return above
+    members = _Members(folder, manifest)
+    members.collect()
+    return Workspace(folder, manifest, members.found, tuple(members.broken))
+
+
+def root_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
+    """
+    Folder of the workspace root above a package that is not one itself, as cargo would look for it.
+    """
+    pointer = _manifest.table(manifest, "package").get("workspace")
+    if isinstance(pointer, str):
+        return Path(os.path.normpath(folder / pointer))
+    for above in folder.parents:
+        if not (above / MANIFEST).is_file():
+            continue
+        try:
+            candidate = _toml.load(above / MANIFEST)
+        except ManifestError:
+            return None
+        if "workspace" in candidate:
+            return None if _is_excluded(folder, above, candidate) else above
+    return None
+
+
+def _is_excluded(folder: Path, root: Path, manifest: Mapping[str, Any]) -> bool:
+    table = _manifest.table(manifest, "workspace")
+
+    def under(key: str) -> bool:
+        # Cargo compares prefixes here and does not expand globs.
+        return any(_manifest.is_inside(folder, os.path.normpath(root / item)) for item in _manifest.strings(table.get(key)))
+
+    return under("exclude") and not under("members")
+
+
+@dataclass
+class _Members:
+    """
+    The walk from a root to its members.
+    """
+
+    root: Path
+    manifest: Mapping[str, Any]
+    found: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
+    broken: list[ManifestError] = field(default_factory=list)
+    _seen: set[Path] = field(default_factory=set)
+
+    def collect(self) -> None:
+        if "package" in self.manifest:
+            self._visit(self.root, self.manifest)
+        for folder, is_glob in self._listed():
+            if is_glob and not (folder / MANIFEST).is_file():
+                continue
+            if not _is_excluded(folder, self.root, self.manifest):
+                self._enter(folder)
+
+    def _listed(self) -> Iterator[tuple[Path, bool]]:
+        for pattern in _manifest.strings(_manifest.table(self.manifest, "workspace").get("members")):
+            if not any(character in pattern for character in "*?["):
+                yield Path(os.path.normpath(self.root / pattern)), False
+                continue
+            import glob
+
+            for match in sorted(glob.glob(pattern, root_dir=self.root, recursive=True)):
+                yield Path(os.path.normpath(self.root / match)), True
+
+    def _enter(self, folder: Path) -> None:
+        if folder in self._seen:
+            return
+        try:
+            manifest = _toml.load(folder / MANIFEST)
+        except ManifestError as error:
+            self._seen.add(folder)
+            self.broken.append(error)
+            return
+        self._visit(folder, manifest)
+
+    def _visit(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self._seen.add(folder)
+        if "package" not in manifest:
+            return
+        self.found[folder] = manifest
+        resolved = _manifest.resolve(manifest, folder, self.manifest, self.root, dev=True)
+        for dependency in _manifest.dependencies(resolved, folder):
+            if dependency.directory is not None and self._may_belong(dependency.directory):
+                self._enter(dependency.directory)
+
+    def _may_belong(self, folder: Path) -> bool:
+        if _is_excluded(folder, self.root, self.manifest) or not (folder / MANIFEST).is_file():
+            return False
+        if _manifest.is_inside(folder, self.root):
+            return "workspace" in self.manifest
+        try:
+            manifest = _toml.load(folder / MANIFEST)
+        except ManifestError:
+            return False
+        return root_of(folder, manifest) == self.root
