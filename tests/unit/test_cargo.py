@@ -1,0 +1,669 @@
+"""
+Laws of `_cargo` and `_process_group`: what cargo's words mean, and that nothing outlives whoever ran it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rust_ext_loader import _cargo, _process_group
+from rust_ext_loader._cargo import Artifact, CargoResult
+from rust_ext_loader._progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(_cargo.__file__).parents[1]
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="counts processes through /proc")
+needs_cargo = pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
+needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="the fake cargo is a shell script")
+
+FINISHED = '{"reason":"build-finished","success":true}'
+FAILED = '{"reason":"build-finished","success":false}'
+ARTIFACT = json.dumps(
+    {
+        "reason": "compiler-artifact",
+        "manifest_path": "/w/mm/Cargo.toml",
+        "target": {"name": "mm", "kind": ["cdylib"], "crate_types": ["cdylib"]},
+        "filenames": ["/w/target/libmm.so"],
+        "fresh": True,
+    }
+)
+
+
+class Recorder(Progress):
+    """
+    Keeps what it is told.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("app._mm", io.StringIO())
+        self.heard: list[tuple[int, int, str]] = []
+
+    def update(self, done: int, total: int, current: str) -> None:
+        self.heard.append((done, total, current))
+
+
+def fake(folder: Path, script: str) -> str:
+    """
+    A cargo that does what a test needs.
+    """
+    cargo = folder / "cargo"
+    cargo.write_text(f"#!/bin/sh\n{script}\n")
+    cargo.chmod(0o755)
+    return str(cargo)
+
+
+def check(
+    folder: Path, script: str, *arguments: str, progress: Progress | None = None, log: io.BytesIO | None = None, limit: float | None = 60
+) -> CargoResult:
+    return _cargo.run(
+        arguments or ("rustc",),
+        cargo=fake(folder, script),
+        directory=folder,
+        environment=os.environ,
+        progress=progress or Recorder(),
+        log=log,
+        time_limit=limit,
+    )
+
+
+# --- what cargo's words mean ---
+
+
+@pytest.mark.parametrize(
+    ("fed", "stay", "passing"),
+    [
+        pytest.param(["a\nb\n"], ["a", "b"], [], id="lines"),
+        pytest.param(["a", "b\n"], ["ab"], [], id="a line in pieces"),
+        pytest.param(["a\r\nb\n"], ["a", "b"], [], id="Windows line ends"),
+        pytest.param(["a\r", "\nb\n"], ["a", "b"], [], id="a line end in pieces"),
+        pytest.param(["    Building [==>  ] 1/9: x  \r"], [], ["    Building [==>  ] 1/9: x  \r"], id="a bar is heard at once"),
+        pytest.param(["    Building [=> ] 1/9: x \rwarning: w\n"], ["warning: w"], ["    Building [=> ] 1/9: x "], id="a line over a bar"),
+        pytest.param(["  old\rnew\n"], ["new"], ["  old"], id="anything overwritten passes"),
+        pytest.param(["no end"], ["no end"], [], id="no line end"),
+        pytest.param(["   Fetch [=>  ] 3/4\r", "   \r"], [], ["   Fetch [=>  ] 3/4\r"], id="blanks that clear a bar"),
+        pytest.param(["", ""], [], [], id="nothing"),
+    ],
+)
+def test_lines_that_stay_and_lines_that_pass(fed: list[str], stay: list[str], passing: list[str]) -> None:
+    """
+    What a carriage return gives up to be overwritten is no output.
+    """
+    screen = _cargo._Screen()
+    stayed, passed = list[str](), list[str]()
+    for text in fed:
+        more = screen.feed(text)
+        stayed += more[0]
+        passed += more[1]
+
+    assert stayed + screen.end() == stay
+    assert passed == passing
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        pytest.param("    Building [=====>     ] 12/57: serde, regex      ", (12, 57, "serde, regex"), id="building"),
+        pytest.param("    Building [           ] 0/1", (0, 1, ""), id="no names"),
+        pytest.param("       Fetch [===>       ] 42.10%, 1.2MiB/s", None, id="a share"),
+        pytest.param(
+            "    Blocking waiting for file lock on build directory",
+            (0, 0, "cargo is waiting for file lock on build directory"),
+            id="blocked",
+        ),
+        pytest.param("   Compiling serde v1.0.0", None, id="a status"),
+        pytest.param("error: Building [=>] 1/2", None, id="a diagnostic"),
+    ],
+)
+def test_progress_is_read_from_bars(line: str, expected: tuple[int, int, str] | None) -> None:
+    """
+    Crates done, crates in all, and the names cargo is at.
+    """
+    assert _cargo._event(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(["build"], ["build", _cargo._MESSAGE_FORMAT], id="at the end"),
+        pytest.param(["rustc", "--", "-Cx"], ["rustc", _cargo._MESSAGE_FORMAT, "--", "-Cx"], id="before the compiler's arguments"),
+        pytest.param(["rustc", _cargo._MESSAGE_FORMAT, "--", "-Cx"], ["rustc", _cargo._MESSAGE_FORMAT, "--", "-Cx"], id="once"),
+    ],
+)
+def test_the_message_format_is_asked_for_once(arguments: list[str], expected: list[str]) -> None:
+    """
+    Among cargo's own arguments, wherever those end.
+    """
+    assert _cargo._with_messages(arguments) == expected
+
+
+STDERR = r"""
+printf '   Compiling mm v0.1.0 (/w/mm)\n' >&2
+printf '    Building [=>  ] 3/7: mm   \r   \r' >&2
+printf 'warning: unused variable\n --> src/lib.rs:1:1\n\n' >&2
+printf 'error[E0308]: mismatched types\n --> src/lib.rs:2:2\n\n' >&2
+printf 'warning: `mm` (lib) generated 1 warning\n' >&2
+printf '    Finished dev\n' >&2
+"""
+
+
+@needs_posix
+def test_output_is_what_a_person_would_read(tmp_path: Path) -> None:
+    """
+    Diagnostics go to the output, warnings also by themselves, status lines only to the log, and bars to the progress.
+    """
+    progress, log = Recorder(), io.BytesIO()
+    result = check(tmp_path, f"{STDERR}\necho 'not json'\necho '{ARTIFACT}'\necho '{FINISHED}'", progress=progress, log=log)
+
+    assert result.succeeded
+    assert result.problem == ""
+    assert result.status == 0
+    assert result.artifacts == (Artifact("/w/mm/Cargo.toml", "mm", ("cdylib",), ("/w/target/libmm.so",), True),)
+    assert result.output == (
+        "warning: unused variable\n --> src/lib.rs:1:1\n\n"
+        "error[E0308]: mismatched types\n --> src/lib.rs:2:2\n\n"
+        "warning: `mm` (lib) generated 1 warning\n"
+    )
+    assert result.warnings == "warning: unused variable\n --> src/lib.rs:1:1\n\nwarning: `mm` (lib) generated 1 warning"
+    assert log.getvalue().decode() == f"   Compiling mm v0.1.0 (/w/mm)\n{result.output}    Finished dev\n"
+    assert progress.heard == [(3, 7, "mm")]
+    assert result.command == (str(tmp_path / "cargo"), "rustc", _cargo._MESSAGE_FORMAT)
+
+
+@needs_posix
+def test_colour_stays_out_of_the_output(tmp_path: Path) -> None:
+    """
+    On a terminal cargo is asked for colour; `rendered` keeps it, `output` and the log do not.
+    """
+    progress, log = Recorder(), io.BytesIO()
+    progress.colour = True
+    script = rf"""printf '\r\033[K\033[1m\033[31merror\033[0m: '$CARGO_TERM_COLOR'\n' >&2; echo '{FAILED}'"""
+    result = check(tmp_path, script, progress=progress, log=log)
+
+    assert result.output == "error: always\n"
+    assert result.rendered == "\x1b[1m\x1b[31merror\x1b[0m: always\n"
+    assert log.getvalue() == b"error: always\n"
+
+
+@needs_posix
+@pytest.mark.parametrize(
+    ("script", "succeeded", "status", "problem"),
+    [
+        pytest.param(f"echo '{FINISHED}'", True, 0, "", id="success"),
+        pytest.param(f"echo '{FINISHED}'; exit 3", True, 3, "", id="the message counts, not the status"),
+        pytest.param(f"echo '{FAILED}'; exit 101", False, 101, "cargo reports a failed build (status 101)", id="failure"),
+        pytest.param("exit 0", False, 0, "cargo ended without a final message (status 0)", id="silent success is none"),
+        pytest.param("exit 101", False, 101, "cargo ended without a final message (status 101)", id="refused before building"),
+        pytest.param("kill -9 $$", False, -9, "cargo ended without a final message (signal 9)", id="killed"),
+        pytest.param("kill -2 $$; sleep 60", False, -2, "interrupted", id="interrupted"),
+        pytest.param("printf '{\"reason\":'", False, 0, "cargo ended without a final message (status 0)", id="half a message"),
+        pytest.param(
+            'printf \'[]\\n3\\n{"reason":"compiler-artifact"}\\n\'',
+            False,
+            0,
+            "cargo ended without a final message (status 0)",
+            id="odd ones",
+        ),
+        pytest.param(f"printf '%s' '{FINISHED}'", True, 0, "", id="no line end"),
+    ],
+)
+def test_success_is_what_cargo_says_last(script: str, succeeded: bool, status: int, problem: str, tmp_path: Path) -> None:
+    """
+    The final message decides; without one there is no success, and the problem says how cargo ended.
+    """
+    result = check(tmp_path, script)
+
+    assert (result.succeeded, result.status, result.problem) == (succeeded, status, problem)
+
+
+@needs_posix
+def test_a_cargo_that_cannot_be_started_is_a_result(tmp_path: Path) -> None:
+    """
+    A missing program, one that may not be run, and a missing folder.
+    """
+    options = {"environment": os.environ, "progress": Recorder(), "log": None, "time_limit": 60.0}
+    (tmp_path / "plain").write_text("no program")
+    for cargo, directory in [("/nonexistent/cargo", tmp_path), (str(tmp_path / "plain"), tmp_path), ("cargo", tmp_path / "missing")]:
+        result = _cargo.run(["build"], cargo=cargo, directory=directory, **options)  # type: ignore[arg-type]
+
+        assert not result.succeeded
+        assert result.problem.startswith("cargo could not be started")
+
+
+@needs_posix
+def test_a_full_log_stops_no_build(tmp_path: Path) -> None:
+    """
+    A log that cannot be written is given up.
+    """
+
+    class Full(io.BytesIO):
+        def write(self, _data: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    assert check(tmp_path, f"echo 'error: x' >&2; echo '{FINISHED}'", log=Full()).output == "error: x\n"
+
+
+@needs_posix
+def test_bytes_that_are_no_text_pass_through(tmp_path: Path) -> None:
+    """
+    A path that is no UTF-8 reaches the log as it is.
+    """
+    log = io.BytesIO()
+    check(tmp_path, rf"printf 'error: \377/x\n' >&2; echo '{FINISHED}'", log=log)
+
+    assert log.getvalue() == b"error: \xff/x\n"
+
+
+# --- nothing outlives whoever ran it ---
+
+#: A cargo that starts compilers, says so on its barrier, and stays: one child ignores every polite signal.
+BUSY = """
+(trap '' INT TERM HUP; echo ready >&3; while :; do sleep 1; done) &
+echo ready >&3
+sleep 1000
+"""
+
+
+@pytest.fixture
+def barrier(tmp_path: Path) -> Iterator[int]:
+    """
+    Read end of a named pipe on which the busy cargo says that it runs.
+    """
+    path = tmp_path / "barrier"
+    os.mkfifo(path)
+    # Both ends are opened here, so that no open waits for its counterpart.
+    descriptor = os.open(path, os.O_RDWR)
+    yield descriptor
+    os.close(descriptor)
+
+
+def busy(folder: Path) -> str:
+    return f"exec 3> '{folder / 'barrier'}'\n{BUSY}"
+
+
+def until_ready(barrier: int) -> None:
+    got = b""
+    while got.count(b"ready\n") < 2:
+        got += os.read(barrier, 100)
+
+
+def marked(mark: str) -> list[int]:
+    """
+    Ids of the living processes that carry a mark in their environment, ours left out.
+    """
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            if state not in "ZX" and f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until_none(mark: str) -> None:
+    """
+    A killed process is gone when the kernel says so: waited for, with a bound, not timed.
+    """
+    deadline = time.monotonic() + 20
+    while alive := marked(mark):
+        assert time.monotonic() < deadline, f"still alive: {alive}"
+        time.sleep(0.01)
+
+
+def watchers() -> int:
+    """
+    Shells of ours that have not been dismissed.
+    """
+    count = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                count += int(fields[1]) == os.getpid() and fields[0] != "Z" and b"watcher" in (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+    return count
+
+
+@needs_proc
+def test_an_interrupt_ends_the_group_at_once_and_is_raised_again(tmp_path: Path, barrier: int) -> None:
+    """
+    Ctrl-C leaves no compiler behind, not even one that ignores signals, and no watcher.
+    """
+
+    def interrupt() -> None:
+        until_ready(barrier)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    environment = {**os.environ, "MARK": str(tmp_path)}
+    with pytest.raises(KeyboardInterrupt):
+        _cargo.run(
+            ["rustc"],
+            cargo=fake(tmp_path, busy(tmp_path)),
+            directory=tmp_path,
+            environment=environment,
+            progress=Recorder(),
+            log=None,
+            time_limit=None,
+        )
+    thread.join()
+
+    wait_until_none(str(tmp_path))
+    assert watchers() == 0
+    assert not _process_group._open_ends
+
+
+@needs_proc
+def test_any_error_of_the_progress_ends_the_group(tmp_path: Path, barrier: int) -> None:
+    """
+    Whatever is raised in the meantime, nothing goes on.
+    """
+
+    class Fails(Recorder):
+        def tick(self) -> None:
+            until_ready(barrier)
+            raise ZeroDivisionError
+
+    environment = {**os.environ, "MARK": str(tmp_path)}
+    with pytest.raises(ZeroDivisionError):
+        _cargo.run(
+            ["rustc"],
+            cargo=fake(tmp_path, busy(tmp_path)),
+            directory=tmp_path,
+            environment=environment,
+            progress=Fails(),
+            log=None,
+            time_limit=None,
+        )
+
+    wait_until_none(str(tmp_path))
+
+
+@needs_proc
+def test_the_time_limit_ends_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barrier: int) -> None:
+    """
+    A build past its limit is a result that names the limit.
+    """
+    assert barrier
+    monkeypatch.setenv("MARK", str(tmp_path))
+    result = check(tmp_path, busy(tmp_path), limit=0.3)
+    monkeypatch.delenv("MARK")
+
+    assert (result.succeeded, result.problem, result.status) == (False, "time limit of 0.3 s", -9)
+    wait_until_none(str(tmp_path))
+
+
+@needs_proc
+def test_compilers_of_a_cargo_that_died_alone_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The kernel kills cargo for want of memory, and its children would go on.
+    """
+    monkeypatch.setenv("MARK", str(tmp_path))
+    result = check(tmp_path, "sleep 1000 & kill -9 $$")
+    monkeypatch.delenv("MARK")
+
+    assert result.problem == "cargo ended without a final message (signal 9)"
+    wait_until_none(str(tmp_path))
+
+
+@needs_proc
+def test_a_daemon_that_keeps_the_pipes_does_not_keep_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A compiler cache may start its server from a build; a build that ended well leaves it alone.
+    """
+    monkeypatch.setenv("MARK", str(tmp_path))
+    result = check(tmp_path, f"sleep 1000 & echo '{FINISHED}'", limit=30)
+    monkeypatch.delenv("MARK")
+    alive = marked(str(tmp_path))
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+
+    assert result.succeeded
+    assert len(alive) == 1
+    assert watchers() == 0
+
+
+#: Runs cargo in a process of its own, beside a forked worker that lives on.
+PARENT = """
+import os, sys, time, threading
+from pathlib import Path
+from rust_ext_loader import _cargo
+from rust_ext_loader._progress import Progress
+
+class Forks(Progress):
+    forked = False
+    def tick(self):
+        if not self.forked and sys.argv[3] == "fork":
+            self.forked = True
+            if os.fork() == 0:
+                os.environ.pop("MARK", None)
+                time.sleep(60)
+                os._exit(0)
+            print("forked", flush=True)
+
+_cargo.run(["rustc"], cargo=sys.argv[1], directory=Path(sys.argv[2]), environment={**os.environ, "MARK": sys.argv[2]},
+           progress=Forks(), log=None, time_limit=None)
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("manner", ["plain", "fork"])
+def test_a_killed_parent_takes_its_compilers_along(manner: str, tmp_path: Path, barrier: int) -> None:
+    """
+    After SIGKILL nothing compiles on, even while a worker that was forked during the build lives.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", PARENT, fake(tmp_path, busy(tmp_path)), str(tmp_path), manner],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdout is not None
+        until_ready(barrier)
+        if manner == "fork":
+            assert parent.stdout.readline() == "forked\n"
+        assert marked(str(tmp_path))
+        parent.kill()
+        parent.wait()
+
+        try:
+            wait_until_none(str(tmp_path))
+        finally:
+            # The worker is ours to end: it is all that is left of that session.
+            if manner == "fork":
+                os.killpg(parent.pid, signal.SIGKILL)
+
+
+@needs_proc
+def test_a_parent_killed_before_the_word_starts_nothing(tmp_path: Path) -> None:
+    """
+    Behind the gate no instruction of the command has run, and when the pipe closes none will.
+    """
+    group = _process_group.ProcessGroup(
+        [fake(tmp_path, f"echo ran > '{tmp_path / 'ran'}'")], directory=tmp_path, environment={**os.environ, "MARK": str(tmp_path)}
+    )
+    assert marked(str(tmp_path))
+    # What the kernel does for a process that dies.
+    group._forget_pipes()
+    group.stdout.close()
+    group.stderr.close()
+    group.close()
+
+    assert not (tmp_path / "ran").exists()
+    wait_until_none(str(tmp_path))
+
+
+@needs_posix
+def test_an_ignored_sigchld_reaches_neither_cargo_nor_us(tmp_path: Path) -> None:
+    """
+    Cargo could not wait for its compilers; and our not knowing its status is no failure.
+    """
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        result = check(tmp_path, f"(exit 7) & wait $!; echo status $? >&2; echo '{FINISHED}'")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    assert (result.succeeded, result.status, result.output) == (True, None, "status 7\n")
+
+
+@needs_posix
+def test_runs_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """
+    Each run has its own pipes, and none inherits another's.
+    """
+    results: dict[int, CargoResult] = {}
+
+    def work(number: int) -> None:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        results[number] = check(folder, f"echo 'error: {number}' >&2; ls /proc/self/fd 2>/dev/null | wc -l >&2; echo '{FINISHED}'")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert {number: result.output.split("\n")[0] for number, result in results.items()} == {n: f"error: {n}" for n in range(8)}
+    assert len({result.output.split("\n")[1] for result in results.values()}) == 1
+
+
+# --- the real cargo ---
+
+
+@pytest.fixture
+def crate(tmp_path: Path) -> Path:
+    """
+    A crate without dependencies.
+    """
+    (tmp_path / "src").mkdir()
+    (tmp_path / "Cargo.toml").write_text(
+        '[package]\nname = "mm"\nversion = "0.1.0"\nedition = "2021"\n'
+        '[lib]\ncrate-type = ["cdylib"]\n'
+        '[profile.quick]\ninherits = "dev"\n'
+        "[workspace]\n"
+    )
+    (tmp_path / "Cargo.lock").write_text('version = 4\n[[package]]\nname = "mm"\nversion = "0.1.0"\n')
+    write(tmp_path, "ONE")
+    return tmp_path
+
+
+def write(crate: Path, text: str, *, at: float | None = None) -> None:
+    source = crate / "src" / "lib.rs"
+    source.write_text(f'#[no_mangle]\npub static PyInit_mm: &str = "THE TEXT IS {text}";\n')
+    if at is not None:
+        os.utime(source, (at, at))
+
+
+def build(crate: Path, profile: str = "dev", progress: Progress | None = None) -> CargoResult:
+    return _cargo.run(
+        ["rustc", "--locked", "--lib", "--crate-type", "cdylib", "--profile", profile],
+        cargo="cargo",
+        directory=crate,
+        environment={**os.environ, "CARGO_TARGET_DIR": str(crate / "target")},
+        progress=progress or Recorder(),
+        log=None,
+        time_limit=300,
+    )
+
+
+def clean(crate: Path, profile: str = "dev", packages: tuple[str, ...] = ("mm",), target: str | None = None) -> CargoResult:
+    return _cargo.clean(
+        packages, cargo="cargo", directory=crate, environment=os.environ, profile=profile, target=target, target_folder=crate / "target"
+    )
+
+
+def text_of(result: CargoResult) -> bytes:
+    (artifact,) = result.artifacts
+    data = Path(next(name for name in artifact.filenames if name.endswith((".so", ".dylib", ".dll")))).read_bytes()
+    return data[data.index(b"THE TEXT IS ") :][12:15]
+
+
+@needs_cargo
+def test_real_builds(crate: Path) -> None:
+    """
+    Cargo's own words are understood: progress, artifact, freshness, an error, and its refusal of an old lockfile.
+    """
+    progress = Recorder()
+    first, second = build(crate, progress=progress), build(crate)
+    (crate / "src" / "lib.rs").write_text("fn main() { 1 + }")
+    broken = build(crate)
+    (crate / "Cargo.lock").unlink()
+    refused = build(crate)
+
+    assert (first.succeeded, first.status, first.problem, first.output) == (True, 0, "", "")
+    assert first.artifacts[0].target_name == "mm"
+    assert first.artifacts[0].kinds == ("cdylib",)
+    assert Path(first.artifacts[0].package_manifest).samefile(crate / "Cargo.toml")
+    assert not first.artifacts[0].fresh
+    assert (0, 1, "mm") in progress.heard
+    assert second.artifacts[0].fresh
+    assert (broken.succeeded, broken.problem) == (False, "cargo reports a failed build (status 101)")
+    assert broken.output.startswith("error: expected expression, found `}`\n --> src/lib.rs:1:17\n")
+    assert (refused.succeeded, refused.problem) == (False, "cargo ended without a final message (status 101)")
+    assert "--locked" in refused.output
+
+
+@needs_cargo
+@pytest.mark.parametrize("profile", ["dev", "release", "quick"])
+def test_a_cleaned_package_is_compiled_whatever_its_time_says(profile: str, crate: Path) -> None:
+    """
+    An older time hides a change from cargo; cleaning uncovers it, for the profile that is asked for.
+    """
+    build(crate, profile)
+    write(crate, "TWO", at=time.time() - 86400)
+    hidden = build(crate, profile)
+    old_text = text_of(hidden)
+    cleaned = clean(crate, profile)
+    seen = build(crate, profile)
+
+    assert (hidden.artifacts[0].fresh, old_text) == (True, b"ONE")
+    assert (cleaned.succeeded, cleaned.problem) == (True, "")
+    assert (seen.artifacts[0].fresh, text_of(seen)) == (False, b"TWO")
+
+
+@needs_cargo
+def test_cleaning_one_profile_leaves_the_others(crate: Path) -> None:
+    """
+    A release build does not pay for a changed development build.
+    """
+    build(crate, "release")
+    build(crate, "dev")
+    clean(crate, "dev")
+
+    assert build(crate, "release").artifacts[0].fresh
+    assert not build(crate, "dev").artifacts[0].fresh
+
+
+@needs_cargo
+def test_what_cannot_be_cleaned_is_a_result(crate: Path) -> None:
+    """
+    Cargo's complaint is kept, as of any run.
+    """
+    result = clean(crate, packages=("no-such-package",))
+
+    assert not result.succeeded
+    assert result.problem == "cargo could not clean (status 101)"
+    assert "no-such-package" in result.output
