@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from typing import IO
 
+    from ._model import PathPackage
     from ._progress import Progress
     from ._snapshot import Snapshot
 
@@ -134,14 +136,16 @@ def _compile(
 ) -> tuple[Path, tuple[int, int] | None]:
     spec, toolchain = snapshot.spec, snapshot.toolchain
     assert toolchain is not None, "a build needs a toolchain"
-    _staging.private_folder(folder)
     state = _TargetState(folder)
     known = state.read()
+    if not known:
+        # Compiled code of which nobody knows the text is worth nothing.
+        shutil.rmtree(folder, ignore_errors=True)
+    _staging.private_folder(folder)
     child = _child_environment(snapshot, folder, environment)
-    changed = [package.name for package in snapshot.packages if from_scratch or known.get(os.fspath(package.directory)) != package.digest]
+    changed = [package.name for package in snapshot.packages if _must_clean(package, known, from_scratch=from_scratch)]
     state.unsettle(snapshot)
-    # An empty folder has nothing to clean, and asking cargo costs a process.
-    if changed and known:
+    if changed:
         cleaned = _cargo.clean(
             changed,
             cargo=toolchain.cargo,
@@ -166,6 +170,16 @@ def _compile(
         progress.note(result.warnings)
     artifact = _artifact(result, snapshot, log_path)
     return artifact, _verify(artifact, snapshot).glibc_floor
+
+
+def _must_clean(package: PathPackage, known: Mapping[str, str | None], *, from_scratch: bool) -> bool:
+    """
+    Whether this folder holds compiled code of a package that is not of its present text.
+
+    A package that was never compiled here has nothing to clean, and asking cargo costs a process.
+    """
+    directory = os.fspath(package.directory)
+    return directory in known and (from_scratch or known[directory] != package.digest)
 
 
 def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
