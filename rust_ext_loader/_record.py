@@ -54,6 +54,11 @@ _RELEVANT = (
 #: Per-target forms such as `x86_64_unknown_linux_gnu_CC` or `CFLAGS_x86_64-unknown-linux-gnu`.
 _RELEVANT_ENDS = ("_AR", "_CC", "_CXX", "_CFLAGS", "_CXXFLAGS", "_LDFLAGS")
 
+#: A pipe planted in a record's place must not hold the import.
+_OPEN = os.O_RDONLY
+for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):
+    _OPEN |= getattr(os, _flag, 0)
+
 _INTERPRETER = (sys.version, sys.implementation.cache_tag, sys.platform, sys.maxsize, getattr(sys, "abiflags", ""))
 
 Signature = tuple[int, int, int, int]
@@ -107,7 +112,7 @@ def read(root: str, identity: tuple[object, ...], environment: Mapping[str, str]
 
 
 def _load(path: str) -> tuple[object, ...] | None:
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
+    descriptor = os.open(path, _OPEN)
     try:
         status = os.fstat(descriptor)
         # The record names code to run: it must be ours, as the code must.
