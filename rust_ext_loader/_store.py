@@ -80,6 +80,8 @@ def ready_root(root: Path) -> str | None:
         _staging.private_folder(root)
         if reason := _staging.distrust(root):
             return reason
+        if not root.is_dir():
+            return f"{root} is not a folder"
         tag = root / "CACHEDIR.TAG"
         if not tag.exists():
             _staging.write_atomically(tag, _CACHEDIR_TAG.encode())
