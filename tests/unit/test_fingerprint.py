@@ -1,0 +1,171 @@
+"""
+What two sets of facts have to do with their keys and with the story told of them.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rust_ext_loader._fingerprint import HOST_GROUPS, SOURCE_GROUPS, Change, Fingerprint, digest_of, explain, summary
+
+GROUPS = (*SOURCE_GROUPS, *HOST_GROUPS)
+
+BASE = {
+    "abi/cache_tag": "cpython-311",
+    "flags/RUSTFLAGS": "",
+    "request/profile": "release",
+    "resolution/serde": "1.0.1",
+    "source/alpha/src/lib.rs": "aa",
+    "toolchain/release": "1.95.0",
+}
+
+FACTS = st.dictionaries(
+    st.builds("{}/{}".format, st.sampled_from(GROUPS), st.text(min_size=1, max_size=4)), st.text(max_size=4), max_size=4
+)
+
+
+def edited(edit: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in {**BASE, **edit}.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("edit", "changes", "said"),
+    [
+        pytest.param({}, [], "", id="nothing moved"),
+        pytest.param(
+            {"source/alpha/src/lib.rs": "bb"}, [Change("source/alpha/src/lib.rs", "aa", "bb")],
+            "alpha/src/lib.rs changed", id="file edited",
+        ),
+        pytest.param(
+            {"source/alpha/src/new.rs": "cc"}, [Change("source/alpha/src/new.rs", None, "cc")],
+            "alpha/src/new.rs added", id="file added",
+        ),
+        pytest.param(
+            {"source/alpha/src/lib.rs": None}, [Change("source/alpha/src/lib.rs", "aa", None)],
+            "alpha/src/lib.rs removed", id="file removed",
+        ),
+        pytest.param(
+            {"flags/RUSTFLAGS": "-Copt-level=1"}, [Change("flags/RUSTFLAGS", "", "-Copt-level=1")],
+            "RUSTFLAGS '' -> '-Copt-level=1'", id="flags",
+        ),
+        pytest.param(
+            {"flags/CC": "clang"}, [Change("flags/CC", None, "clang")],
+            "CC (none) -> 'clang'", id="variable appeared",
+        ),
+        pytest.param(
+            {"request/profile": "dev"}, [Change("request/profile", "release", "dev")],
+            "profile 'release' -> 'dev'", id="profile",
+        ),
+        pytest.param(
+            {"toolchain/release": "1.96.0"}, [Change("toolchain/release", "1.95.0", "1.96.0")],
+            "toolchain release '1.95.0' -> '1.96.0'", id="new compiler",
+        ),
+        pytest.param(
+            {"resolution/serde": None}, [Change("resolution/serde", "1.0.1", None)],
+            "resolution serde '1.0.1' -> (none)", id="dependency dropped",
+        ),
+        pytest.param(
+            {"abi/cache_tag": "cpython-312"}, [Change("abi/cache_tag", "cpython-311", "cpython-312")],
+            "abi cache_tag 'cpython-311' -> 'cpython-312'", id="another Python",
+        ),
+        pytest.param(
+            {"flags/RUSTFLAGS": "x" * 61}, [Change("flags/RUSTFLAGS", "", "x" * 61)],
+            f"RUSTFLAGS '' -> '{'x' * 57}...'", id="long values are cut",
+        ),
+        pytest.param(
+            {"abi/cache_tag": "b", "toolchain/release": "c", "source/alpha/src/lib.rs": "d", "flags/RUSTFLAGS": "e"},
+            [
+                Change("source/alpha/src/lib.rs", "aa", "d"), Change("flags/RUSTFLAGS", "", "e"),
+                Change("toolchain/release", "1.95.0", "c"), Change("abi/cache_tag", "cpython-311", "b"),
+            ],
+            "alpha/src/lib.rs changed; RUSTFLAGS '' -> 'e'; toolchain release '1.95.0' -> 'c'; and 1 more", id="most telling first",
+        ),
+    ],
+)  # fmt: skip
+def test_explain_names_what_moved(edit: dict[str, str | None], changes: list[Change], said: str) -> None:
+    """
+    `explain` lists exactly the facts that differ, `summary` says them in one line, and the build key follows.
+    """
+    after = edited(edit)
+
+    assert explain(BASE, after) == changes
+    assert summary(explain(BASE, after)) == said
+    assert (Fingerprint(BASE).build_key != Fingerprint(after).build_key) == bool(changes)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_only_what_a_checkout_can_tell_is_in_the_source_key(group: str) -> None:
+    """
+    Each group moves the build key; the source key is moved by the groups that need no machine.
+    """
+    before, after = Fingerprint(BASE), Fingerprint({**BASE, f"{group}/more": "x"})
+
+    assert after.build_key != before.build_key
+    assert (after.source_key != before.source_key) == (group in SOURCE_GROUPS)
+
+
+@given(FACTS, FACTS)
+def test_equal_keys_mean_equal_facts(left: dict[str, str], right: dict[str, str]) -> None:
+    """
+    Two sets of facts share a key only if they are the same set; no name or value runs into its neighbour.
+    """
+    one, other = Fingerprint(left), Fingerprint(right)
+
+    assert (one.build_key == other.build_key) == (left == right)
+    assert (one.source_key == other.source_key) == (one.select(SOURCE_GROUPS) == other.select(SOURCE_GROUPS))
+
+
+@given(FACTS, FACTS)
+def test_a_story_replayed_gives_the_new_facts(left: dict[str, str], right: dict[str, str]) -> None:
+    """
+    Applying the changes that `explain` names to the old facts gives exactly the new ones.
+    """
+    replayed: dict[str, str | None] = dict(left)
+    replayed.update({change.name: change.new for change in explain(left, right)})
+
+    assert {name: value for name, value in replayed.items() if value is not None} == right
+
+
+@given(FACTS)
+def test_the_order_of_facts_is_no_fact(facts: dict[str, str]) -> None:
+    """
+    Keys depend on the set of facts, not on how it was gathered.
+    """
+    reordered = dict(reversed(list(facts.items())))
+
+    assert Fingerprint(reordered).build_key == Fingerprint(facts).build_key
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        pytest.param({"source/a": "bc"}, {"source/ab": "c"}, id="name runs into value"),
+        pytest.param({"source/a": "b", "source/c": "d"}, {"source/a": "bsource/cd"}, id="fact runs into fact"),
+        pytest.param({}, {"source/": ""}, id="empty value is a fact"),
+    ],
+)
+def test_lengths_keep_facts_apart(left: dict[str, str], right: dict[str, str]) -> None:
+    """
+    Sets whose texts give one string when pushed together have two keys.
+    """
+    assert Fingerprint(left).source_key != Fingerprint(right).source_key
+
+
+def test_a_name_that_is_not_unicode_has_a_key() -> None:
+    """
+    File names are bytes: an undecodable one is a fact as good as any.
+    """
+    one, other = Fingerprint({"source/\udcff": "aa"}), Fingerprint({"source/\udcfe": "aa"})
+
+    assert one.source_key != other.source_key
+
+
+def test_the_format_is_pinned() -> None:
+    """
+    These facts have these keys. If this fails, raise `FORMAT` on purpose and pin anew: stored entries mean something else now.
+    """
+    assert Fingerprint(BASE).source_key == "e1fe683e0449a07fb47b41bcce7e53d88f56e0ef68866932802eb7c1dacd27d2"
+    assert Fingerprint(BASE).build_key == "e127f2a811d86ceab6a0d718b832b6e1856ff8d0904f876f75ca12ee88d36972"
+    assert digest_of(BASE) == "14e69df66bd4658d8d5e73a45a97731bd1dddcc1b3de0d0b8cb6a5fda54fcb27"

@@ -1,0 +1,419 @@
+"""
+When last time's answer may be given again without looking.
+"""
+
+from __future__ import annotations
+
+import _imp
+import marshal
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rust_ext_loader import _record
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SECOND = 1_000_000_000
+ENVIRONMENT = {"PATH": "/bin", "MY_FLAVOUR": "sweet"}
+
+
+@dataclass
+class World:
+    """
+    What one record is about: a source, its folder, a compiler, a config file that is not there, and the library.
+    """
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        for path in (self.source, self.compiler, self.library):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"this is {path.name}")
+        self.proxy.symlink_to(self.compiler)
+        self.root.mkdir(mode=0o700)
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "src" / "lib.rs"
+
+    @property
+    def compiler(self) -> Path:
+        return self.folder / "toolchain" / "rustc"
+
+    @property
+    def proxy(self) -> Path:
+        return self.folder / "toolchain" / "proxy"
+
+    @property
+    def config(self) -> Path:
+        return self.folder / ".cargo" / "config.toml"
+
+    @property
+    def library(self) -> Path:
+        return self.folder / "lib" / "alpha.so"
+
+    @property
+    def root(self) -> Path:
+        return self.folder / "cache"
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        return _record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT)
+
+    @property
+    def file(self) -> Path:
+        return Path(_record.path_of(str(self.root), self.identity))
+
+    def write(self, *, boot: str | None = None) -> None:
+        present = (self.source, self.source.parent, self.proxy, self.library)
+        data = _record.compose(
+            self.identity,
+            declared=[("MY_FLAVOUR", "sweet"), ("MY_OTHER", None)],
+            present={str(path): found for path in present if (found := _record.signature(str(path))) is not None},
+            absent=[str(self.config)],
+            library=str(self.library),
+            # As if looking had begun when every stamp was settled: time is injected, nobody waits.
+            started_ns=time.time_ns() + 3 * SECOND,
+            boot=boot,
+        )
+        assert data is not None
+        self.put(data)
+
+    def put(self, data: bytes) -> None:
+        self.file.parent.mkdir(mode=0o700, exist_ok=True)
+        self.file.write_bytes(data)
+        self.file.chmod(0o600)
+
+    def read(self, environment: dict[str, str] | None = None) -> str | None:
+        return _record.read(str(self.root), self.identity, ENVIRONMENT if environment is None else environment)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path)
+    world.write()
+    return world
+
+
+def test_what_stands_as_it_stood_is_trusted(world: World) -> None:
+    """
+    Nothing moved: the library is known without looking further, as often as one asks.
+    """
+    assert world.read() == str(world.library)
+    assert world.read() == str(world.library)
+
+
+def test_no_record_no_answer(world: World) -> None:
+    """
+    A record that is not there is only a doubt.
+    """
+    world.file.unlink()
+
+    assert world.read() is None
+
+
+def edit_keeping_mtime(world: World) -> None:
+    before = world.source.stat()
+    world.source.write_text("this is bil.rs")
+    os.utime(world.source, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def replace_keeping_mtime(world: World) -> None:
+    before = world.source.stat()
+    other = world.folder / "other"
+    other.write_text("this is bil.rs")
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(world.source)
+
+
+def retarget(world: World) -> None:
+    other = world.folder / "another-rustc"
+    other.write_text(world.compiler.read_text())
+    world.proxy.unlink()
+    world.proxy.symlink_to(other)
+
+
+def replace_library(world: World) -> None:
+    other = world.folder / "other.so"
+    other.write_bytes(world.library.read_bytes())
+    other.replace(world.library)
+
+
+def appear(world: World) -> None:
+    world.config.parent.mkdir()
+    world.config.write_text("")
+
+
+def appear_dangling(world: World) -> None:
+    world.config.parent.mkdir()
+    world.config.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        pytest.param(lambda world: world.source.write_text("edited, and longer than before"), id="source edited"),
+        pytest.param(edit_keeping_mtime, id="source edited: same size, time put back"),
+        pytest.param(replace_keeping_mtime, id="source replaced: same size, same time"),
+        pytest.param(lambda world: os.utime(world.source, (1, 1)), id="source older"),
+        pytest.param(lambda world: os.utime(world.source), id="source touched"),
+        pytest.param(lambda world: world.source.unlink(), id="source gone"),
+        pytest.param(lambda world: (world.source.parent / "new.rs").touch(), id="folder gained a file"),
+        pytest.param(appear, id="config file appeared"),
+        pytest.param(appear_dangling, id="config file appeared as a dangling link"),
+        pytest.param(lambda world: world.compiler.write_text("this is a new rustc"), id="compiler replaced behind its link"),
+        pytest.param(retarget, id="link to the compiler points elsewhere"),
+        pytest.param(lambda world: world.compiler.unlink(), id="compiler gone"),
+        pytest.param(replace_library, id="library replaced by its equal"),
+        pytest.param(lambda world: world.library.write_bytes(b"short"), id="library truncated"),
+        pytest.param(lambda world: world.library.unlink(), id="library gone"),
+    ],
+)
+def test_what_moved_puts_it_in_doubt(world: World, happened: Callable[[World], object]) -> None:
+    """
+    Each thing the decision looked at, when it moves, ends the shortcut.
+    """
+    happened(world)
+
+    assert world.read() is None
+
+
+@pytest.mark.parametrize(
+    ("environment", "trusted"),
+    [
+        pytest.param(ENVIRONMENT, True, id="as it was"),
+        pytest.param({**ENVIRONMENT, "LANG": "C"}, True, id="another variable"),
+        pytest.param({**ENVIRONMENT, "MY_FLAVOUR": "sour"}, False, id="declared variable changed"),
+        pytest.param({"PATH": "/bin"}, False, id="declared variable gone"),
+        pytest.param({**ENVIRONMENT, "MY_OTHER": ""}, False, id="declared variable appeared, if only empty"),
+    ],
+)
+def test_variables_that_a_crate_declares_are_compared(world: World, environment: dict[str, str], trusted: bool) -> None:
+    """
+    A variable that the build reads stands as it stood, or there is doubt.
+    """
+    assert (world.read(environment) is not None) == trusted
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "RUSTFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC", "CARGO_HOME", "CARGO_BUILD_TARGET", "CARGO_PROFILE_RELEASE_LTO",
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "CARGO_ENCODED_RUSTFLAGS", "PATH", "HOME", "CC", "CXX", "AR", "CFLAGS", "CXXFLAGS",
+        "LDFLAGS", "HOST_CC", "TARGET_CFLAGS", "CC_x86_64-unknown-linux-gnu", "CFLAGS_x86_64_unknown_linux_gnu",
+        "x86_64_unknown_linux_gnu_CC", "PKG_CONFIG_PATH", "PROTOC", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT", "PYO3_CONFIG_FILE",
+        "SGLANG_RUST_BUILD_MODE", "SGLANG_RUST_STALE", "CI",
+    ],
+)  # fmt: skip
+def test_variables_that_decide_make_another_record(variable: str) -> None:
+    """
+    A variable that can change the build or the choice of compiler is part of what a record is about.
+    """
+    with_it = _record.identify("m", "w", "auto", {variable: "1"})
+
+    assert with_it != _record.identify("m", "w", "auto", {})
+    assert with_it != _record.identify("m", "w", "auto", {variable: "2"})
+    assert _record.path_of("r", with_it) != _record.path_of("r", _record.identify("m", "w", "auto", {}))
+
+
+@pytest.mark.parametrize("variable", ["LANG", "PWD", "PYTHONHASHSEED", "TERM", "SHLVL", "COLUMNS", "MAKEFLAGS", "_"])
+def test_variables_that_decide_nothing_make_no_record(variable: str) -> None:
+    """
+    Noise from the shell does not cost the warm path.
+    """
+    assert _record.identify("m", "w", "auto", {variable: "1"}) == _record.identify("m", "w", "auto", {})
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        pytest.param(_record.identify("fx.beta", "/ws", "auto", ENVIRONMENT), id="module"),
+        pytest.param(_record.identify("fx.alpha", "/other", "auto", ENVIRONMENT), id="workspace"),
+        pytest.param(_record.identify("fx.alpha", "/ws", "never", ENVIRONMENT), id="mode"),
+        pytest.param(_record.identify("fx.alpha", "/ws", "auto", {**ENVIRONMENT, "PATH": "/usr/bin"}), id="environment"),
+    ],
+)
+def test_a_record_of_something_else_is_none(world: World, identity: tuple[object, ...]) -> None:
+    """
+    File names may collide: a record that lies in another's place does not answer for it.
+    """
+    place = Path(_record.path_of(str(world.root), identity))
+    assert place != world.file
+    world.file.rename(place)
+
+    assert _record.read(str(world.root), identity, ENVIRONMENT) is None
+
+
+def test_another_interpreter_has_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A record made by one Python does not answer for another.
+    """
+    monkeypatch.setattr(_record, "_INTERPRETER", ("another",))
+
+    assert world.read() is None
+
+
+def sealed(*fields: Any, version: int = _record.FORMAT) -> bytes:  # noqa: ANN401 - as `marshal` takes it
+    data = marshal.dumps(fields)
+    return _imp.source_hash(version, data) + data
+
+
+def test_a_sealed_record_with_other_fields_is_none(world: World) -> None:
+    """
+    The seal fits and the fields do not: another version's, too few, no path.
+    """
+    rest = (world.identity, (), (), ())
+    library = str(world.library)
+    world.put(sealed(_record.FORMAT, *rest, library, None))
+    assert world.read() == library, "the helper seals as the code does"
+
+    for data in (
+        sealed(_record.FORMAT + 1, *rest, library, None),
+        sealed(_record.FORMAT, *rest, library, None, version=_record.FORMAT + 1),
+        sealed(_record.FORMAT, *rest, library),
+        sealed(_record.FORMAT, *rest, library, None, None),
+        sealed(_record.FORMAT, *rest, 7, None),
+        sealed(_record.FORMAT, *rest, None, None),
+        sealed(_record.FORMAT, world.identity, 7, (), (), library, None),
+        sealed(_record.FORMAT, world.identity, (), (("/x",),), (), library, None),
+        sealed(_record.FORMAT, world.identity, (), (("a\0b", ()),), (), library, None),
+    ):
+        world.put(data)
+        assert world.read() is None, data
+
+
+def flip(position: int) -> Callable[[World], None]:
+    def act(world: World) -> None:
+        data = bytearray(world.file.read_bytes())
+        data[position] ^= 1
+        world.file.write_bytes(bytes(data))
+
+    return act
+
+
+def cut(length: int) -> Callable[[World], object]:
+    return lambda world: world.file.write_bytes(world.file.read_bytes()[:length])
+
+
+def become(make: Callable[[Path, Path], object]) -> Callable[[World], object]:
+    return lambda world: make(world.file, world.file.rename(world.folder / "moved"))
+
+
+def give_away(world: World) -> None:
+    try:
+        os.chown(world.file, 12345, 12345)
+    except OSError:
+        pytest.skip("this user cannot give files away")
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        pytest.param(cut(0), id="empty"),
+        pytest.param(cut(7), id="less than a seal"),
+        pytest.param(cut(8), id="only a seal"),
+        pytest.param(cut(-1), id="torn at the end"),
+        pytest.param(flip(0), id="seal altered"),
+        pytest.param(flip(8), id="type altered"),
+        pytest.param(flip(-5), id="content altered"),
+        pytest.param(lambda world: world.file.write_bytes(os.urandom(200)), id="garbage"),
+        pytest.param(lambda world: world.file.chmod(0o602), id="writable by all"),
+        pytest.param(lambda world: world.file.chmod(0o620), id="writable by the group"),
+        pytest.param(give_away, id="of another user"),
+        pytest.param(become(Path.symlink_to), id="behind a link"),
+        pytest.param(become(lambda file, _: file.mkdir()), id="a folder"),
+        pytest.param(become(lambda file, _: os.mkfifo(file)), id="a pipe that nobody writes to"),
+    ],
+)
+@pytest.mark.timeout(30)
+def test_a_record_that_cannot_be_trusted_is_none(world: World, happened: Callable[[World], object]) -> None:
+    """
+    Torn, altered, planted: in doubt, at once and without an error.
+    """
+    happened(world)
+
+    assert world.read() is None
+
+
+@pytest.mark.parametrize(
+    ("age", "changed", "settled"),
+    [
+        pytest.param(3 * SECOND, 3 * SECOND, True, id="old"),
+        pytest.param(2 * SECOND + 1, 2 * SECOND + 1, True, id="just old enough"),
+        pytest.param(2 * SECOND, 3 * SECOND, False, id="modified 2 s before"),
+        pytest.param(3 * SECOND, 2 * SECOND, False, id="changed 2 s before, an older time put on it"),
+        pytest.param(0, 0, False, id="at that very moment"),
+        pytest.param(-3600 * SECOND, 3 * SECOND, False, id="modified in the future"),
+        pytest.param(3 * SECOND, -3600 * SECOND, False, id="changed in the future"),
+    ],
+)
+def test_unsettled_stamps_are_not_trusted(age: int, changed: int, settled: bool) -> None:
+    """
+    A time stamp so young that a later edit could bear the same one makes no record.
+    """
+    started = 1_000_000 * SECOND
+    data = _record.compose(
+        ("m",),
+        declared=[],
+        present={"old": (1, 1, 1, 1), "file": (1, started - age, 2, started - changed)},
+        absent=[],
+        library="old",
+        started_ns=started,
+        boot=None,
+    )
+
+    assert (data is not None) == settled
+
+
+def test_a_real_file_is_unsettled_when_just_written(tmp_path: Path) -> None:
+    """
+    The clock of the file system and ours agree about "just now"; setting an old time does not hide it.
+    """
+    file = tmp_path / "file"
+    file.write_text("new")
+    os.utime(file, (1, 1))
+    found = _record.signature(str(file))
+    assert found is not None
+
+    def compose(started_ns: int) -> bytes | None:
+        return _record.compose(("m",), declared=[], present={"file": found}, absent=[], library="", started_ns=started_ns, boot=None)
+
+    assert compose(time.time_ns()) is None
+    assert compose(time.time_ns() + 3 * SECOND) is not None
+
+
+def test_code_for_this_very_cpu_is_bound_to_the_boot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    After a reboot, perhaps on another machine, the features of the CPU are asked anew.
+    """
+    world.write(boot="boot-1")
+    monkeypatch.setattr(_record, "boot_id", lambda: "boot-1")
+    assert world.read() == str(world.library)
+
+    monkeypatch.setattr(_record, "boot_id", lambda: "boot-2")
+    assert world.read() is None
+
+
+def test_the_warm_path_imports_nothing() -> None:
+    """
+    The module loads nothing that a plain interpreter has not loaded already.
+    """
+    code = "import sys; before = set(sys.modules); import rust_ext_loader._record; print(*sorted(set(sys.modules) - before))"
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+    assert set(out.split()) <= {"__future__", "rust_ext_loader", "rust_ext_loader._record"}

@@ -1,0 +1,474 @@
+"""
+Entries on disk: found when whole and ours, a miss in every other state.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rust_ext_loader import _store
+from rust_ext_loader._fingerprint import SHORT, Fingerprint
+from rust_ext_loader._library_file import host_glibc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+MODULE = "fx.alpha"
+FACTS = {"source/src/lib.rs": "aa", "abi/tag": "cp311", "toolchain/release": "1.95.0"}
+BYTES = b"library of alpha" * 1000
+
+
+def origin(*, began: float = 1000.0, floor: tuple[int, int] | None = None, token: str | None = None) -> _store.Origin:
+    return _store.Origin(toolchain="1.95.0", abi="cp311", glibc_floor=floor, began=began, seconds=1.0, token=token)
+
+
+def publish(root: Path, facts: Mapping[str, str] = FACTS, content: bytes = BYTES, made: _store.Origin | None = None) -> _store.Entry:
+    artifact = root.parent / "libalpha.so"
+    artifact.write_bytes(content)
+    return _store.publish(root, MODULE, Fingerprint(facts), artifact, "alpha.so", made or origin())
+
+
+def look_up(*roots: Path, facts: Mapping[str, str] = FACTS) -> _store.Entry | None:
+    return _store.look_up(roots, MODULE, Fingerprint(facts))
+
+
+def can_give_away(folder: Path) -> bool:
+    """
+    Whether this process may make files that belong to another user.
+    """
+    probe = folder / "probe"
+    probe.touch()
+    try:
+        os.chown(probe, 12345, 12345)
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "cache"
+    assert _store.ready_root(root) is None
+    return root
+
+
+def test_what_was_published_is_found(root: Path) -> None:
+    """
+    An entry comes back with its bytes, facts, keys and origin.
+    """
+    published = publish(root, made=origin(began=123.5, token="t"))
+    found = look_up(root)
+
+    assert found == published
+    assert found.library.read_bytes() == BYTES
+    assert found.facts == FACTS
+    assert (found.source_key, found.build_key) == (Fingerprint(FACTS).source_key, Fingerprint(FACTS).build_key)
+    assert (found.began, found.token) == (123.5, "t")
+
+
+def test_where_an_entry_lies(root: Path) -> None:
+    """
+    Module, source key, build key and generation are the folders; other versions read this layout too.
+    """
+    entry = publish(root)
+    fingerprint = Fingerprint(FACTS)
+    slot = root / "artifacts" / MODULE / fingerprint.source_key[:SHORT] / fingerprint.build_key[:SHORT]
+
+    assert entry.folder.parent == slot
+    assert sorted(path.name for path in slot.iterdir()) == sorted([entry.folder.name, "current"])
+    assert (slot / "current").read_text() == entry.folder.name
+    assert sorted(path.name for path in entry.folder.iterdir()) == ["alpha.so", "manifest.json"]
+
+
+def test_a_new_build_is_a_new_file(root: Path) -> None:
+    """
+    Publishing again replaces the pointer; the old generation's file, which somebody may have mapped, is not written.
+    """
+    old = publish(root)
+    inode = old.library.stat().st_ino
+    new = publish(root, content=b"rebuilt")
+
+    assert look_up(root) == new
+    assert old.library.read_bytes() == BYTES
+    assert old.library.stat().st_ino == inode != new.library.stat().st_ino
+
+
+def test_folders_and_files_are_for_their_owner(root: Path) -> None:
+    """
+    Nothing below the root, nor the root, can be entered or written by others.
+    """
+    publish(root)
+
+    assert [path for path in (root, *root.rglob("*")) if path.lstat().st_mode & 0o077] == []
+
+
+# What can have happened to an entry. Each act takes the entry and leaves something that must be a miss.
+
+
+def edit_manifest(**fields: object) -> Callable[[_store.Entry], None]:
+    def act(entry: _store.Entry) -> None:
+        path = entry.folder / "manifest.json"
+        manifest = {**json.loads(path.read_bytes()), **fields}
+        path.write_text(json.dumps({name: value for name, value in manifest.items() if value != "(gone)"}))
+
+    return act
+
+
+def write(name: str, content: bytes) -> Callable[[_store.Entry], None]:
+    return lambda entry: void((entry.folder / name).write_bytes(content))
+
+
+def void(_: object) -> None:
+    return None
+
+
+def zero_the_middle(entry: _store.Entry) -> None:
+    with entry.library.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\0" * 4096)
+
+
+def become_a_folder(entry: _store.Entry) -> None:
+    entry.library.unlink()
+    entry.library.mkdir(mode=0o700)
+
+
+def become_a_link(choose: Callable[[_store.Entry], Path]) -> Callable[[_store.Entry], None]:
+    def act(entry: _store.Entry) -> None:
+        path = choose(entry)
+        moved = path.with_name("elsewhere")
+        path.rename(moved)
+        path.symlink_to(moved)
+
+    return act
+
+
+def mode(bits: int, choose: Callable[[_store.Entry], Path]) -> Callable[[_store.Entry], None]:
+    return lambda entry: choose(entry).chmod(bits)
+
+
+def give_away(choose: Callable[[_store.Entry], Path]) -> Callable[[_store.Entry], None]:
+    def act(entry: _store.Entry) -> None:
+        if not can_give_away(entry.folder.parents[5]):
+            pytest.skip("this user cannot give files away")
+        os.chown(choose(entry), 12345, 12345)
+
+    return act
+
+
+def point_at(generation: bytes) -> Callable[[_store.Entry], None]:
+    return lambda entry: void((entry.folder.parent / "current").write_bytes(generation))
+
+
+def library(entry: _store.Entry) -> Path:
+    return entry.library
+
+
+def manifest(entry: _store.Entry) -> Path:
+    return entry.folder / "manifest.json"
+
+
+def generation(entry: _store.Entry) -> Path:
+    return entry.folder
+
+
+def slot(entry: _store.Entry) -> Path:
+    return entry.folder.parent
+
+
+def artifacts(entry: _store.Entry) -> Path:
+    return entry.folder.parents[3]
+
+
+def whole_root(entry: _store.Entry) -> Path:
+    return entry.folder.parents[4]
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        pytest.param(lambda entry: entry.library.unlink(), id="library gone"),
+        pytest.param(write("alpha.so", b""), id="library empty"),
+        pytest.param(write("alpha.so", BYTES[:-1]), id="library one byte short"),
+        pytest.param(write("alpha.so", BYTES + b"\0"), id="library one byte long"),
+        pytest.param(write("alpha.so", BYTES.replace(b"alpha", b"omega")), id="library of the same size, other bytes"),
+        pytest.param(zero_the_middle, id="a page of zeros in the middle"),
+        pytest.param(become_a_folder, id="library is a folder"),
+        pytest.param(become_a_link(library), id="library behind a link"),
+        pytest.param(mode(0o722, library), id="library writable by all"),
+        pytest.param(mode(0o720, library), id="library writable by the group"),
+        pytest.param(give_away(library), id="library of another user"),
+        pytest.param(lambda entry: (entry.folder / "manifest.json").unlink(), id="manifest gone"),
+        pytest.param(write("manifest.json", b""), id="manifest empty"),
+        pytest.param(write("manifest.json", b"{"), id="manifest torn"),
+        pytest.param(write("manifest.json", b"[]"), id="manifest no object"),
+        pytest.param(write("manifest.json", b"null"), id="manifest null"),
+        pytest.param(write("manifest.json", b"\xff\xfe{}"), id="manifest not text"),
+        pytest.param(write("manifest.json", b"{}"), id="manifest without fields"),
+        pytest.param(edit_manifest(format=0), id="format of the past"),
+        pytest.param(edit_manifest(format=_store.FORMAT + 1), id="format of the future"),
+        pytest.param(edit_manifest(facts={**FACTS, "source/src/lib.rs": "bb"}), id="facts of another build"),
+        pytest.param(edit_manifest(facts=[]), id="facts no table"),
+        pytest.param(edit_manifest(facts={"source/a": 1}), id="facts no text"),
+        pytest.param(edit_manifest(source_key="0" * 64), id="source key of another build"),
+        pytest.param(edit_manifest(build_key="0" * 64), id="build key of another build"),
+        pytest.param(edit_manifest(size=1), id="size of another file"),
+        pytest.param(edit_manifest(size="(gone)"), id="no size"),
+        pytest.param(edit_manifest(sha256="0" * 64), id="digest of another file"),
+        pytest.param(edit_manifest(sha256="(gone)"), id="no digest"),
+        pytest.param(edit_manifest(library="../alpha.so"), id="library outside the entry"),
+        pytest.param(edit_manifest(library="/lib/alpha.so"), id="library by absolute path"),
+        pytest.param(edit_manifest(library=""), id="library without a name"),
+        pytest.param(edit_manifest(library=None), id="library null"),
+        pytest.param(edit_manifest(glibc_floor=7), id="glibc floor no version"),
+        pytest.param(edit_manifest(began="soon"), id="time no number"),
+        pytest.param(edit_manifest(began="(gone)"), id="no time"),
+        pytest.param(edit_manifest(token="(gone)"), id="no token"),
+        pytest.param(become_a_link(manifest), id="manifest behind a link"),
+        pytest.param(mode(0o622, manifest), id="manifest writable by all"),
+        pytest.param(give_away(manifest), id="manifest of another user"),
+        pytest.param(lambda entry: (entry.folder.parent / "current").unlink(), id="pointer gone"),
+        pytest.param(point_at(b""), id="pointer empty"),
+        pytest.param(point_at(b"nothing"), id="pointer to nothing"),
+        pytest.param(point_at(b".."), id="pointer upward"),
+        pytest.param(point_at(b"../other"), id="pointer aside"),
+        pytest.param(point_at(b"/tmp"), id="pointer to anywhere"),
+        pytest.param(point_at(b"\xff\0"), id="pointer not text"),
+        pytest.param(point_at(b"a\0b"), id="pointer with a NUL"),
+        pytest.param(become_a_link(generation), id="generation behind a link"),
+        pytest.param(mode(0o777, generation), id="generation writable by all"),
+        pytest.param(give_away(generation), id="generation of another user"),
+        pytest.param(become_a_link(slot), id="build key behind a link"),
+        pytest.param(mode(0o770, slot), id="build key writable by the group"),
+        pytest.param(become_a_link(artifacts), id="artifacts behind a link"),
+        pytest.param(mode(0o777, artifacts), id="artifacts writable by all"),
+        pytest.param(become_a_link(whole_root), id="root behind a link"),
+        pytest.param(mode(0o777, whole_root), id="root writable by all"),
+        pytest.param(give_away(whole_root), id="root of another user"),
+    ],
+)
+def test_what_cannot_be_trusted_is_a_miss(root: Path, happened: Callable[[_store.Entry], None]) -> None:
+    """
+    Torn, altered, foreign, planted: not found, by either way of looking, and never an error. Before it happened, it was found.
+    """
+    entry = publish(root)
+    assert look_up(root) is not None
+
+    happened(entry)
+
+    assert look_up(root) is None
+    assert _store.equal_but_for([root], MODULE, Fingerprint(FACTS), "toolchain") is None
+
+
+def test_a_miss_is_replaced_by_the_next_build(root: Path) -> None:
+    """
+    A corrupt entry does not stand in the way of a whole one.
+    """
+    publish(root).library.write_bytes(b"")
+    entry = publish(root)
+
+    assert look_up(root) == entry
+
+
+@pytest.mark.parametrize(
+    ("floor", "hit"),
+    [
+        pytest.param(None, True, id="unknown"),
+        pytest.param((2, 2), True, id="older than here"),
+        pytest.param((99, 0), False, id="newer than here"),
+    ],
+)
+@pytest.mark.skipif(host_glibc() is None, reason="this C library is not glibc")
+def test_a_library_for_a_newer_glibc_is_a_miss(root: Path, floor: tuple[int, int] | None, hit: bool) -> None:
+    """
+    An entry made on a newer system is not loaded on an older one.
+    """
+    publish(root, made=origin(floor=floor))
+
+    assert (look_up(root) is not None) == hit
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_single_other_fact_is_a_miss(root: Path, name: str) -> None:
+    """
+    Equal in all but one fact is not equal.
+    """
+    publish(root)
+
+    assert look_up(root, facts={**FACTS, name: "other"}) is None
+
+
+def test_an_entry_in_anothers_place_is_a_miss(root: Path) -> None:
+    """
+    A slot that was copied under another key does not serve that key.
+    """
+    entry = publish(root)
+    wanted = {**FACTS, "toolchain/release": "1.96.0"}
+    place = entry.folder.parents[1] / Fingerprint(wanted).build_key[:SHORT]
+    shutil.copytree(entry.folder.parent, place)
+
+    assert look_up(root, facts=wanted) is None
+
+
+def test_roots_are_searched_in_order(tmp_path: Path, root: Path) -> None:
+    """
+    The first root that has a whole entry serves it; a corrupt one in front of it does not hide it.
+    """
+    second = tmp_path / "second"
+    assert _store.ready_root(second) is None
+    there = publish(second)
+    assert look_up(root, second) == there
+
+    here = publish(root)
+    assert look_up(root, second) == here
+
+    here.library.write_bytes(b"")
+    assert look_up(root, second) == there
+
+
+def test_the_newest_that_differs_in_one_group_only(root: Path) -> None:
+    """
+    `equal_but_for` ignores one group, compares all others, and prefers the build that began last.
+    """
+    old = publish(root, {**FACTS, "toolchain/release": "1.94.0"}, made=origin(began=2.0))
+    older = publish(root, {**FACTS, "toolchain/release": "1.93.0"}, made=origin(began=1.0))
+    publish(root, {**FACTS, "toolchain/release": "1.96.0", "abi/tag": "cp312"}, made=origin(began=3.0))
+    without = Fingerprint(Fingerprint(FACTS).without("toolchain"))
+
+    assert _store.equal_but_for([root], MODULE, without, "toolchain") == old
+    old.library.unlink()
+    assert _store.equal_but_for([root], MODULE, without, "toolchain") == older
+
+
+def test_quarantine_takes_an_entry_out_of_use_and_keeps_its_bytes(root: Path) -> None:
+    """
+    Whoever wants to know why can still look.
+    """
+    entry = publish(root)
+    _store.quarantine_library(root, entry.library)
+
+    assert look_up(root) is None
+    assert [path.read_bytes() for path in (root / "quarantine").rglob("alpha.so")] == [BYTES]
+
+
+def test_a_checkout_is_remembered(root: Path, tmp_path: Path) -> None:
+    """
+    What one checkout used last is known of that checkout and module alone; a torn note is no note.
+    """
+    _store.remember(root, tmp_path / "one", MODULE, FACTS)
+
+    assert _store.recall(root, tmp_path / "one", MODULE) == FACTS
+    assert _store.recall(root, tmp_path / "two", MODULE) is None
+    assert _store.recall(root, tmp_path / "one", "fx.beta") is None
+    for note in (root / "checkouts").rglob("*.json"):
+        note.write_text("{")
+    assert _store.recall(root, tmp_path / "one", MODULE) is None
+
+
+def test_a_root_is_marked_as_a_cache(root: Path) -> None:
+    """
+    Backup tools know it by its tag.
+    """
+    assert (root / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+
+
+def make_open(path: Path) -> None:
+    path.mkdir()
+    path.chmod(0o777)
+
+
+def make_and_give(path: Path) -> None:
+    path.mkdir()
+    if not can_give_away(path.parent):
+        pytest.skip("this user cannot give files away")
+    os.chown(path, 12345, 12345)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        pytest.param(lambda path: path.write_text(""), "is not a folder", id="a file"),
+        pytest.param(lambda path: path.symlink_to(path.parent), "is a symbolic link", id="a link"),
+        pytest.param(make_open, "is writable by others (mode 0777)", id="open to all"),
+        pytest.param(make_and_give, "belongs to user 12345", id="of another user"),
+    ],
+)
+def test_a_root_that_cannot_be_used_says_why(tmp_path: Path, prepare: Callable[[Path], object], reason: str) -> None:
+    """
+    Each reason names the path and what is wrong with it.
+    """
+    path = tmp_path / "cache"
+    prepare(path)
+    said = _store.ready_root(path)
+
+    assert said is not None
+    assert str(path) in said
+    assert reason in said
+
+
+_PUBLISHER = """
+import sys
+from pathlib import Path
+from rust_ext_loader import _store
+from rust_ext_loader._fingerprint import Fingerprint
+root, facts, number = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3])
+artifact = root.parent / f"lib{number}.so"
+artifact.write_bytes(bytes([number]) * 300_000)
+origin = _store.Origin("1.95.0", "cp311", None, float(number), 1.0, None)
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(5):
+    _store.publish(root, "fx.alpha", Fingerprint(facts), artifact, "alpha.so", origin)
+"""
+
+
+def test_eight_publishers_leave_one_whole_entry_and_no_litter(tmp_path: Path) -> None:
+    """
+    Started together on a root that is not there yet: every one succeeds, and one entry is in force in the end.
+
+    Whoever looks meanwhile sees nothing, then always a whole entry.
+    """
+    root = tmp_path / "cache"
+    publishers = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PUBLISHER, str(root), repr(FACTS), str(number)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(8)
+    ]
+    for publisher in publishers:
+        assert publisher.stdout is not None
+        assert publisher.stdout.readline() == "ready\n"
+    for publisher in publishers:
+        assert publisher.stdin is not None
+        publisher.stdin.write("go\n")
+        publisher.stdin.flush()
+    seen = False
+    deadline = time.monotonic() + 60
+    while any(publisher.poll() is None for publisher in publishers) and time.monotonic() < deadline:
+        entry = look_up(root)
+        assert entry is not None or not seen, "a published entry was gone for a moment"
+        seen = entry is not None
+    for publisher in publishers:
+        publisher.communicate()
+
+    entry = look_up(root)
+    assert [publisher.returncode for publisher in publishers] == [0] * 8
+    assert entry is not None
+    assert len(set(entry.library.read_bytes())) == 1
+    assert entry.library.stat().st_size == 300_000
+    assert list((root / "staging").iterdir()) == []
+    assert list(root.rglob(".*")) == []
+    assert len(list((root / "artifacts").rglob("current"))) == 1
