@@ -22,6 +22,10 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import Any, TypeAlias
+
+    #: What one record is about: plain values, as `marshal` takes them.
+    Identity: TypeAlias = tuple[Any, ...]
 
 #: Raise it whenever the fields below change meaning.
 FORMAT = 1
@@ -71,7 +75,7 @@ def relevant(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(item for item in environment.items() if item[0].startswith(_RELEVANT) or item[0].endswith(_RELEVANT_ENDS)))
 
 
-def path_of(root: str, identity: tuple[object, ...]) -> str:
+def path_of(root: str, identity: Identity) -> str:
     """
     File of a record. The name may collide: the identity is stored and compared.
     """
@@ -80,14 +84,14 @@ def path_of(root: str, identity: tuple[object, ...]) -> str:
     return os.path.join(root, "records", name)
 
 
-def identify(module: str, workspace: str, mode: str, environment: Mapping[str, str]) -> tuple[object, ...]:
+def identify(module: str, workspace: str, mode: str, environment: Mapping[str, str]) -> Identity:
     """
     What one record is about.
     """
     return (module, workspace, mode, _INTERPRETER, relevant(environment))
 
 
-def read(root: str, identity: tuple[object, ...], environment: Mapping[str, str]) -> str | None:
+def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str | None:
     """
     The library to load, or `None` when in doubt.
     """
@@ -111,7 +115,7 @@ def read(root: str, identity: tuple[object, ...], environment: Mapping[str, str]
     return library if isinstance(library, str) else None
 
 
-def _load(path: str) -> tuple[object, ...] | None:
+def _load(path: str) -> tuple[Any, ...] | None:
     descriptor = os.open(path, _OPEN)
     try:
         status = os.fstat(descriptor)
@@ -140,7 +144,7 @@ def signature(path: str) -> Signature | None:
 
 
 def compose(
-    identity: tuple[object, ...],
+    identity: Identity,
     *,
     declared: Iterable[tuple[str, str | None]],
     present: Mapping[str, Signature],
@@ -157,7 +161,7 @@ def compose(
     settled = started_ns - UNSETTLED_NS
     if any(mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path != library):
         return None
-    fields = (FORMAT, identity, tuple(declared), tuple(sorted(present.items())), tuple(sorted(absent)), library, boot)
+    fields: tuple[Any, ...] = (FORMAT, identity, tuple(declared), tuple(sorted(present.items())), tuple(sorted(absent)), library, boot)
     data = marshal.dumps(fields)
     return _imp.source_hash(FORMAT, data) + data
 
