@@ -1,0 +1,3 @@
+//! Reached through another workspace.
+/// One.
+pub fn one() -> i32 { 1 }

@@ -1,0 +1,3 @@
+//! Inherits from its own root.
+/// One.
+pub fn one() -> i32 { 1 }

@@ -1,0 +1,3 @@
+//! Reached as its folder says.
+/// One.
+pub fn one() -> i32 { 1 }

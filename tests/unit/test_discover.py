@@ -1,0 +1,310 @@
+"""
+Which packages are members, and which modules they declare.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rust_ext_loader import _discover
+from rust_ext_loader._errors import DuplicateModule, ExtensionNotFound, ManifestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Plant = Callable[..., Path]
+
+
+def package(name: str, metadata: str = "", rest: str = "") -> str:
+    declared = f"[package.metadata.sglang]\n{metadata}\n" if metadata else ""
+    return f'[package]\nname = "{name}"\nversion = "0.1.0"\n{declared}{rest}\n'
+
+
+def module(name: str, more: str = "") -> str:
+    return f'python-module = "{name}"\n{more}'
+
+
+ROOT = '[workspace]\nmembers = ["a"]\n'
+
+MEMBERS = [
+    pytest.param({"Cargo.toml": ROOT, "a/Cargo.toml": package("a"), "b/Cargo.toml": package("b")}, ["a"], id="listed ones only"),
+    pytest.param(
+        {"Cargo.toml": '[workspace]\nmembers = ["crates/*"]\n', "crates/a/Cargo.toml": package("a"), "crates/notes/README": ""},
+        ["crates/a"],
+        id="a glob passes over folders without a manifest",
+    ),
+    pytest.param(
+        {
+            "Cargo.toml": '[workspace]\nmembers = ["crates/*"]\nexclude = ["crates/b"]\n',
+            "crates/a/Cargo.toml": package("a"),
+            "crates/b/Cargo.toml": package("b"),
+        },
+        ["crates/a"],
+        id="an excluded match of a glob is none",
+    ),
+    pytest.param(
+        {"Cargo.toml": '[workspace]\nmembers = ["x/a"]\nexclude = ["x"]\n', "x/a/Cargo.toml": package("a")},
+        ["x/a"],
+        id="an explicit member beats exclude",
+    ),
+    pytest.param(
+        {"Cargo.toml": package("root", rest="[workspace]\n"), "other/Cargo.toml": package("other")},
+        ["."],
+        id="the root package",
+    ),
+    pytest.param(
+        {
+            "Cargo.toml": ROOT,
+            "a/Cargo.toml": package("a", rest='[dependencies]\nb = { path = "../b" }\n'),
+            "b/Cargo.toml": package("b", rest='[build-dependencies]\nc = { path = "../c" }\n'),
+            "c/Cargo.toml": package("c", rest='[target."cfg(unix)".dev-dependencies]\nd = { path = "../d" }\n'),
+            "d/Cargo.toml": package("d"),
+        },
+        ["a", "b", "c", "d"],
+        id="path dependencies of every kind, transitively",
+    ),
+    pytest.param(
+        {
+            "Cargo.toml": ROOT + '[workspace.dependencies]\nb = { path = "deep/b" }\n',
+            "a/Cargo.toml": package("a", rest="[dependencies]\nb = { workspace = true }\n"),
+            "deep/b/Cargo.toml": package("b"),
+        },
+        ["a", "deep/b"],
+        id="an inherited path dependency",
+    ),
+    pytest.param(
+        {
+            "Cargo.toml": ROOT + 'exclude = ["b"]\n',
+            "a/Cargo.toml": package("a", rest='[dependencies]\nb = { path = "../b" }\n'),
+            "b/Cargo.toml": package("b"),
+        },
+        ["a"],
+        id="an excluded path dependency is not a member",
+    ),
+    pytest.param(
+        {
+            "Cargo.toml": ROOT,
+            "a/Cargo.toml": package("a"),
+            "a/target/package/x/Cargo.toml": "broken",
+            "a/tests/fixture/Cargo.toml": "broken",
+            "vendor/y/Cargo.toml": "broken",
+        },
+        ["a"],
+        id="manifests that merely lie about are none",
+    ),
+    pytest.param(
+        {"Cargo.toml": package("alone", rest='[dependencies]\nb = { path = "b" }\n'), "b/Cargo.toml": package("b")}, ["."], id="one package"
+    ),
+]
+
+
+@pytest.mark.parametrize(("files", "members"), MEMBERS)
+def test_members_are_those_of_cargo(plant: Plant, files: dict[str, str], members: list[str]) -> None:
+    """
+    A member is listed and not excluded, the root package, or a path dependency under the root.
+    """
+    root = plant(files)
+
+    workspace = _discover.read_workspace(root)
+
+    assert sorted(os.path.relpath(folder, root) for folder in workspace.members) == members
+    assert workspace.broken == ()
+
+
+def test_a_workspace_is_found_from_its_manifest_a_member_or_a_link(plant: Plant, tmp_path: Path) -> None:
+    """
+    However a checkout is spelled, it is one checkout.
+    """
+    root = plant({"Cargo.toml": ROOT, "a/Cargo.toml": package("a")})
+    link = tmp_path / "link"
+    link.symlink_to(root)
+
+    found = {_discover.read_workspace(path).root for path in (root, root / "Cargo.toml", root / "a", link)}
+
+    assert found == {root}
+
+
+def test_a_broken_member_spoils_nobody_else(plant: Plant) -> None:
+    """
+    What can be read is declared; what cannot is an error beside it.
+    """
+    root = plant(
+        {"Cargo.toml": '[workspace]\nmembers = ["a", "b", "gone"]\n', "a/Cargo.toml": package("a", module("m.a")), "b/Cargo.toml": "x = ["}
+    )
+
+    declared = _discover.extensions(root)
+
+    assert list(declared.specs) == ["m.a"]
+    assert {Path(error.where).parent.name for error in declared.broken} == {"b", "gone"}
+    assert _discover.find("m.a", root).package == "a"
+    with pytest.raises(ManifestError):
+        _discover.find("m.b", root)
+
+
+def test_everything_a_declaration_can_say(plant: Plant) -> None:
+    """
+    Each key reaches the spec; `lib.name` defaults as in cargo.
+    """
+    metadata = """
+        python-module = "m.n._x"
+        features = ["python"]
+        source-inputs = ["../proto"]
+        env = ["FLAVOUR"]
+        key-on = ["numpy"]
+        exclude = ["assets/**"]
+        profile = "dist"
+    """
+    root = plant({"Cargo.toml": ROOT, "a/Cargo.toml": package("a-b", metadata)})
+
+    spec = _discover.find("m.n._x", root)
+
+    assert (spec.package, spec.library, spec.manifest, spec.workspace) == ("a-b", "a_b", root / "a/Cargo.toml", root)
+    assert (spec.features, spec.source_inputs, spec.env) == (("python",), ("../proto",), ("FLAVOUR",))
+    assert (spec.key_on, spec.exclude, spec.profile, spec.leaf) == (("numpy",), ("assets/**",), "dist", "_x")
+
+
+@pytest.mark.parametrize(
+    ("more", "profile"),
+    [
+        pytest.param("", "release", id="default"),
+        pytest.param("debug = true", "dev", id="debug"),
+        pytest.param("debug = false", "release", id="not debug"),
+        pytest.param('debug = true\nprofile = "dist"', "dist", id="a profile beats debug"),
+    ],
+)
+def test_the_profile(plant: Plant, more: str, profile: str) -> None:
+    """
+    `release` unless the crate says otherwise.
+    """
+    root = plant({"Cargo.toml": package("a", module("m", more))})
+
+    assert _discover.find("m", root).profile == profile
+
+
+@pytest.mark.parametrize(
+    ("metadata", "line", "words"),
+    [
+        pytest.param(
+            "python-module = 3", 5, "`python-module` in `[package.metadata.sglang]` must be a dotted Python name, not 3", id="type"
+        ),
+        pytest.param('python-module = "a-b.c"', 5, "must be a dotted Python name", id="not a name"),
+        pytest.param('python-module = "m.class"', 5, "must be a dotted Python name", id="a keyword"),
+        pytest.param(
+            module("m", 'features = "python"'), 6, "`features` in `[package.metadata.sglang]` must be a list of strings", id="list"
+        ),
+        pytest.param(module("m", "env = [1]"), 6, "must be a list of strings", id="items"),
+        pytest.param(module("m", "profile = true"), 6, "must be the name of a cargo profile", id="profile"),
+        pytest.param(module("m", 'debug = "yes"'), 6, "must be true or false", id="debug"),
+        pytest.param(module("m", 'source_inputs = ["x"]'), 6, "did you mean `source-inputs`?", id="near miss"),
+        pytest.param('python_module = "m"', 5, "did you mean `python-module`?", id="near miss of the main key"),
+    ],
+)
+def test_a_wrong_declaration_names_key_file_and_line(plant: Plant, metadata: str, line: int, words: str) -> None:
+    """
+    The error is enough to go and mend it.
+    """
+    root = plant({"Cargo.toml": package("a", metadata)})
+
+    with pytest.raises(ManifestError) as caught:
+        _discover.find("m", root)
+
+    assert (caught.value.where, caught.value.line) == (str(root / "Cargo.toml"), line)
+    assert words in str(caught.value)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_foreign_key_is_nobodys_business(plant: Plant) -> None:
+    """
+    Only what looks like a slip is refused.
+    """
+    root = plant({"Cargo.toml": package("a", module("m", "colour = 3"))})
+
+    assert _discover.find("m", root).module == "m"
+
+
+def test_two_declarations_of_one_module_name_both(plant: Plant) -> None:
+    """
+    Neither is preferred in silence.
+    """
+    root = plant(
+        {
+            "Cargo.toml": '[workspace]\nmembers = ["a", "b"]\n',
+            "a/Cargo.toml": package("a", module("m")),
+            "b/Cargo.toml": package("b", module("m")),
+        }
+    )
+
+    with pytest.raises(DuplicateModule) as caught:
+        _discover.find("m", root)
+
+    assert caught.value.manifests == (str(root / "a/Cargo.toml"), str(root / "b/Cargo.toml"))
+
+
+def test_an_undeclared_module_lists_what_there_is(plant: Plant) -> None:
+    """
+    And suggests the nearest.
+    """
+    root = plant({"Cargo.toml": package("a", module("pkg._server"))})
+
+    with pytest.raises(ExtensionNotFound, match=r"did you mean pkg\._server\? declared are pkg\._server") as caught:
+        _discover.find("pkg._sever", root)
+
+    assert caught.value.name == "pkg._sever"
+
+
+def test_another_metadata_table(plant: Plant) -> None:
+    """
+    The name of the table is a setting.
+    """
+    text = '[package]\nname = "a"\n[package.metadata.mine]\npython-module = "m"\n'
+    root = plant({"Cargo.toml": text})
+
+    assert _discover.find("m", root, table="mine").package == "a"
+    assert not _discover.extensions(root).specs
+
+
+def test_further_workspaces_count_and_may_refer_back(plant: Plant) -> None:
+    """
+    Their extensions belong to their own workspace; one that is not there is reported and harms nobody.
+    """
+    listing = '[workspace.metadata.sglang]\nextension-manifests = ["{}"]\n'
+    root = plant(
+        {
+            "one/Cargo.toml": ROOT + listing.format('../two/Cargo.toml", "../gone/Cargo.toml'),
+            "one/a/Cargo.toml": package("a", module("m.a")),
+            "two/Cargo.toml": ROOT + listing.format("../one/Cargo.toml"),
+            "two/a/Cargo.toml": package("a", module("m.b")),
+        }
+    )
+
+    declared = _discover.extensions(root / "one")
+
+    assert {name: spec.workspace.name for name, spec in declared.specs.items()} == {"m.a": "one", "m.b": "two"}
+    assert [error.where for error in declared.broken] == [str(root / "gone/Cargo.toml")]
+
+
+FINDING = [
+    pytest.param({"Cargo.toml": ROOT, "a/Cargo.toml": package("a")}, "a/src", ".", id="the root above"),
+    pytest.param({"a/Cargo.toml": package("a")}, "a/src", "a", id="a lone package"),
+    pytest.param({"pyproject.toml": '[tool.rust-ext-loader]\nworkspace = "rust"\n', "rust/Cargo.toml": ROOT}, "python", "rust", id="named"),
+    pytest.param({"Cargo.toml": ROOT + 'exclude = ["x"]\n', "x/Cargo.toml": package("x")}, "x", "x", id="an excluded package is its own"),
+    pytest.param({"README": ""}, ".", None, id="none"),
+]
+
+
+@pytest.mark.parametrize(("files", "start", "expected"), FINDING)
+def test_finding_the_workspace_from_a_folder(plant: Plant, files: dict[str, str], start: str, expected: str | None) -> None:
+    """
+    Upward to a workspace root, a project that names one, or else the nearest package.
+    """
+    root = plant(files)
+    (root / start).mkdir(parents=True, exist_ok=True)
+
+    found = _discover.find_workspace(root / start)
+
+    assert found == (None if expected is None else Path(os.path.normpath(root / expected)))
