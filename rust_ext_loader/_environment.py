@@ -50,7 +50,8 @@ _HARMLESS = re.compile(
     re.VERBOSE,
 )
 
-_NATIVE = re.compile(r"\b(?:target-cpu|march|mcpu)=native\b")
+# No word border in front: the flag may be glued on, as in `-Ctarget-cpu=native`.
+_NATIVE = re.compile(r"(?:target-cpu|-march|-mcpu)=native(?![\w.-])")
 
 #: Not passed to cargo: the session's, what a surrounding cargo set, and what we decide ourselves.
 _NOISE = re.compile(

@@ -1,0 +1,168 @@
+"""
+Which Pythons share an artifact.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from dataclasses import replace
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rust_ext_loader import _abi
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PYTHON = _abi.Interpreter(
+    implementation="cpython",
+    version=(3, 11),
+    cache_tag="cpython-311",
+    soabi="cpython-311-x86_64-linux-gnu",
+    pointer_bits=64,
+    gil=True,
+    debug=False,
+    platform="linux",
+    machine="x86_64",
+    libc="glibc",
+    suffixes=(".cpython-311-x86_64-linux-gnu.so", ".abi3.so", ".so"),
+    executable="/usr/bin/python3.11",
+)
+LATER = replace(PYTHON, version=(3, 13), cache_tag="cpython-313", soabi="cpython-313-x86_64-linux-gnu")
+STABLE = frozenset({"abi3-py310"})
+
+
+@pytest.mark.parametrize(
+    ("features", "python", "abi3"),
+    [
+        pytest.param({"abi3-py310"}, PYTHON, "cp310", id="stable"),
+        pytest.param({"abi3-py312", "abi3-py310", "abi3"}, LATER, "cp310", id="the oldest of several"),
+        pytest.param({"abi3"}, PYTHON, "cp311", id="without a version"),
+        pytest.param({"macros"}, PYTHON, None, id="other features"),
+        pytest.param({"abi3-py312"}, PYTHON, None, id="newer than this Python"),
+        pytest.param({"abi3-py310"}, replace(PYTHON, gil=False), None, id="free-threaded"),
+        pytest.param({"abi3-py310"}, replace(PYTHON, debug=True), None, id="debug"),
+        pytest.param({"abi3-py310"}, replace(PYTHON, implementation="pypy"), None, id="PyPy"),
+    ],
+)
+def test_when_an_artifact_serves_later_pythons(features: set[str], python: _abi.Interpreter, abi3: str | None) -> None:
+    """
+    Only where PyO3 makes it so, and only for an ordinary CPython.
+    """
+    abi = _abi.gather(frozenset(features), python)
+
+    assert abi.abi3 == abi3
+    assert (abi.facts["abi/tag"] == f"abi3-{abi3}") == (abi3 is not None)
+    assert abi.suffix == (".abi3.so" if abi3 else ".cpython-311-x86_64-linux-gnu.so")
+
+
+def test_a_stable_artifact_is_shared_by_later_pythons() -> None:
+    """
+    One build for 3.11 and 3.13, and no interpreter is asked.
+    """
+    first, second = _abi.gather(STABLE, PYTHON), _abi.gather(STABLE, LATER)
+
+    assert first.facts == second.facts
+    assert first.build_environment == second.build_environment
+    assert first.build_environment["PYO3_NO_PYTHON"] == "1"
+
+
+DIFFERENT = [
+    pytest.param({"implementation": "pypy"}, id="implementation"),
+    pytest.param({"version": (3, 12)}, id="version"),
+    pytest.param({"cache_tag": "cpython-312"}, id="cache tag"),
+    pytest.param({"soabi": "cpython-311d-x86_64-linux-gnu"}, id="SOABI"),
+    pytest.param({"pointer_bits": 32}, id="pointer size"),
+    pytest.param({"gil": False}, id="GIL"),
+    pytest.param({"debug": True}, id="debug"),
+]
+ELSEWHERE = [
+    pytest.param({"platform": "darwin"}, id="platform"),
+    pytest.param({"machine": "aarch64"}, id="machine"),
+    pytest.param({"libc": "musl"}, id="libc"),
+]
+
+
+@pytest.mark.parametrize("change", [*DIFFERENT, *ELSEWHERE])
+def test_another_python_differs(change: dict[str, object]) -> None:
+    """
+    Whatever makes a library unusable is a fact.
+    """
+    other = replace(PYTHON, **change)  # type: ignore[arg-type]
+
+    assert _abi.gather(frozenset(), other).facts != _abi.gather(frozenset(), PYTHON).facts
+
+
+@pytest.mark.parametrize("change", ELSEWHERE)
+def test_another_machine_differs_for_a_stable_artifact_too(change: dict[str, object]) -> None:
+    """
+    The stable ABI is one of Python, not of machines.
+    """
+    other = replace(PYTHON, **change)  # type: ignore[arg-type]
+
+    assert _abi.gather(STABLE, other).facts != _abi.gather(STABLE, PYTHON).facts
+
+
+@pytest.mark.parametrize("change", [{"executable": "/opt/python3.11"}, {"suffixes": (".so",)}])
+def test_where_python_lies_is_no_fact(change: dict[str, object]) -> None:
+    """
+    Nor how it would name files.
+    """
+    other = replace(PYTHON, **change)  # type: ignore[arg-type]
+
+    assert _abi.gather(frozenset(), other).facts == _abi.gather(frozenset(), PYTHON).facts
+
+
+def test_windows_has_one_suffix_for_both() -> None:
+    """
+    A stable artifact there is a plain `.pyd`, and PyO3 is told its Python.
+    """
+    python = replace(PYTHON, platform="win32", libc="", suffixes=(".cp311-win_amd64.pyd", ".pyd"))
+
+    abi = _abi.gather(STABLE, python)
+
+    assert (abi.suffix, abi.build_environment.get("PYO3_NO_PYTHON")) == (".pyd", None)
+
+
+def test_pyo3_is_told_to_build_an_extension_module() -> None:
+    """
+    And for which Python, unless it needs none.
+    """
+    assert _abi.gather(frozenset(), PYTHON).build_environment == {
+        "PYO3_BUILD_EXTENSION_MODULE": "1",
+        "PYO3_PYTHON": "/usr/bin/python3.11",
+    }
+    assert "PYO3_PYTHON" not in _abi.gather(frozenset(), replace(PYTHON, executable="")).build_environment
+
+
+def test_the_running_python() -> None:
+    """
+    Its own suffix, width and machine.
+    """
+    python = _abi.current()
+
+    assert _abi.gather(frozenset()).suffix == EXTENSION_SUFFIXES[0]
+    assert python.version == sys.version_info[:2]
+    assert python.machine
+    assert os.path.realpath(python.executable) == python.executable
+
+
+def test_two_virtual_environments_of_one_python_are_one(tmp_path: Path) -> None:
+    """
+    PyO3 is given the interpreter behind them, so it compiles once.
+    """
+    asked = []
+    for name in ("one", "two"):
+        venv.create(tmp_path / name, with_pip=False, symlinks=True)
+        code = "from rust_ext_loader import _abi; print(_abi.gather(frozenset()).build_environment)"
+        root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))
+        command = [str(tmp_path / name / "bin/python"), "-c", code]
+        asked.append(subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": root}).stdout)
+
+    assert asked[0] == asked[1]
+    assert str(tmp_path).encode() not in asked[0]

@@ -1,0 +1,323 @@
+"""
+Which variables and cargo settings decide about a build.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rust_ext_loader import _environment
+from rust_ext_loader._errors import ManifestError
+from rust_ext_loader._model import ExtensionSpec, Gathered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Plant = Callable[..., Path]
+
+
+def spec_in(root: Path, *, env: tuple[str, ...] = (), profile: str = "release") -> ExtensionSpec:
+    return ExtensionSpec("m", "p", "p", root / "crate/Cargo.toml", root, env=env, profile=profile)
+
+
+def facts(root: Path, environment: dict[str, str], **spec: object) -> dict[str, str]:
+    home = {"HOME": str(root / "home"), **environment}
+    return dict(_environment.gather(spec_in(root, **spec), home).facts)  # type: ignore[arg-type]
+
+
+DIFFERS = [
+    pytest.param("CARGO_BUILD_TARGET", "x86_64-unknown-linux-musl", id="target"),
+    pytest.param("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "clang", id="linker"),
+    pytest.param("CARGO_PROFILE_RELEASE_LTO", "fat", id="profile"),
+    pytest.param("CARGO_UNSTABLE_BUILD_STD", "std", id="unstable"),
+    pytest.param("CC", "clang", id="C compiler"),
+    pytest.param("CXX", "clang++", id="C++ compiler"),
+    pytest.param("AR", "llvm-ar", id="archiver"),
+    pytest.param("CFLAGS", "-O1", id="C flags"),
+    pytest.param("CXXFLAGS", "-O1", id="C++ flags"),
+    pytest.param("LDFLAGS", "-s", id="linker flags"),
+    pytest.param("CFLAGS_x86_64-unknown-linux-gnu", "-O1", id="flags of a target"),
+    pytest.param("CC_aarch64_unknown_linux_gnu", "gcc", id="compiler of a target"),
+    pytest.param("HOST_CC", "gcc", id="host compiler"),
+    pytest.param("TARGET_CFLAGS", "-O1", id="target flags"),
+    pytest.param("PKG_CONFIG_PATH", "/opt/lib/pkgconfig", id="pkg-config"),
+    pytest.param("PROTOC", "/opt/protoc", id="protoc"),
+    pytest.param("MACOSX_DEPLOYMENT_TARGET", "12.0", id="oldest macOS"),
+    pytest.param("SDKROOT", "/sdk", id="SDK"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), DIFFERS)
+def test_a_variable_that_changes_the_output_differs(tmp_path: Path, name: str, value: str) -> None:
+    """
+    It is a flag, in clear, and nothing if it is empty.
+    """
+    assert facts(tmp_path, {name: value}) == {f"flags/env/{name}": value}
+    assert facts(tmp_path, {name: ""}) == {}
+
+
+HARMLESS = [
+    "CARGO_BUILD_BUILD_DIR",
+    "CARGO_BUILD_JOBS",
+    "CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER",
+    "CARGO_BUILD_RUSTC_WRAPPER",
+    "CARGO_BUILD_TARGET_DIR",
+    "CARGO_PROFILE_DEV_DEBUG",
+    "CARGO_TARGET_DIR",
+    "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER",
+    "CARGO_TERM_COLOR",
+    "CC_TEST_REPORTER_ID",
+    "LANG",
+    "PATH",
+    "PYTHONHASHSEED",
+    "RUSTC_WRAPPER",
+]
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_variable_that_cannot_change_it_does_not(tmp_path: Path, name: str) -> None:
+    """
+    Wrappers, jobs, colours, folders, locale, other profiles.
+    """
+    assert facts(tmp_path, {name: "x"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        pytest.param({"RUSTFLAGS": " -Copt-level=3   -g"}, {"RUSTFLAGS": "-Copt-level=3 -g"}, id="RUSTFLAGS"),
+        pytest.param({"CARGO_BUILD_RUSTFLAGS": "-g"}, {"CARGO_BUILD_RUSTFLAGS": "-g"}, id="build"),
+        pytest.param({"CARGO_TARGET_X_RUSTFLAGS": "-g"}, {"CARGO_TARGET_X_RUSTFLAGS": "-g"}, id="target"),
+        pytest.param({"RUSTFLAGS": "-g", "CARGO_BUILD_RUSTFLAGS": "-O"}, {"RUSTFLAGS": "-g"}, id="RUSTFLAGS silences others"),
+        pytest.param({"RUSTFLAGS": "", "CARGO_BUILD_RUSTFLAGS": "-O"}, {}, id="even if it is empty"),
+        pytest.param(
+            {"RUSTFLAGS": "-g", "CARGO_ENCODED_RUSTFLAGS": '-g\x1f--cfg\x1ff="a b"'},
+            {"CARGO_ENCODED_RUSTFLAGS": "-g --cfg 'f=\"a b\"'"},
+            id="encoded ones silence RUSTFLAGS",
+        ),
+        pytest.param({"RUSTFLAGS": "-g", "CARGO_ENCODED_RUSTFLAGS": ""}, {}, id="encoded and empty"),
+    ],
+)
+def test_compiler_flags_are_part_of_the_request(tmp_path: Path, environment: dict[str, str], expected: dict[str, str]) -> None:
+    """
+    So they are in both keys, as cargo would take them.
+    """
+    assert facts(tmp_path, environment) == {f"request/env/{name}": value for name, value in expected.items()}
+
+
+def test_a_declared_variable_differs_and_is_not_shown(tmp_path: Path) -> None:
+    """
+    Unset, empty and two values are four things, and none is stored in clear.
+    """
+    declared = ("TOKEN", "RUSTFLAGS", "CC")
+    found = [facts(tmp_path, item, env=declared) for item in ({}, {"TOKEN": ""}, {"TOKEN": "secret"}, {"TOKEN": "other"})]
+
+    assert len({tuple(item.items()) for item in found}) == 4
+    assert found[2]["flags/env/TOKEN"].startswith("sha256:")
+    assert "secret" not in str(found)
+    assert facts(tmp_path, {"CC": "clang", "RUSTFLAGS": "-g"}, env=declared) == {"flags/env/CC": "clang", "request/env/RUSTFLAGS": "-g"}
+
+
+CONFIG = [
+    pytest.param({"crate/.cargo/config.toml": '[build]\nrustflags = "-g  -O"'}, {"build.rustflags": '["-g","-O"]'}, id="in the crate"),
+    pytest.param({".cargo/config.toml": "[profile.release]\nlto = true"}, {"profile.release.lto": "true"}, id="at the root"),
+    pytest.param({"home/.cargo/config.toml": '[build]\ntarget = "t"'}, {"build.target": '"t"'}, id="at home"),
+    pytest.param({"crate/.cargo/config": '[build]\ntarget = "t"'}, {"build.target": '"t"'}, id="without suffix"),
+    pytest.param(
+        {"crate/.cargo/config.toml": '[build]\ntarget = "near"', ".cargo/config.toml": '[build]\ntarget = "far"'},
+        {"build.target": '"near"'},
+        id="the closer wins",
+    ),
+    pytest.param(
+        {"crate/.cargo/config.toml": '[build]\nrustflags = ["near"]', ".cargo/config.toml": '[build]\nrustflags = ["far"]'},
+        {"build.rustflags": '["far","near"]'},
+        id="lists are joined",
+    ),
+    pytest.param(
+        {".cargo/config.toml": 'include = ["x.toml"]\n[build]\ntarget = "own"', ".cargo/x.toml": '[build]\ntarget = "x"\nrustc = "r"'},
+        {"build.target": '"own"', "build.rustc": '"r"'},
+        id="an included file lies below",
+    ),
+    pytest.param({".cargo/config.toml": "[target.'cfg(unix)']\nlinker = './ld'"}, {"target.cfg(unix).linker": '"ld"'}, id="a linker"),
+    pytest.param(
+        {"crate/.cargo/config.toml": '[source.crates-io]\nreplace-with = "v"\n[source.v]\ndirectory = "vendor"'},
+        {"source.crates-io.replace-with": '"v"', "source.v.directory": '"crate/vendor"'},
+        id="source replacement",
+    ),
+    pytest.param({".cargo/config.toml": "[unstable]\nbuild-std = ['std']"}, {"unstable.build-std": '["std"]'}, id="unstable"),
+    pytest.param(
+        {
+            ".cargo/config.toml": """
+            [alias]
+            b = "build"
+            [term]
+            color = "never"
+            [net]
+            offline = true
+            [http]
+            proxy = "user:secret@host"
+            [registries.x]
+            token = "secret"
+            [build]
+            jobs = 3
+            target-dir = "x"
+            rustc-wrapper = "sccache"
+            [profile.dev]
+            debug = 0
+            [target.x]
+            runner = "qemu"
+            """
+        },
+        {},
+        id="what cannot change the output",
+    ),
+    pytest.param({".cargo/config.toml": "# a comment\n"}, {}, id="a comment"),
+]
+
+
+@pytest.mark.parametrize(("files", "expected"), CONFIG)
+def test_configuration_in_force(plant: Plant, files: dict[str, str], expected: dict[str, str]) -> None:
+    """
+    Merged as cargo does, and reduced to what can change the output.
+    """
+    root = plant(files)
+    (root / "crate").mkdir(exist_ok=True)
+
+    assert facts(root, {}) == {f"flags/config/{key}": value for key, value in expected.items()}
+
+
+def test_variables_set_by_the_configuration_are_not_shown(plant: Plant) -> None:
+    """
+    A checked-in file may hold what is nobody's business in a shared cache.
+    """
+    root = plant({".cargo/config.toml": '[env]\nTOKEN = "secret"\n'})
+
+    found = facts(root, {})
+
+    assert list(found) == ["flags/config/env.TOKEN"]
+    assert found["flags/config/env.TOKEN"].startswith("sha256:")
+
+
+def test_paths_inside_the_checkout_are_relative(plant: Plant) -> None:
+    """
+    So a copied checkout has the same facts.
+    """
+    text = '[build]\nrustflags = ["-L{}/lib"]\n'
+    first, second = (plant({"crate/x": ""}, folder=name) for name in ("one", "two"))
+    for root in (first, second):
+        (root / ".cargo").mkdir()
+        (root / ".cargo/config.toml").write_text(text.format(root))
+
+    assert facts(first, {"CFLAGS": f"-I{first}/inc"}) == facts(second, {"CFLAGS": f"-I{second}/inc"})
+    assert facts(first, {})["flags/config/build.rustflags"] == '["-L./lib"]'
+
+
+def test_flags_silence_those_of_the_configuration(plant: Plant) -> None:
+    """
+    Since cargo takes them from one place only, an empty variable included.
+    """
+    root = plant({".cargo/config.toml": '[build]\nrustflags = ["-g"]\n'})
+
+    assert facts(root, {"RUSTFLAGS": ""}) == {}
+    assert facts(root, {}) == {"flags/config/build.rustflags": '["-g"]'}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param("x = [", "line 1", id="not TOML"),
+        pytest.param('include = ["config.toml"]', "includes itself", id="a circle"),
+        pytest.param('include = ["gone.toml"]', "does not exist", id="a missing file"),
+    ],
+)
+def test_a_configuration_that_cargo_would_refuse(plant: Plant, text: str, words: str) -> None:
+    """
+    It is named, rather than passed over.
+    """
+    root = plant({".cargo/config.toml": text})
+
+    with pytest.raises(ManifestError, match=words) as caught:
+        facts(root, {})
+
+    assert caught.value.where == str(root / ".cargo/config.toml")
+
+
+def test_files_in_force_and_those_that_could_be_are_watched(plant: Plant) -> None:
+    """
+    A new one anywhere up the tree is noticed.
+    """
+    root = plant({".cargo/config.toml": "include = [{ path = 'x.toml', optional = true }]\n", "crate/x": ""})
+
+    watched = _environment.gather(spec_in(root), {"HOME": str(root / "home"), "CARGO_HOME": str(root / "ch")}).watched
+
+    assert watched.present == {str(root / ".cargo/config.toml")}
+    assert {
+        str(root / name) for name in ("crate/.cargo/config.toml", "crate/.cargo/config", ".cargo/config", ".cargo/x.toml")
+    } <= watched.absent
+    assert str(root / "ch/config.toml") in watched.absent
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        pytest.param({"request/env/RUSTFLAGS": "-C target-cpu=native"}, True, id="RUSTFLAGS"),
+        pytest.param({"flags/config/target.x.rustflags": '["-Ctarget-cpu=native"]'}, True, id="configuration"),
+        pytest.param({"flags/env/CFLAGS": "-march=native"}, True, id="C"),
+        pytest.param({"request/env/RUSTFLAGS": "-C target-cpu=native-like"}, False, id="another CPU"),
+        pytest.param({"request/env/RUSTFLAGS": "-C target-cpu=x86-64-v3"}, False, id="a named level"),
+        pytest.param({"flags/env/CC": "/opt/march=native/cc"}, False, id="a path"),
+        pytest.param({}, False, id="nothing"),
+    ],
+)
+def test_who_asks_for_the_very_cpu(facts: dict[str, str], expected: bool) -> None:
+    """
+    Only flags can, from wherever they come.
+    """
+    assert _environment.wants_native(Gathered(facts)) is expected
+
+
+def test_cargo_gets_a_constant_environment() -> None:
+    """
+    Two shells, editors or virtual environments compile the same thing once.
+    """
+    kept = {
+        "PATH": "/bin",
+        "HOME": "/h",
+        "RUSTFLAGS": "-g",
+        "CARGO_HOME": "/c",
+        "RUSTUP_TOOLCHAIN": "x",
+        "RUSTC_WRAPPER": "sccache",
+        "MINE": "1",
+    }
+    noise = [
+        "CARGO_BUILD_TARGET_DIR",
+        "CARGO_MAKEFLAGS",
+        "CARGO_MANIFEST_DIR",
+        "CARGO_PKG_NAME",
+        "CARGO_TARGET_DIR",
+        "CONDA_PREFIX",
+        "MAKEFLAGS",
+        "PYO3_PYTHON",
+        "PYTHONPATH",
+        "VIRTUAL_ENV",
+    ]
+
+    child = _environment.child_environment({**kept, **dict.fromkeys(noise, "x")})
+
+    assert child == {**kept, "RUSTUP_AUTO_INSTALL": "0"}
+    assert _environment.child_environment(child) == child
+
+
+def test_a_user_without_a_home_can_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Cargo refuses to run without one, so it gets a folder of the user's own.
+    """
+    monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+
+    child = _environment.child_environment({"PATH": "/bin"})
+
+    assert Path(child["CARGO_HOME"]).is_absolute()
