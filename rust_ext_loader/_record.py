@@ -79,8 +79,9 @@ def path_of(root: str, identity: Identity) -> str:
     """
     File of a record. The name may collide: the identity is stored and compared.
     """
-    # The interpreter's own keyed hash: hashlib would load OpenSSL, which costs more than all the rest of a warm import.
-    name = _imp.source_hash(FORMAT, marshal.dumps(identity)).hex()
+    # Not marshal, whose bytes depend on reference counts; and the interpreter's own keyed hash, since hashlib would load
+    # OpenSSL, which costs more than all the rest of a warm import.
+    name = _imp.source_hash(FORMAT, ascii(identity).encode("ascii")).hex()
     return os.path.join(root, "records", name)
 
 
