@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
 import time
 import uuid
 import warnings
@@ -210,7 +211,12 @@ def _parent_folders(module: str) -> list[str]:
     folders: list[str] | None = None
     parts = module.split(".")[:-1]
     for length in range(1, len(parts) + 1):
-        spec = PathFinder.find_spec(".".join(parts[:length]), folders)
+        imported = sys.modules.get(".".join(parts[:length]))
+        if imported is not None:
+            folders = list(getattr(imported, "__path__", ()))
+            continue
+        # The last part alone: a namespace package under its full name would ask for its parent, which is not imported.
+        spec = PathFinder.find_spec(parts[length - 1], folders)
         if spec is None or spec.submodule_search_locations is None:
             return []
         folders = list(spec.submodule_search_locations)

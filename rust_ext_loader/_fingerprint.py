@@ -50,6 +50,9 @@ class Change:
         if group == "source":
             verb = "added" if self.old is None else "removed" if self.new is None else "changed"
             return f"{rest} {verb}"
+        if rest.startswith("env/"):
+            # A variable that is not set and one that is empty ask for the same.
+            return f"{rest[4:]} {_shown(self.old or '')} -> {_shown(self.new or '')}"
         label = rest if group in ("flags", "request") else f"{group} {rest}"
         return f"{label} {_shown(self.old)} -> {_shown(self.new)}"
 
