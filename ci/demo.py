@@ -1,0 +1,180 @@
+"""
+Show the main job on this machine: an import that builds a real extension, once.
+
+1. A new interpreter imports the media module and works on a photo.
+2. Further interpreters show what the import costs from then on.
+3. In a temporary copy of the checkout, one line is edited: exactly that crate
+   is rebuilt, and the reason is said.
+
+Invariant: leaves the checkout as it was, and says so. Standard library only;
+names what is missing on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import prerequisites
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).resolve().parent.parent
+PHOTO = ROOT / "tests/golden/photo/rocket.jpg"
+
+#: The crate whose line is edited, and the modules that are imported before and after.
+EDITED = "rust/sglang-radix-tree/src/lib.rs"
+MODULES = ("sglang.srt.rust_extensions._multimodal", "sglang.srt.rust_extensions._radix_tree")
+
+#: What a copy leaves behind: everything that git ignores, and git's own.
+_NOT_COPIED = (".git", ".venv", ".tools", "target", "__pycache__", ".*_cache", ".hypothesis", "*.so")
+
+
+def main() -> int:
+    """
+    Set up, then tell the three parts.
+    """
+    options = _parse()
+    prerequisites.require()
+    import environment
+
+    before = _git_status()
+    _say("Setting up .venv with both distributions, editable")
+    try:
+        environment.main_environment().ready()
+    except environment.InstallFailed as error:
+        raise SystemExit(f"could not set up .venv: `{error}` failed") from None
+    with _cache(fresh=options.fresh) as variables:
+        _photo(variables)
+        _import_times(variables)
+        _edit_in_a_copy(variables)
+    after = _git_status()
+    _say("Done")
+    print("the checkout is as it was" if before == after else f"the checkout CHANGED meanwhile:\n{after}", flush=True)
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Show an import that builds a real extension, once.")
+    parser.add_argument("--fresh", action="store_true", help="begin with an empty cache, as on a new machine")
+    return parser.parse_args()
+
+
+@contextlib.contextmanager
+def _cache(*, fresh: bool) -> Iterator[dict[str, str]]:
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    if not fresh:
+        yield variables
+        return
+    with tempfile.TemporaryDirectory(prefix="rust-ext-demo-") as folder:
+        yield {**variables, "RUST_EXT_CACHE_DIR": folder}
+
+
+def _photo(variables: dict[str, str]) -> None:
+    _say("1. A new interpreter: `from sglang.srt.rust_extensions._multimodal import common`")
+    _python(variables, str(ROOT / "ci/demo_photo.py"), str(PHOTO))
+
+
+def _import_times(variables: dict[str, str]) -> None:
+    import environment
+    import imports
+
+    _say("2. The import from now on, beside the plain import of the same file")
+    python = environment.main_environment().python
+    with imports.pair(python, MODULES[0], variables) as (ours, plain):
+        # Interleaved, so that both meet the same load of the machine.
+        runs = [(ours.run(), plain.run()) for _ in range(11)]
+    for name, taken in (("ours", [run[0] for run in runs]), ("plain", [run[1] for run in runs])):
+        statement = imports.median(item.statement for item in taken) * 1000
+        cpu = imports.median(item.cpu for item in taken) * 1000
+        print(f"{name:<6} import {statement:6.2f} ms, whole process {cpu:6.1f} ms of CPU   (median of {len(taken)} processes)")
+    print(f"file   {runs[0][0].library}", flush=True)
+
+
+def _edit_in_a_copy(variables: dict[str, str]) -> None:
+    import shutil
+
+    _say("3. In a temporary copy, one source line is edited")
+    with tempfile.TemporaryDirectory(prefix="rust-ext-demo-") as folder:
+        copy, cache = Path(folder, "checkout"), Path(folder, "cache")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED), symlinks=True)
+        # What the copy builds stays in the copy; what is cached already is found.
+        variables = {**variables, "RUST_EXT_CACHE_PATH": _cache_root(variables), "RUST_EXT_CACHE_DIR": str(cache)}
+        print("-- a copy has the same content, so both are cached:", flush=True)
+        _load_all(copy, variables)
+        print("\n-- one line edited; the copy's build folder is new, so the dependencies are compiled too:", flush=True)
+        _edit_one_line(copy / EDITED, "Edited by the demo.")
+        _load_all(copy, variables)
+        print("\n-- edited again:", flush=True)
+        _edit_one_line(copy / EDITED, "Twice.")
+        _load_all(copy, variables)
+        print(f"\ncargo compiled this time: {', '.join(_compiled(cache))}", flush=True)
+
+
+def _load_all(copy: Path, variables: dict[str, str]) -> None:
+    for module in MODULES:
+        code = f"import rust_ext_loader as loader; loader.load_rust_extension({module!r}, workspace={str(copy / 'rust')!r})"
+        built = _entries(variables, module)
+        start = time.monotonic()
+        _python(variables, "-c", code)
+        word = "rebuilt" if _entries(variables, module) > built else "not built"
+        print(f"   {module.rpartition('.')[2]:<12} {word:<9} {time.monotonic() - start:7.2f} s", flush=True)
+
+
+def _entries(variables: dict[str, str], module: str) -> int:
+    return sum(1 for _ in Path(variables["RUST_EXT_CACHE_DIR"]).glob(f"artifacts/{module}/*/*/current"))
+
+
+def _compiled(cache: Path) -> list[str]:
+    log = max(cache.glob("logs/*.log"), key=lambda path: path.stat().st_mtime_ns)
+    return re.findall(r"^ *Compiling (\S+)", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+
+
+def _edit_one_line(source: Path, words: str) -> None:
+    lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
+    lines[0] = f"{lines[0].rstrip()} {words}\n"
+    print(f"   {EDITED}:1  {lines[0]}", end="", flush=True)
+    source.write_text("".join(lines), encoding="utf-8")
+
+
+def _cache_root(variables: dict[str, str]) -> str:
+    code = "import os; from rust_ext_loader import _settings; print(_settings.cache_root(None, os.environ))"
+    import environment
+
+    done = subprocess.run([environment.main_environment().python, "-c", code], check=True, env=variables, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
+
+
+def _python(variables: dict[str, str], *arguments: str) -> None:
+    import environment
+
+    done = subprocess.run([environment.main_environment().python, *arguments], check=False, env=variables, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise SystemExit(f"that ended with {done.returncode}; the words above say why")
+
+
+def _git_status() -> str:
+    try:
+        done = subprocess.run(
+            ["git", "status", "--porcelain"], check=False, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+    except OSError:
+        return ""
+    return done.stdout
+
+
+def _say(text: str) -> None:
+    print(f"\n== {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""
+The demo's first interpreter: import the extension, decode and resize a photo, compare with Pillow.
+
+Invariant: the import below is all that is asked of the toolkit; whatever it
+takes to make the module importable happens inside it.
+"""
+
+from __future__ import annotations
+
+import time
+
+START = time.perf_counter()
+from sglang.srt.rust_extensions._multimodal import common  # noqa: E402  # timed from before it
+
+IMPORTED = time.perf_counter() - START
+
+import sys  # noqa: E402  # after what is shown
+from pathlib import Path  # noqa: E402
+
+import numpy as np  # noqa: E402
+from PIL import Image, __version__  # noqa: E402
+
+WIDTH, HEIGHT = 336, 224
+
+
+def main(path: Path) -> int:
+    """
+    Print what comes out, and end with 1 where it is not Pillow's.
+    """
+    data = path.read_bytes()
+    start = time.perf_counter()
+    height, width, flat = common.image_decode_rgb(data)
+    pixels = np.asarray(flat).reshape(height, width, 3)
+    small = np.asarray(common.resize_rgb(pixels, WIDTH, HEIGHT)).reshape(HEIGHT, WIDTH, 3)
+    worked = time.perf_counter() - start
+
+    picture = Image.open(path).convert("RGB")
+    decoded_equal = bool(np.array_equal(pixels, np.asarray(picture)))
+    resized_equal = bool(np.array_equal(small, np.asarray(picture.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS))))
+
+    print(f"import        {IMPORTED:.3f} s")
+    print(f"photo         {path.name}, {len(data)} bytes, content hash {common.content_hash(data):016x}")
+    print(f"decoded       {width} x {height}, equal to Pillow {__version__}: {_word(decoded_equal)}")
+    print(f"resized       {WIDTH} x {HEIGHT}, equal to Pillow {__version__}: {_word(resized_equal)}")
+    print(f"both took     {worked * 1000:.1f} ms")
+    return 0 if decoded_equal and resized_equal else 1
+
+
+def _word(equal: bool) -> str:
+    return "yes, every byte" if equal else "NO"
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
