@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     _Judge = Callable[["_Heard", int | None], tuple[bool, str]]
     #: Crates done, crates in all, what cargo is at.
     _Event = tuple[int, int, str]
+    _Events = queue.SimpleQueue["_Event | None"]
 
 _MESSAGE_FORMAT = "--message-format=json-render-diagnostics"
 
@@ -153,6 +154,8 @@ class _Heard:
     lines: list[str] = field(default_factory=list)
     rendered: list[str] = field(default_factory=list)
     log: IO[bytes] | None = None
+    #: Grows with everything that is read.
+    chunks: int = 0
 
     def message(self, line: bytes) -> None:
         try:
@@ -226,11 +229,12 @@ class _Screen:
         return [rest] if rest.strip() and not _BAR.match(_ANSI.sub("", rest)) else []
 
 
-def _read_messages(stream: IO[bytes], heard: _Heard, events: queue.SimpleQueue[_Event | None]) -> None:
+def _read_messages(stream: IO[bytes], heard: _Heard, events: _Events) -> None:
     try:
         with stream:
             rest = b""
             while chunk := stream.read(65536):
+                heard.chunks += 1
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     heard.message(line)
@@ -239,7 +243,7 @@ def _read_messages(stream: IO[bytes], heard: _Heard, events: queue.SimpleQueue[_
         events.put(None)
 
 
-def _read_talk(stream: IO[bytes], heard: _Heard, events: queue.SimpleQueue[_Event | None]) -> None:
+def _read_talk(stream: IO[bytes], heard: _Heard, events: _Events) -> None:
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
@@ -247,6 +251,7 @@ def _read_talk(stream: IO[bytes], heard: _Heard, events: queue.SimpleQueue[_Even
     try:
         with stream:
             while chunk := stream.read(65536):
+                heard.chunks += 1
                 stay, passing = screen.feed(decoder.decode(chunk))
                 for line in stay:
                     heard.line(line)
@@ -284,8 +289,10 @@ def _run(
         return _result(heard, command, began, None, (False, f"cargo could not be started: {error}"))
     limit = False
     try:
+        # First ears, then words.
+        events = _listen(group, heard)
         group.go()
-        limit = _follow(group, heard, progress, None if time_limit is None else began + time_limit)
+        limit = _follow(group, heard, events, progress, None if time_limit is None else began + time_limit)
         if limit or heard.finished is None:
             # Cargo may have died alone and left its compilers at work.
             group.kill()
@@ -298,15 +305,22 @@ def _run(
     return _result(heard, command, began, status, verdict)
 
 
-def _follow(group: ProcessGroup, heard: _Heard, progress: Progress | None, deadline: float | None) -> bool:
+def _listen(group: ProcessGroup, heard: _Heard) -> _Events:
     """
-    Pass on progress until cargo has ended and all was read; whether the limit came first.
+    Begin to read both streams; what comes is progress, and a `None` at the end of each.
     """
-    events: queue.SimpleQueue[_Event | None] = queue.SimpleQueue()
+    events: _Events = queue.SimpleQueue()
     for read, stream in ((_read_messages, group.stdout), (_read_talk, group.stderr)):
         # Daemons: a process that cargo left behind may hold the pipe for ever, and must not hold us.
         threading.Thread(target=read, args=(stream, heard, events), daemon=True).start()
-    reading, ended_at = 2, None
+    return events
+
+
+def _follow(group: ProcessGroup, heard: _Heard, events: _Events, progress: Progress | None, deadline: float | None) -> bool:
+    """
+    Pass on progress until cargo has ended and all was read; whether the limit came first.
+    """
+    reading, quiet_since, chunks = 2, time.monotonic(), 0
     while reading or not group.poll():
         try:
             event = events.get(timeout=_TICK if reading else 0.005)
@@ -320,10 +334,10 @@ def _follow(group: ProcessGroup, heard: _Heard, progress: Progress | None, deadl
             progress.tick()
         if deadline is not None and now >= deadline:
             return True
-        if reading and group.poll():
-            ended_at = ended_at or now
-            if now - ended_at >= _GRACE:
-                break
+        if chunks != heard.chunks or not group.poll():
+            quiet_since, chunks = now, heard.chunks
+        elif now - quiet_since >= _GRACE:
+            break
     return False
 
 

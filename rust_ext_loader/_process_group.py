@@ -18,6 +18,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _RESET_SIGCHLD = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.S
 
 #: Our ends of the pipes to gates and watchers.
 _open_ends: set[int] = set()
+#: Held while a pipe is made and noted, and over a fork: no child gets a pipe that it does not know of.
+_making = threading.RLock()
 
 
 def _close_ends_in_child() -> None:
@@ -45,10 +48,11 @@ def _close_ends_in_child() -> None:
     while _open_ends:
         with contextlib.suppress(OSError):
             os.close(_open_ends.pop())
+    _making.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_ends_in_child)
+    os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_close_ends_in_child)
 
 
 class ProcessGroup:
@@ -150,8 +154,9 @@ class _Word:
     """
 
     def __init__(self) -> None:
-        self.reader, self._writer = os.pipe()
-        _open_ends.update((self.reader, self._writer))
+        with _making:
+            self.reader, self._writer = os.pipe()
+            _open_ends.update((self.reader, self._writer))
 
     def say(self) -> None:
         # The listener may have been killed.
@@ -159,18 +164,21 @@ class _Word:
             os.write(self._writer, b"done\n")
 
     def close_reader(self) -> None:
-        self._close(self.reader)
+        # Once only: a number that was closed may by now be another thread's pipe.
+        self.reader = _close_once(self.reader)
 
     def close(self) -> None:
-        self._close(self.reader)
-        self._close(self._writer)
+        self.close_reader()
+        self._writer = _close_once(self._writer)
 
-    @staticmethod
-    def _close(descriptor: int) -> None:
-        # Absent: closed before, or by the fork that made this process.
+
+def _close_once(descriptor: int) -> int:
+    with _making:
+        # Absent in a forked child, which closed them all at its birth.
         if descriptor in _open_ends:
             _open_ends.remove(descriptor)
             os.close(descriptor)
+    return -1
 
 
 def _start(command: Sequence[str], stdin: int | None, directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
