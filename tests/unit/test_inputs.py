@@ -413,15 +413,20 @@ def test_features_of_pyo3(plant: Plant, dependencies: str, features: str, extra:
     assert gather(root, extra).pyo3_features == expected
 
 
-FIXTURES = sorted(path.parent for path in CRATES.glob("*/Cargo.lock"))
+FIXTURES = sorted(path.parent.name for path in CRATES.glob("*/Cargo.lock"))
 
 
 @pytest.mark.skipif(shutil.which("cargo") is None, reason="no cargo to compare with")
-@pytest.mark.parametrize("workspace", FIXTURES, ids=lambda path: path.name)
-def test_the_closure_holds_all_that_cargo_names(workspace: Path) -> None:
+@pytest.mark.parametrize("fixture", FIXTURES)
+def test_the_closure_holds_all_that_cargo_names(tmp_path: Path, fixture: str) -> None:
     """
     For every extension of every fixture: each package that cargo would compile, and each that the lockfile leads to.
     """
+    workspace = tmp_path.resolve() / "crates" / fixture
+    for name in {fixture, "closure-outside"}:
+        shutil.copytree(CRATES / name, workspace.parent / name, ignore=shutil.ignore_patterns("target"))
+    # Fixtures share the crate that stands in for PyO3.
+    shutil.copytree(CRATES / "plain/pymod", workspace / "pymod", dirs_exist_ok=True)
     command = ["cargo", "metadata", "--locked", "--offline", "--format-version", "1"]
     metadata = json.loads(subprocess.run(command, cwd=workspace, check=True, capture_output=True).stdout)
     packages = {package["id"]: package for package in metadata["packages"]}
