@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import _cargo, _environment, _library_file, _settings, _staging, _store
+from . import _cargo, _environment, _library_file, _record, _settings, _staging, _store
 from ._errors import BuildFailed, InvalidArtifact, SourcesMoved
 
 TYPE_CHECKING = False
@@ -81,17 +81,31 @@ def build(
     moved: tuple[str, ...] = ()
     for _ in range(ATTEMPTS):
         began = time.time()
+        stamps = _stamps(snapshot)
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
             artifact, floor = _compile(snapshot, folder, environment, progress, log, log_path, from_scratch)
         seconds = time.time() - began
         after = look_again()
-        moved = after.moved_since(snapshot)
+        # A text that was there only meanwhile leaves no other trace than a time stamp.
+        moved = after.moved_since(snapshot) or _disturbed(stamps, snapshot)
         if not moved:
             _TargetState(folder).settle(snapshot)
             return Built(artifact, after, began, seconds, floor)
         progress.note(f"{', '.join(moved[:3])} changed during the build; building again")
         snapshot = after
     raise SourcesMoved(snapshot.spec.module, moved, ATTEMPTS)
+
+
+def _stamps(snapshot: Snapshot) -> dict[str, _record.Signature | None]:
+    return {path: _record.signature(path) for path in snapshot.watched.present if os.path.isfile(path)}
+
+
+def _disturbed(stamps: Mapping[str, _record.Signature | None], snapshot: Snapshot) -> tuple[str, ...]:
+    """
+    Files that were written to since, whatever they hold now.
+    """
+    paths = sorted(path for path, stamp in stamps.items() if _record.signature(path) != stamp)
+    return tuple(os.path.relpath(path, snapshot.spec.workspace).replace(os.sep, "/") for path in paths)
 
 
 class _TargetState:
