@@ -14,6 +14,7 @@ leaves no process behind.
 from __future__ import annotations
 
 import json
+import os
 import queue
 import re
 import threading
@@ -192,12 +193,17 @@ def _artifact(message: dict[str, object]) -> Artifact:
     if not isinstance(target, dict) or not isinstance(filenames, list):
         raise TypeError(message)
     return Artifact(
-        package_manifest=str(message["manifest_path"]),
+        package_manifest=_path(message["manifest_path"]),
         target_name=str(target["name"]),
         kinds=tuple(map(str, target["kind"])),
-        filenames=tuple(map(str, filenames)),
+        filenames=tuple(map(_path, filenames)),
         fresh=message["fresh"] is True,
     )
+
+
+def _path(text: object) -> str:
+    # Under `LANG=C` Python may take file names for ASCII; the bytes are what counts.
+    return os.fsdecode(str(text).encode("utf-8", "surrogateescape"))
 
 
 class _Screen:
