@@ -129,5 +129,5 @@ class _RequestFinder:
         if self._mode == "force" or request.features or request.overlay or request.workspace is None:
             return None
         identity = _record.identify(request.module, request.workspace, self._mode, request.environment)
-        root = _settings.cache_root(request.cache_dir, request.environment)
-        return _record.read(root, identity, request.environment)
+        roots = _settings.write_roots(request.cache_dir, request.environment)
+        return _record.find(roots, identity, request.environment)

@@ -21,7 +21,7 @@ import sys
 import time
 import uuid
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -64,6 +64,8 @@ class Request:
     overlay: Mapping[str, str] | None = None
     #: With mode `force`: accept nothing that anybody else built.
     always: bool = False
+    #: If it must be built: believe nothing that was compiled before.
+    from_scratch: bool = False
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -156,9 +158,12 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     for root in _settings.read_roots(request.cache_dir, request.environment):
         artifacts = os.path.join(root, "artifacts") + os.sep
         if mode != "never" and library.startswith(artifacts):
-            _store.quarantine_library(Path(root), Path(library))
+            # On a noexec mount it is sound, and serves others.
+            if _store.may_serve(Path(root)):
+                _store.quarantine_library(Path(root), Path(library))
             warnings.warn(CacheWarning(f"{library} cannot be loaded ({error}); it is set aside and built anew"), stacklevel=2)
-            return locate(request)
+            # What it was copied from may be as wrong as the copy.
+            return locate(replace(request, from_scratch=True))
     raise error
 
 
@@ -324,8 +329,14 @@ class _Story:
     def _look(self, *, toolchain: bool) -> Snapshot:
         # Read anew, since this is also how a build finds out that something moved.
         workspace = _discover.read_workspace(self.spec.workspace)
-        memo = Path(_settings.cache_root(self.request.cache_dir, self.environment))
-        return _snapshot.take(self.spec, workspace, self.environment, features=self.request.features, toolchain=toolchain, memo_root=memo)
+        return _snapshot.take(
+            self.spec,
+            workspace,
+            self.environment,
+            features=self.request.features,
+            toolchain=toolchain,
+            memo_root=self.notes if toolchain else None,
+        )
 
     @cached_property
     def staleness(self) -> tuple[str, ...]:
@@ -335,12 +346,27 @@ class _Story:
         assert self.bundled is not None
         return _bundled.differences(self.bundled.library, self.spec.leaf, self.sources.fingerprint)
 
-    @cached_property
+    @property
     def roots(self) -> list[Path]:
-        return [Path(root) for root in _settings.read_roots(self.request.cache_dir, self.environment)]
+        """
+        Where entries may come from, as it stands: a root may appear while we wait.
+        """
+        roots = map(Path, _settings.read_roots(self.request.cache_dir, self.environment))
+        return [root for root in roots if _store.may_serve(root)]
+
+    @cached_property
+    def notes(self) -> Path | None:
+        """
+        Where to keep what only saves time, if anywhere.
+        """
+        roots = map(Path, _settings.write_roots(self.request.cache_dir, self.environment))
+        return next((root for root in roots if _store.ready_root(root) is None), None)
 
     @cached_property
     def write_root(self) -> Path:
+        """
+        Where to build and to store; the first that will do, with a warning if another was meant.
+        """
         tried: list[str] = []
         for root in map(Path, _settings.write_roots(self.request.cache_dir, self.environment)):
             reason = _store.ready_root(root)
@@ -408,7 +434,7 @@ class _Story:
         """
         What moved since this checkout last used the module, and whether it has.
         """
-        for root in self.roots:
+        for root in filter(None, [self.notes, *self.roots]):
             known = _store.recall(root, self.spec.workspace, self.spec.module)
             if known is not None:
                 return explain(known, now.fingerprint.facts), True
@@ -473,10 +499,12 @@ class _Story:
                 logs=self.write_root / "logs",
                 environment=self.environment,
                 progress=progress,
-                from_scratch=self.mode == "force",
+                from_scratch=self.mode == "force" or self.request.from_scratch,
             )
-        except BaseException:
+        except BaseException as error:
             progress.finish(False, f"{self.spec.module} was not built")
+            if isinstance(error, OSError):
+                raise CacheUnavailable((f"{error.filename or folder}: {error.strerror or error}",)) from error
             raise
         progress.finish(True, f"built {self.spec.module} in {built.seconds:.1f} s ({self.spec.profile})")
         return self._publish(built)
@@ -506,12 +534,13 @@ class _Story:
         """
         Note what was decided, for explanations and for the warm path.
         """
-        root = self.roots[0]
+        if self.notes is None:
+            return str(library)
         if now.toolchain is not None:
-            _store.remember(root, self.spec.workspace, self.spec.module, now.fingerprint.facts)
+            _store.remember(self.notes, self.spec.workspace, self.spec.module, now.fingerprint.facts)
         if not self.request.features and not self.request.overlay:
             with contextlib.suppress(OSError):
-                self._write_record(root, library, now)
+                self._write_record(self.notes, library, now)
         return str(library)
 
     def _write_record(self, root: Path, library: Path, now: Snapshot) -> None:
@@ -540,5 +569,5 @@ class _Story:
             started_ns=now.started_ns,
             boot=_record.boot_id() if now.native else None,
         )
-        if data is not None and _store.ready_root(root) is None:
+        if data is not None:
             _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)

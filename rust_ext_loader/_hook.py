@@ -31,8 +31,8 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
     environment = os.environ
     mode = _settings.build_mode(None, environment)
     if mode != "force":
-        root = _settings.cache_root(None, environment)
-        library = _record.read(root, _record.identify(name, workspace, mode, environment), environment)
+        roots = _settings.write_roots(None, environment)
+        library = _record.find(roots, _record.identify(name, workspace, mode, environment), environment)
         if library is not None:
             return _spec(name, library, workspace)
     from . import _ensure

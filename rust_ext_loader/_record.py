@@ -97,6 +97,8 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
     The library to load, or `None` when in doubt.
     """
     try:
+        if not _ours(os.lstat(root)):
+            return None
         fields = _load(path_of(root, identity))
         if fields is None:
             return None
@@ -121,7 +123,7 @@ def _load(path: str) -> tuple[Any, ...] | None:
     try:
         status = os.fstat(descriptor)
         # The record names code to run: it must be ours, as the code must.
-        if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022):
+        if not _ours(status):
             return None
         data = os.read(descriptor, status.st_size)
     finally:
@@ -131,6 +133,22 @@ def _load(path: str) -> tuple[Any, ...] | None:
         return None
     fields = marshal.loads(data[8:])  # noqa: S302 - ours by owner and mode, whole by its checksum
     return fields if isinstance(fields, tuple) and len(fields) == 7 else None
+
+
+def _ours(status: os.stat_result) -> bool:
+    # A symbolic link counts as writable by all.
+    return not hasattr(os, "geteuid") or (status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022)
+
+
+def find(roots: Iterable[str], identity: Identity, environment: Mapping[str, str]) -> str | None:
+    """
+    The library to load by the first record that is in no doubt.
+    """
+    for root in roots:
+        library = read(root, identity, environment)
+        if library is not None:
+            return library
+    return None
 
 
 def signature(path: str) -> Signature | None:

@@ -82,6 +82,8 @@ def ready_root(root: Path) -> str | None:
             return reason
         if not root.is_dir():
             return f"{root} is not a folder"
+        if _cannot_execute(root):
+            return f"{root} is on a noexec mount"
         tag = root / "CACHEDIR.TAG"
         if not tag.exists():
             _staging.write_atomically(tag, _CACHEDIR_TAG.encode())
@@ -92,6 +94,22 @@ def ready_root(root: Path) -> str | None:
     except OSError as error:
         return f"{error.filename or root}: {error.strerror}"
     return None
+
+
+def may_serve(root: Path) -> bool:
+    """
+    Whether what a root holds can be trusted, and could be loaded.
+    """
+    try:
+        return _staging.distrust(root) is None and not _cannot_execute(root)
+    except OSError:
+        return False
+
+
+def _cannot_execute(root: Path) -> bool:
+    # The dynamic linker maps nothing from there, and build scripts would not run.
+    flag = getattr(os, "ST_NOEXEC", 0)
+    return bool(flag and os.statvfs(root).f_flag & flag)
 
 
 def look_up(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Entry | None:
@@ -123,11 +141,12 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
     """
     Store a library under its key and make it the one in force.
     """
+    slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
+    _make_way(root, slot)
     with _staging.staged_folder(root) as staged:
         library = _staging.copy_into(artifact, staged, name)
         manifest = _manifest(module, fingerprint, library, origin)
         _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
-        slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
         generation = f"{time.time_ns():x}-{uuid.uuid4().hex[:8]}"
         # The folder is renamed whole, so what the context removes afterwards is gone already.
         folder = _staging.publish_folder(staged, slot / generation)
@@ -139,11 +158,27 @@ def quarantine_library(root: Path, library: Path) -> None:
     """
     Take the entry of a library out of use, keeping its bytes for whoever wants to know why.
     """
-    folder = library.parent
     # In a root that cannot be written it stays, and its own error is what the caller gets in the end.
     with contextlib.suppress(OSError):
-        _staging.private_folder(root / "quarantine")
-        os.rename(folder, root / "quarantine" / f"{folder.parents[2].name}-{folder.name}")
+        _set_aside(root, library.parent)
+
+
+def _set_aside(root: Path, path: Path) -> None:
+    quarantine = _staging.private_folder(root / "quarantine")
+    # Another process may have been faster.
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{uuid.uuid4().hex[:8]}")
+
+
+def _make_way(root: Path, slot: Path) -> None:
+    """
+    Set aside whatever stands in an entry's way: it would be distrusted for ever, or could not be replaced.
+    """
+    for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
+        if os.path.lexists(folder) and (_staging.distrust(folder) or not folder.is_dir()):
+            _set_aside(root, folder)
+    if (slot / "current").is_dir():
+        _set_aside(root, slot / "current")
 
 
 def remember(root: Path, workspace: Path, module: str, facts: Mapping[str, str]) -> None:
@@ -164,7 +199,7 @@ def recall(root: Path, workspace: Path, module: str) -> dict[str, str] | None:
     """
     try:
         facts = json.loads(_memory(root, workspace, module).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else None
 
@@ -227,14 +262,14 @@ def _current(slot: Path, root: Path) -> Entry | None:
     try:
         generation = (slot / "current").read_text("ascii").strip()
         folder = slot / generation
-        if not generation or os.sep in generation or any(map(_staging.distrust, _chain(folder, root))):
+        if generation in ("", ".", "..") or os.sep in generation or any(map(_staging.distrust, _chain(folder, root))):
             return None
         manifest = json.loads((folder / "manifest.json").read_bytes())
         library = folder / manifest["library"]
         if library.parent != folder or not _describes(manifest, slot, library):
             return None
         return _entry(folder, library, manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
