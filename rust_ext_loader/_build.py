@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 #: How often a build is repeated whose sources moved underneath it.
 ATTEMPTS = 3
 
+#: A disk with fewer bytes to spare is full.
+_NO_SPACE = 1 << 20
+
 #: Log files kept per module.
 _LOGS_KEPT = 10
 
@@ -119,7 +122,7 @@ class _TargetState:
     def read(self) -> dict[str, str | None]:
         try:
             state = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
         return state if isinstance(state, dict) else {}
 
@@ -169,7 +172,7 @@ def _compile(
             target=child.get("CARGO_BUILD_TARGET"),
             target_folder=folder,
         )
-        _require(cleaned, snapshot, log_path)
+        _require(cleaned, snapshot, log_path, folder)
     result = _cargo.run(
         arguments(snapshot, environment),
         cargo=toolchain.cargo,
@@ -179,11 +182,18 @@ def _compile(
         log=log,
         time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, environment, None),
     )
-    _require(result, snapshot, log_path)
+    _require(result, snapshot, log_path, folder)
     if result.warnings and _settings.switched_on(_settings.SHOW_WARNINGS, environment):
         progress.note(result.warnings)
-    artifact = _artifact(result, snapshot, log_path)
-    return artifact, _verify(artifact, snapshot).glibc_floor
+    artifact, fresh = _artifact(result, snapshot, log_path)
+    try:
+        return artifact, _verify(artifact, snapshot).glibc_floor
+    except InvalidArtifact:
+        if not fresh or from_scratch:
+            raise
+    # It was right when it was compiled. Cargo believes its outputs by their time stamps, and would for ever.
+    progress.note(f"{artifact} is damaged; compiling again")
+    return _compile(snapshot, folder, environment, progress, log, log_path, from_scratch=True)
 
 
 def _must_clean(package: PathPackage, known: Mapping[str, str | None], *, from_scratch: bool) -> bool:
@@ -242,18 +252,30 @@ def _child_environment(snapshot: Snapshot, folder: Path, environment: Mapping[st
     }
 
 
-def _require(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) -> None:
+def _require(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path, folder: Path) -> None:
     if not result.succeeded:
-        raise BuildFailed(snapshot.spec.module, result.problem or "the compiler refused it", result.command, result.output, str(log_path))
+        problem = (result.problem or "the compiler refused it") + _full_disk(folder)
+        raise BuildFailed(snapshot.spec.module, problem, result.command, result.output, str(log_path))
 
 
-def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) -> Path:
+def _full_disk(folder: Path) -> str:
+    # Linkers map their output, and die of a bus error where the disk is full: nobody else would say why.
+    try:
+        return f"; No space left on the disk of {folder}" if shutil.disk_usage(folder).free < _NO_SPACE else ""
+    except OSError:
+        return ""
+
+
+def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) -> tuple[Path, bool]:
+    """
+    The library that cargo made, and whether it had made it already.
+    """
     spec = snapshot.spec
     for artifact in result.artifacts:
         if artifact.target_name == spec.library and "cdylib" in artifact.kinds and _same_file(artifact.package_manifest, spec.manifest):
             for name in artifact.filenames:
                 if name.endswith((".so", ".dylib", ".dll")):
-                    return Path(name)
+                    return Path(name), artifact.fresh
     problem = f"cargo made no library `{spec.library}` of package {spec.package}"
     raise BuildFailed(spec.module, problem, result.command, result.output, str(log_path))
 

@@ -72,7 +72,7 @@ def describe(library: Path, leaf: str) -> dict[str, str] | None:
             return None
         if library.stat().st_size != sidecar["size"] or digest_of_file(library) != sidecar["sha256"]:
             return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return facts
 

@@ -200,7 +200,7 @@ def _who(lock_file: Path) -> str:
         record = json.loads(_holder_file(lock_file).read_text(encoding="utf-8"))
         seconds = max(time.time() - float(record["since"]), 0.0)
         return f"pid {int(record['pid'])} on {record['host']} (building {record['what']} since {seconds:.0f} s)"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process"
 
 

@@ -77,7 +77,7 @@ def recall(file: Path, subject: object) -> dict[str, Any] | None:
         if any(stamp(path) != known for path, known in memo["stamps"].items()):
             return None
         answer = memo["answer"]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     return answer if isinstance(answer, dict) else None
 
