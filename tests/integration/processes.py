@@ -1,0 +1,203 @@
+"""
+Hold processes at named places, end them there, and see what is left of them.
+
+Nothing here sleeps for luck: a test waits until something *is so*, and fails at a
+deadline that no healthy machine comes near.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from checkout import Checkout
+
+#: Seconds in which something must come true that has no limit of its own.
+PATIENCE = 60.0
+#: Seconds that compilers may outlive whoever ordered them.
+MOURNING = 2.0
+
+
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    """
+    Wait for a condition; fail, naming it, at the deadline.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.01)
+
+
+def alive(mark: str) -> list[str]:
+    """
+    Command lines of the living processes that carry a mark in their arguments or their environment.
+    """
+    found = []
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit() or folder.name == str(os.getpid()):
+            continue
+        # Gone meanwhile; a zombie has neither arguments nor environment.
+        with contextlib.suppress(OSError):
+            command = (folder / "cmdline").read_bytes()
+            if os.fsencode(mark) in command + (folder / "environ").read_bytes():
+                found.append(os.fsdecode(command.replace(b"\0", b" ")))
+    return found
+
+
+class Gate:
+    """
+    A place in a crate's source at which rustc waits: it includes a fifo.
+
+    A fifo is no regular file and hence no input, so the crate's facts are the same before, at and after the gate.
+    """
+
+    def __init__(self, checkout: Checkout, crate: str = "alpha") -> None:
+        self._fifo = checkout.root / crate / "src" / "gate"
+        os.mkfifo(self._fifo)
+        library = f"{crate}/src/lib.rs"
+        text = (checkout.root / library).read_text(encoding="utf-8")
+        checkout.write(library, f'{text}\nconst _: &[u8] = include_bytes!("gate");\n')
+        self._holding: list[int] = []
+
+    def reached(self) -> None:
+        """
+        Wait until a compiler stands at the gate.
+        """
+        wait_until(self._take_hold, "a compiler at the gate")
+
+    def _take_hold(self) -> bool:
+        try:
+            # Opening for writing fails until somebody reads.
+            self._holding.append(os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError:
+            return False
+        return True
+
+    def let_through(self) -> None:
+        """
+        Let the compiler go on that stands at the gate.
+        """
+        while self._holding:
+            os.close(self._holding.pop())
+
+
+class Start:
+    """
+    A line at which processes wait until all are there: `prelude` takes a process to it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._there = folder / "there"
+        self._there.mkdir()
+        self._line = (folder / "line").open("wb")
+        fcntl.flock(self._line, fcntl.LOCK_EX)
+        self.prelude = f"""
+            import fcntl, os
+            with open({os.fspath(folder / "line")!r}) as line:
+                open(os.path.join({os.fspath(self._there)!r}, str(os.getpid())), "x").close()
+                fcntl.flock(line, fcntl.LOCK_SH)
+        """
+
+    def go(self, count: int) -> None:
+        """
+        Wait for so many processes, then let all of them go at once.
+        """
+        wait_until(lambda: len(os.listdir(self._there)) == count, f"{count} processes at the start")
+        self._line.close()
+
+
+class Mounts:
+    """
+    A private mount namespace: what is mounted there is seen only by the processes that enter it.
+    """
+
+    def __init__(self) -> None:
+        command = ["unshare", "--mount", "sh", "-c", "echo ready && exec cat"]
+        self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._keeper.stdout is not None
+        assert self._keeper.stderr is not None
+        if self._keeper.stdout.readline() != "ready\n":
+            reason = self._keeper.stderr.read()
+            self.close()
+            raise OSError(reason)
+
+    def mount(self, *arguments: str | Path) -> None:
+        """
+        Run `mount` inside.
+        """
+        subprocess.run([*self._enter(), "mount", *(os.fspath(item) for item in arguments)], check=True, capture_output=True)
+
+    def make_read_only(self, folder: Path) -> None:
+        """
+        Make a folder read-only, for root too.
+        """
+        self.mount("--bind", folder, folder)
+        self.mount("-o", "remount,bind,ro", folder)
+
+    def python(self, folder: Path) -> str:
+        """
+        An interpreter that runs inside.
+        """
+        return script(folder / "python-inside", f'exec {" ".join(self._enter())} "{sys.executable}" "$@"')
+
+    def _enter(self) -> list[str]:
+        return ["nsenter", f"--target={self._keeper.pid}", "--mount", "--"]
+
+    def close(self) -> None:
+        """
+        Let the namespace go; its mounts go with it.
+        """
+        self._keeper.communicate(timeout=PATIENCE)
+
+
+def script(path: Path, body: str) -> str:
+    """
+    An executable shell script.
+    """
+    path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return os.fspath(path)
+
+
+def run_script(checkout: Checkout, text: str, arguments: Sequence[str] = (), timeout: float = PATIENCE) -> str:
+    """
+    Standard output of a Python script, run with the environment of a load.
+    """
+    path = checkout.cache.parent / "script.py"
+    path.write_text(text, encoding="utf-8")
+    command = [checkout.python, os.fspath(path), *arguments]
+    done = subprocess.run(command, env=checkout.variables(), capture_output=True, text=True, timeout=timeout, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextlib.contextmanager
+def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
+    """
+    Whatever a test comes to, these processes do not outlive it.
+    """
+    try:
+        yield
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.communicate()
+
+
+def tool(name: str) -> str | None:
+    """
+    Path of a program, if this machine has it.
+    """
+    return shutil.which(name)

@@ -1,0 +1,506 @@
+"""
+Many at once, and some that die: whoever loads gets the code as it is, compiled once.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import Checkout, check_out
+from processes import MOURNING, PATIENCE, Gate, Start, alive, ended_at_last, run_script, script, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALPHA = "alpha-1 part-1 middle-1"
+BETA = "BETA-1"
+
+#: Where Python was started in the background of a shell, SIGINT is ignored.
+INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+OWN_GROUP = "import os; os.setsid()"
+
+
+def load_together(checkout: Checkout, folder: Path, modules: list[str], mode: str = "auto") -> list[dict[str, object]]:
+    """
+    Load in as many processes, all of which have imported the toolkit before the first one loads.
+    """
+    folder.mkdir()
+    start = Start(folder)
+    running = [checkout.start(module, prelude=start.prelude, mode=mode) for module in modules]
+    with ended_at_last(*running):
+        start.go(len(running))
+        return [checkout.finish(process) for process in running]
+
+
+def values(answers: list[dict[str, object]]) -> list[object]:
+    """
+    What each process got: a module's value, or else its error.
+    """
+    return [answer.get("value") or answer.get("error") for answer in answers]
+
+
+def compiled(checkout: Checkout) -> list[str]:
+    """
+    Packages that `cargo rustc` was run for so far, in order of their names.
+    """
+    return sorted(call[call.index("--package") + 1] for call in checkout.cargo_calls() if call[0] == "rustc")
+
+
+def through(gate: Gate, checkout: Checkout, module: str = "fx.alpha") -> dict[str, object]:
+    """
+    Load a gated crate, which proves that it is compiled again.
+    """
+    process = checkout.start(module)
+    with ended_at_last(process):
+        gate.reached()
+        gate.let_through()
+        return checkout.finish(process)
+
+
+# Together.
+
+
+def test_sixteen_processes_compile_once(plain: Checkout, tmp_path: Path) -> None:
+    """
+    Sixteen processes that need a module which nobody built yet get it from one compilation.
+    """
+    answers = load_together(plain, tmp_path / "cold", ["fx.alpha"] * 16)
+
+    assert values(answers) == [ALPHA] * 16
+    assert len({answer["file"] for answer in answers}) == 1
+    assert compiled(plain) == ["alpha"]
+
+
+def test_an_edit_is_compiled_once_for_all(plain: Checkout, tmp_path: Path) -> None:
+    """
+    After an edit eight processes all run the new code, from one more compilation.
+    """
+    plain.load()
+    plain.replace("alpha/src/part.rs", "part-1", "part-2")
+
+    answers = load_together(plain, tmp_path / "edited", ["fx.alpha"] * 8)
+
+    assert values(answers) == ["alpha-1 part-2 middle-1"] * 8
+    assert compiled(plain) == ["alpha", "alpha"]
+
+
+def test_two_crates_are_built_once_each(plain: Checkout, tmp_path: Path) -> None:
+    """
+    Processes that ask for two crates of one workspace at once get both, each compiled once.
+    """
+    answers = load_together(plain, tmp_path / "two", ["fx.alpha", "fx.beta"] * 4)
+
+    assert values(answers) == [ALPHA, BETA] * 4
+    assert compiled(plain) == ["alpha", "beta"]
+
+
+def test_two_checkouts_build_side_by_side(tmp_path: Path) -> None:
+    """
+    A build in one checkout does not wait for that of another, even in the same cache.
+    """
+    one = check_out("plain", tmp_path / "one", tmp_path / "cache")
+    other = check_out("plain", tmp_path / "other", tmp_path / "cache")
+    other.replace("alpha/src/part.rs", "part-1", "part-2")
+    gate = Gate(one)
+    held = one.start()
+    with ended_at_last(held):
+        gate.reached()
+
+        assert other.load().value == "alpha-1 part-2 middle-1"
+        assert held.poll() is None
+
+        gate.let_through()
+        assert one.finish(held)["value"] == ALPHA
+
+
+def test_forcing_processes_share_a_build(plain: Checkout, tmp_path: Path) -> None:
+    """
+    Forcing processes accept a build that began after they did: four that start together compile once, anew.
+    """
+    first = plain.load()
+
+    answers = load_together(plain, tmp_path / "forced", ["fx.alpha"] * 4, mode="force")
+
+    assert values(answers) == [ALPHA] * 4
+    assert first.file not in {answer["file"] for answer in answers}
+    assert compiled(plain) == ["alpha", "alpha"]
+
+
+def test_threads_compile_once(plain: Checkout) -> None:
+    """
+    Sixteen threads of one process that load two modules get the same two module objects, each compiled once.
+    """
+    text = f"""
+import threading
+from rust_ext_loader import load_rust_extension
+
+line, got = threading.Barrier(16), []
+
+def load(name):
+    line.wait()
+    got.append(load_rust_extension(name, workspace={os.fspath(plain.root)!r}))
+
+threads = [threading.Thread(target=load, args=(("fx.alpha", "fx.beta")[number % 2],)) for number in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(got), sorted({{module.value for module in got}}), len(set(map(id, got))))
+"""
+    assert run_script(plain, text) == f"16 {sorted([ALPHA, BETA])} 2\n"
+    assert compiled(plain) == ["alpha", "beta"]
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_workers_of_a_pool_compile_once(plain: Checkout, method: str) -> None:
+    """
+    Workers of `multiprocessing` are processes like any other, however they are made.
+    """
+    text = f"""
+import multiprocessing, rust_ext_loader
+
+def load(_):
+    return rust_ext_loader.load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r}).value
+
+if __name__ == "__main__":
+    with multiprocessing.get_context({method!r}).Pool(8) as pool:
+        print(set(pool.map(load, range(16), chunksize=1)))
+"""
+    assert run_script(plain, text) == f"{ {ALPHA} }\n"
+    assert compiled(plain) == ["alpha"]
+
+
+def test_a_fork_keeps_what_it_imported(plain: Checkout) -> None:
+    """
+    A child forked after an import has the module, and can load another one.
+    """
+    text = f"""
+import os
+from rust_ext_loader import load_rust_extension
+
+where = {os.fspath(plain.root)!r}
+alpha = load_rust_extension("fx.alpha", workspace=where)
+child = os.fork()
+if not child:
+    ok = load_rust_extension("fx.alpha", workspace=where) is alpha and load_rust_extension("fx.beta", workspace=where).value == {BETA!r}
+    os._exit(0 if ok else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), load_rust_extension("fx.beta", workspace=where).value)
+"""
+    assert run_script(plain, text) == f"0 {BETA}\n"
+    assert compiled(plain) == ["alpha", "beta"]
+
+
+def test_a_library_is_never_seen_half_linked(plain: Checkout) -> None:
+    """
+    While the linker has written the first kilobyte of a library, nobody finds any of it: the others wait and get it whole.
+    """
+    folder = plain.cache.parent
+    os.mkfifo(folder / "linker-gate")
+    # The first link of the cdylib writes a piece of its output, waits at the gate, then links for real.
+    linker = script(
+        folder / "linker",
+        f"""
+        case "$*" in *libalpha.so*)
+            for argument; do [ "$previous" = -o ] && head -c 1024 /dev/zero > "$argument"; previous=$argument; done
+            cat '{folder / "linker-gate"}' > /dev/null
+        esac
+        exec cc "$@"
+        """,
+    )
+    plain.environment["RUSTFLAGS"] = f"-Clinker={linker}"
+    running = [plain.start() for _ in range(4)]
+    with ended_at_last(*running):
+        with (folder / "linker-gate").open("wb"):
+            assert not list((plain.cache / "artifacts").rglob("*.so"))
+            assert [process.poll() for process in running] == [None] * 4
+
+        assert values([plain.finish(process) for process in running]) == [ALPHA] * 4
+    assert compiled(plain) == ["alpha"]
+
+
+# The lock.
+
+
+def test_a_held_lock_does_not_delay_what_is_built(plain: Checkout) -> None:
+    """
+    What is built needs no lock: it loads while somebody holds every lock of the cache and never lets go.
+    """
+    plain.load()
+    plain.load("fx.beta")
+    locks = list(plain.cache.rglob("*.lock"))
+    assert locks
+    opened = [lock.open("r+b") for lock in locks]
+    for lock in opened:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+    answers = [plain.load(), plain.load("fx.beta")]
+
+    assert [answer.value for answer in answers] == [ALPHA, BETA]
+    assert [answer.stderr for answer in answers] == ["", ""]
+    for lock in opened:
+        lock.close()
+
+
+def test_a_waiter_says_who_builds(plain: Checkout) -> None:
+    """
+    Who waits says, on standard error, which process builds what, on which host and since when; and gets that build.
+    """
+    gate = Gate(plain)
+    builder = plain.start()
+    gate.reached()
+    waiter = plain.start()
+    with ended_at_last(builder, waiter):
+        assert waiter.stderr is not None
+        said = waiter.stderr.readline()
+
+        for part in ("fx.alpha", str(builder.pid), os.uname().nodename, "since", ".lock", "RUST_EXT_LOCK_TIMEOUT"):
+            assert part in said
+
+        gate.let_through()
+        assert values([plain.finish(builder), plain.finish(waiter)]) == [ALPHA, ALPHA]
+    assert compiled(plain) == ["alpha"]
+
+
+def test_waiting_has_a_limit(plain: Checkout) -> None:
+    """
+    Waiting ends in an error that names the setting, the lock and its holder; the builder is not disturbed.
+    """
+    gate = Gate(plain)
+    builder = plain.start()
+    with ended_at_last(builder):
+        gate.reached()
+
+        waiter = plain.load(variables={"RUST_EXT_LOCK_TIMEOUT": "0.5"})
+
+        assert waiter.reason == "lock-timeout"
+        assert "ImportError" in waiter.types
+        for part in ("RUST_EXT_LOCK_TIMEOUT", str(builder.pid), ".lock", "0.5 s"):
+            assert part in str(waiter.error)
+        gate.let_through()
+        assert plain.finish(builder)["value"] == ALPHA
+
+
+def test_a_dead_holder_blocks_nobody(plain: Checkout) -> None:
+    """
+    A lock file, and a note of who holds it, mean nothing once the holder is dead, whatever they say.
+    """
+    gate = Gate(plain)
+    builder = plain.start()
+    with ended_at_last(builder):
+        gate.reached()
+        builder.kill()
+        builder.wait(PATIENCE)
+    gate.let_through()
+    left = [path for path in (plain.cache / "targets").iterdir() if path.is_file()]
+    assert {".lock", ".holder"} <= {path.suffix for path in left}
+    for path in left:
+        if path.suffix == ".holder":
+            path.write_text(json.dumps({"what": "fx.alpha", "pid": 1, "host": os.uname().nodename, "since": 0}))
+
+    assert through(gate, plain)["value"] == ALPHA
+
+
+# Death.
+
+
+def kill_process(process: subprocess.Popen[str]) -> None:
+    """
+    End Python alone, as the kernel does when memory runs out.
+    """
+    process.kill()
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    """
+    End Python's process group, as a job runner does.
+    """
+    os.killpg(process.pid, signal.SIGKILL)
+
+
+def terminate(process: subprocess.Popen[str]) -> None:
+    """
+    Ask Python to end, which it does without a word to anybody.
+    """
+    process.terminate()
+
+
+@pytest.mark.parametrize("end", [kill_process, kill_group, terminate])
+def test_compilers_die_with_their_python(plain: Checkout, end: Callable[[subprocess.Popen[str]], None]) -> None:
+    """
+    When a builder dies in mid-build no cargo, rustc or watcher outlives it, and the next load builds what is right.
+    """
+    gate = Gate(plain)
+    builder = plain.start(prelude=OWN_GROUP)
+    with ended_at_last(builder):
+        gate.reached()
+        assert any("rustc" in command for command in alive(str(plain.cache)))
+        end(builder)
+        builder.wait(PATIENCE)
+
+        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
+    gate.let_through()
+    assert not list((plain.cache / "artifacts").rglob("*.so"))
+
+    assert through(gate, plain)["value"] == ALPHA
+    assert plain.load().cargo == ()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        pytest.param("alpha/src/part.rs", "part-1", "part-2", "alpha-1 part-2 middle-1", id="in the crate"),
+        pytest.param("middle/src/lib.rs", "middle-1", "middle-2", "alpha-1 part-1 middle-2", id="in a dependency, compiled already"),
+    ],
+)
+def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str, new: str, expected: str) -> None:
+    """
+    After a killed build, an edit whose time stamp is older than the killed build's output is compiled all the same.
+    """
+    gate = Gate(plain)
+    builder = plain.start()
+    with ended_at_last(builder):
+        gate.reached()
+        builder.kill()
+        builder.wait(PATIENCE)
+    wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
+    gate.let_through()
+    plain.replace(file, old, new, older=86400)
+
+    assert through(gate, plain)["value"] == expected
+
+
+def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
+    """
+    When a builder is killed, whoever waited for it builds at once.
+    """
+    gate = Gate(plain)
+    builder, waiter = plain.start(), None
+    gate.reached()
+    waiter = plain.start()
+    with ended_at_last(builder, waiter):
+        assert waiter.stderr is not None
+        assert "waiting for" in waiter.stderr.readline()
+        builder.kill()
+        builder.wait(PATIENCE)
+        wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the old compiler is gone")
+        gate.let_through()
+        gate.reached()
+        gate.let_through()
+
+        assert plain.finish(waiter)["value"] == ALPHA
+
+
+def test_an_interrupt_ends_everything_at_once(plain: Checkout) -> None:
+    """
+    Ctrl-C in mid-build raises `KeyboardInterrupt`, leaves no compiler and no module, and stores nothing.
+    """
+    gate = Gate(plain)
+    builder = plain.start(prelude=INTERRUPTIBLE)
+    with ended_at_last(builder):
+        gate.reached()
+        builder.send_signal(signal.SIGINT)
+        answer = plain.finish(builder)
+
+        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
+    gate.let_through()
+    assert "KeyboardInterrupt" in str(answer["types"])
+    assert answer["in_sys_modules"] is False
+    assert not list((plain.cache / "artifacts").rglob("*.so"))
+
+    assert through(gate, plain)["value"] == ALPHA
+
+
+def test_an_interrupted_waiter_leaves_the_builder_alone(plain: Checkout) -> None:
+    """
+    Ctrl-C in a process that only waits raises there, and nowhere else.
+    """
+    gate = Gate(plain)
+    builder = plain.start()
+    gate.reached()
+    waiter = plain.start(prelude=INTERRUPTIBLE)
+    with ended_at_last(builder, waiter):
+        assert waiter.stderr is not None
+        waiter.stderr.readline()
+        waiter.send_signal(signal.SIGINT)
+
+        assert "KeyboardInterrupt" in str(plain.finish(waiter)["types"])
+        gate.let_through()
+        assert plain.finish(builder)["value"] == ALPHA
+
+
+def test_an_interrupt_can_be_followed_by_another_try(plain: Checkout) -> None:
+    """
+    An interrupted load does not spoil the next one in the same process.
+    """
+    gate = Gate(plain)
+    again = f"""
+        import signal
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            rust_ext_loader.load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r})
+        except KeyboardInterrupt:
+            pass
+        else:
+            raise AssertionError("not interrupted")
+    """
+    process = plain.start(prelude=again)
+    with ended_at_last(process):
+        gate.reached()
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the first compiler is gone")
+        gate.let_through()
+        gate.reached()
+        gate.let_through()
+
+        assert plain.finish(process)["value"] == ALPHA
+
+
+DEATHS = {
+    "before anything is staged": """
+        from rust_ext_loader import _store
+        _store.publish = lambda *_: os.kill(os.getpid(), 9)
+    """,
+    "before the folder has its name": """
+        from rust_ext_loader import _staging
+        _staging.publish_folder = lambda *_: os.kill(os.getpid(), 9)
+    """,
+    "after the folder has its name": """
+        from rust_ext_loader import _staging
+        publish = _staging.publish_folder
+        _staging.publish_folder = lambda *paths: (publish(*paths), os.kill(os.getpid(), 9))
+    """,
+    "before the pointer": """
+        from rust_ext_loader import _staging
+        write = _staging.write_atomically
+        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name == "current" else write(path, data)
+    """,
+    "after the pointer": """
+        from rust_ext_loader import _staging
+        write = _staging.write_atomically
+        _staging.write_atomically = lambda path, data: (write(path, data), path.name == "current" and os.kill(os.getpid(), 9))
+    """,
+}
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_death_while_storing_harms_nobody(plain: Checkout, death: str) -> None:
+    """
+    A process that is killed while it stores an entry leaves it whole or absent; the next load is right and stores one.
+    """
+    process = plain.start(prelude=f"import os\n{textwrap.dedent(DEATHS[death])}")
+    with ended_at_last(process):
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+
+    again = plain.load()
+
+    assert again.value == ALPHA
+    assert again.compiled == ([] if death == "after the pointer" else ["alpha"])
+    assert plain.load().cargo == ()
