@@ -389,7 +389,7 @@ class _Story:
         if self.bundled:
             self._warn_of_stale("is left aside")
         entry = _store.look_up(self.roots, self.spec.module, now.fingerprint)
-        return self._use(entry.library, now) if entry else self._build(now)
+        return self._use(entry.library, now) if entry else self._build_or_wait(now)
 
     def _without_toolchain(self, missing: ToolchainMissing) -> str:
         entry = _store.equal_but_for(self.roots, self.spec.module, self.sources.fingerprint, "toolchain")
@@ -421,7 +421,7 @@ class _Story:
         if self.request.overlay is None:
             # Children of this process accept what it built.
             os.environ.setdefault(_settings.FORCE_TOKEN, uuid.uuid4().hex)
-        return self._build(self.snapshot)
+        return self._build_or_wait(self.snapshot)
 
     def _warn_of_stale(self, fate: str) -> None:
         assert self.bundled is not None
@@ -452,7 +452,7 @@ class _Story:
         token = self.environment.get(_settings.FORCE_TOKEN)
         return entry if entry.began >= _process_began() or (token is not None and entry.token == token) else None
 
-    def _build(self, now: Snapshot) -> str:
+    def _build_or_wait(self, now: Snapshot) -> str:
         entry = self._acceptable(now)
         if entry is not None:
             return self._use(entry.library, now)

@@ -38,6 +38,8 @@ class Inputs:
     packages: tuple[PathPackage, ...]
     #: Features of PyO3 that are on.
     pyo3_features: frozenset[str]
+    #: The oldest compiler that the crate says it takes.
+    rust_version: str | None = None
 
 
 def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...]) -> Inputs:
@@ -68,7 +70,14 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         Gathered(facts, Watched(frozenset(present), frozenset(absent))),
         tuple(packages),
         _activation.pyo3_features(closure, wanted),
+        _rust_version(closure),
     )
+
+
+def _rust_version(closure: _closure.Closure) -> str | None:
+    start = next(iter(closure.packages.values()))
+    version = _manifest.table(start.resolved, "package").get("rust-version")
+    return version if isinstance(version, str) else None
 
 
 def _request(spec: ExtensionSpec, features: tuple[str, ...]) -> dict[str, str]:

@@ -87,7 +87,9 @@ def take(
     watched = inputs.gathered.watched | flags.watched
     compiler = None
     if toolchain:
-        compiler = _toolchain.probe(spec.directory, environment, memo_root, needed_for=spec.module, native=native)
+        compiler = _toolchain.probe(
+            spec.directory, environment, memo_root, needed_for=spec.module, native=native, rust_version=inputs.rust_version
+        )
         facts.update(compiler.gathered.facts)
         watched |= compiler.gathered.watched
     return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, compiler, native, started_ns)
