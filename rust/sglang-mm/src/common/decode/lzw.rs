@@ -29,7 +29,18 @@ struct Codes<'a> {
     bit_count: u32,
 }
 
-impl Codes<'_> {
+impl<'a> Codes<'a> {
+    fn of(data: &'a [u8]) -> Self {
+        Self {
+            data,
+            position: 0,
+            loaded: 0,
+            block: 0,
+            bits: 0,
+            bit_count: 0,
+        }
+    }
+
     fn next(&mut self, width: u32) -> Result<usize, Pause> {
         while self.bit_count < width {
             if self.block == 0 {
@@ -76,6 +87,15 @@ struct Strings {
 }
 
 impl Strings {
+    fn new(code_bits: u32) -> Self {
+        Self {
+            last: [0; TABLE],
+            link: [0; TABLE],
+            next: (1 << code_bits) + 2,
+            width: code_bits + 1,
+        }
+    }
+
     fn reset(&mut self, code_bits: u32) {
         self.next = (1 << code_bits) + 2;
         self.width = code_bits + 1;
@@ -100,21 +120,8 @@ pub(super) fn expand(data: &[u8], code_bits: u8, count: usize) -> Result<Vec<u8>
     if code_bits > MAX_BITS {
         return Err(corrupt("the code size is over 12 bits"));
     }
-    let mut codes = Codes {
-        data,
-        position: 0,
-        loaded: 0,
-        block: 0,
-        bits: 0,
-        bit_count: 0,
-    };
-    let mut strings = Strings {
-        last: [0; TABLE],
-        link: [0; TABLE],
-        next: 0,
-        width: 0,
-    };
-    strings.reset(code_bits);
+    let mut codes = Codes::of(data);
+    let mut strings = Strings::new(code_bits);
     let clear = 1 << code_bits;
     // Bytes of the file bound it: a code gives at most `TABLE` indices.
     let mut indices = Vec::with_capacity(count.min(data.len().saturating_mul(TABLE)));
@@ -188,4 +195,55 @@ fn corrupt(problem: &'static str) -> DecodeError {
 
 fn cut() -> DecodeError {
     DecodeError::truncated(Format::Gif, "the first frame")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_expand_to_indices() {
+        type Row<'a> = (&'a str, u8, &'a [u8], usize, Option<&'a [u8]>);
+        // Clear, 0, 1, end in codes of three bits.
+        let rows: &[Row<'_>] = &[
+            ("two literals", 2, &[2, 0x44, 0x0a, 0], 2, Some(&[0, 1])),
+            (
+                "stops at the last pixel",
+                2,
+                &[2, 0x44, 0x0a, 0],
+                1,
+                Some(&[0]),
+            ),
+            ("ends too early", 2, &[2, 0x44, 0x0a, 0], 3, None),
+            (
+                "split over blocks",
+                2,
+                &[1, 0x44, 1, 0x0a, 0],
+                2,
+                Some(&[0, 1]),
+            ),
+            (
+                "an empty block is a block",
+                2,
+                &[1, 0x44, 0, 1, 0x0a],
+                2,
+                Some(&[0, 1]),
+            ),
+            ("a block that is cut", 2, &[3, 0x44, 0x0a], 2, None),
+            (
+                "a string names itself",
+                2,
+                &[2, 0x8c, 0x01],
+                3,
+                Some(&[1, 1, 1]),
+            ),
+            ("starts with a string", 2, &[1, 0x34], 1, None),
+            ("codes of 13 bits", 13, &[2, 0x44, 0x0a], 1, None),
+            ("no bytes", 2, &[], 1, None),
+        ];
+        for (name, code_bits, data, count, expected) in rows {
+            let indices = expand(data, *code_bits, *count);
+            assert_eq!(indices.ok().as_deref(), *expected, "{name}");
+        }
+    }
 }

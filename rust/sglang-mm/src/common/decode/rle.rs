@@ -12,6 +12,16 @@ pub(super) enum Unit {
     Nibble,
 }
 
+impl Unit {
+    /// What a run of `value` repeats.
+    fn pair(self, value: u8) -> [u8; 2] {
+        match self {
+            Self::Byte => [value, value],
+            Self::Nibble => [value >> 4, value & 15],
+        }
+    }
+}
+
 /// One index a byte, in the order of the file's rows; none if the runs end before the picture does.
 ///
 /// The column is only an aid against runs that leave their row: literals may cross it, as in Pillow.
@@ -47,11 +57,7 @@ pub(super) fn expand(mut cursor: Cursor<'_>, unit: Unit, size: Size) -> Option<V
             }
             (count, value) => {
                 let count = usize::from(count).min(size.width.saturating_sub(column));
-                let pair = match unit {
-                    Unit::Byte => [value, value],
-                    Unit::Nibble => [value >> 4, value & 15],
-                };
-                indices.extend(pair.into_iter().cycle().take(count));
+                indices.extend(unit.pair(value).into_iter().cycle().take(count));
                 column += count;
             }
         }

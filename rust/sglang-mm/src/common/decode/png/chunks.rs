@@ -26,6 +26,8 @@ pub(super) struct Chunks<'a> {
     pub(super) facts: Facts<'a>,
     /// Bytes of the current data chunk that were not handed out.
     left: usize,
+    /// More frames follow. What is announced behind the first data does not count.
+    animated: bool,
     /// The chunk that ended the pixel data: read, but not acted on.
     pending: Option<Head>,
 }
@@ -36,6 +38,7 @@ impl<'a> Chunks<'a> {
             cursor: Cursor::at(bytes, PNG_SIGNATURE.len()),
             facts: Facts::default(),
             left: 0,
+            animated: false,
             pending: None,
         }
     }
@@ -44,8 +47,10 @@ impl<'a> Chunks<'a> {
     pub(super) fn read_to_data(&mut self) -> Result<(), DecodeError> {
         loop {
             let head = self.head()?.ok_or_else(|| cut("a chunk"))?;
-            if is_data(head.kind) {
+            let is_data = is_data(head.kind);
+            if is_data && (self.facts.has_color() || head.kind == *b"fdAT") {
                 self.left = self.open_data(head)?;
+                self.animated = self.facts.is_animated();
                 return Ok(());
             }
             if head.kind == *b"IEND" {
@@ -85,7 +90,7 @@ impl<'a> Chunks<'a> {
             let Some(head) = self.pending.take().or_else(|| self.head_behind()) else {
                 return Ok(());
             };
-            let next_frame = head.kind == *b"fcTL" && self.facts.is_animated();
+            let next_frame = head.kind == *b"fcTL" && self.animated;
             if head.kind == *b"IEND" || next_frame {
                 return Ok(());
             }

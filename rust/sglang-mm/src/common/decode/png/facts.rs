@@ -17,7 +17,9 @@ pub(super) struct Facts<'a> {
     pub(super) height: u32,
     pub(super) interlaced: bool,
     pub(super) palette: Option<&'a [u8]>,
-    depth_and_type: (u8, u8),
+    /// One transparent index, by itself: Pillow looks up its colour.
+    pub(super) lone_transparent: bool,
+    depth_and_type: Option<(u8, u8)>,
     region: Option<[u32; 4]>,
     sequence: Option<u32>,
     /// Frames that the animation announces; none without a sound announcement.
@@ -42,7 +44,10 @@ impl<'a> Facts<'a> {
         match &kind {
             b"IHDR" => self.read_header(body),
             b"PLTE" => {
-                self.palette = Some(body);
+                // Only a header that stands before it makes it a palette.
+                if self.is_indexed() {
+                    self.palette = Some(body);
+                }
                 Ok(())
             }
             b"tRNS" => self.check_transparency(body),
@@ -62,6 +67,15 @@ impl<'a> Facts<'a> {
         self.fallback |= self.region.is_none() && self.frames.is_some();
     }
 
+    /// Whether a header of a known colour type was read: data before it is not pixel data.
+    pub(super) fn has_color(&self) -> bool {
+        self.depth_and_type.is_some()
+    }
+
+    fn is_indexed(&self) -> bool {
+        matches!(self.depth_and_type, Some((_, 3)))
+    }
+
     pub(super) fn is_animated(&self) -> bool {
         let frames = self
             .frames
@@ -71,19 +85,22 @@ impl<'a> Facts<'a> {
     }
 
     pub(super) fn color(&self) -> Result<Color, DecodeError> {
-        Ok(match self.depth_and_type {
-            (16, 0 | 2 | 4 | 6) => {
-                return Err(DecodeError::UnsupportedColor {
-                    format: Format::Png,
-                    samples: "16-bit".into(),
-                });
-            }
-            (bits @ (1 | 2 | 4 | 8), 0) => Color::Grey { bits: bits.into() },
-            (bits @ (1 | 2 | 4 | 8), 3) => Color::Indexed { bits: bits.into() },
-            (8, 2) => Color::Rgb,
-            (8, 4) => Color::GreyAlpha,
-            (8, 6) => Color::Rgba,
-            _ => return Err(corrupt("a colour type that does not exist")),
+        let (bits, kind) = self
+            .depth_and_type
+            .ok_or_else(|| corrupt("a colour type that does not exist"))?;
+        if bits == 16 {
+            return Err(DecodeError::UnsupportedColor {
+                format: Format::Png,
+                samples: "16-bit".into(),
+            });
+        }
+        let bits = bits.into();
+        Ok(match kind {
+            0 => Color::Grey { bits },
+            2 => Color::Rgb,
+            3 => Color::Indexed { bits },
+            4 => Color::GreyAlpha,
+            _ => Color::Rgba,
         })
     }
 
@@ -151,15 +168,22 @@ impl<'a> Facts<'a> {
         }
         self.width = u32::from_be_bytes([w0, w1, w2, w3]);
         self.height = u32::from_be_bytes([h0, h1, h2, h3]);
-        self.depth_and_type = (depth, kind);
+        if let (1 | 2 | 4 | 8 | 16, 0) | (1 | 2 | 4 | 8, 3) | (8 | 16, 2 | 4 | 6) = (depth, kind) {
+            self.depth_and_type = Some((depth, kind));
+        }
         self.interlaced |= interlace != 0;
         Ok(())
     }
 
-    fn check_transparency(&self, body: &[u8]) -> Result<(), DecodeError> {
-        match self.depth_and_type.1 {
-            0 => at_least(body, 2),
-            2 => at_least(body, 6),
+    fn check_transparency(&mut self, body: &[u8]) -> Result<(), DecodeError> {
+        match self.depth_and_type {
+            Some((_, 0)) => at_least(body, 2),
+            Some((_, 2)) => at_least(body, 6),
+            Some((_, 3)) => {
+                let mut others = body.iter().filter(|&&alpha| alpha != 0xff);
+                self.lone_transparent = others.next() == Some(&0) && others.next().is_none();
+                Ok(())
+            }
             _ => Ok(()),
         }
     }

@@ -62,6 +62,8 @@ pub(super) struct Header<'a> {
     size: Size,
     color: Color,
     palette: Box<Palette>,
+    /// It has indices, and no colours for them: they are all black.
+    lacks_palette: bool,
     region: Region,
     interlaced: bool,
     chunks: Chunks<'a>,
@@ -86,6 +88,7 @@ impl<'a> Header<'a> {
             size,
             color,
             palette: Box::new(palette),
+            lacks_palette: facts.palette.is_none(),
             region: facts.region(size)?,
             interlaced: facts.interlaced,
             chunks,
@@ -104,6 +107,9 @@ impl<'a> Header<'a> {
             .flat_map(|pass| std::iter::repeat_n(1 + row_bytes(pass), pass.height));
         let mut data = stream::inflate(&mut self.chunks, &rows)?;
         self.chunks.read_to_end()?;
+        if self.chunks.facts.lone_transparent && self.lacks_palette {
+            return Err(corrupt("a transparent index without a palette"));
+        }
 
         // Rows that the data does not reach keep sample 0.
         let mut image = self.size.filled(self.palette.0[0]);

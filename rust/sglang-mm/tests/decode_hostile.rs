@@ -1,0 +1,268 @@
+//! Damaged and lying files are refused: without a panic, without a hang, without their memory.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sglang_mm_core::common::decode::{
+    DecodeError, DecodeLimits, decode_rgb, decode_rgb_with, dimensions,
+};
+
+/// The system's allocator, which remembers the largest piece that Rust asked of it in each thread.
+struct Watched;
+
+thread_local! {
+    static LARGEST: Cell<usize> = const { Cell::new(0) };
+}
+
+fn remember(size: usize) {
+    LARGEST.set(LARGEST.get().max(size));
+}
+
+// SAFETY: each call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Watched {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        remember(layout.size());
+        // SAFETY: the caller's promises are those that the system asks for.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        remember(layout.size());
+        // SAFETY: as above.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        remember(size);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Watched = Watched;
+
+/// The pictures of the small golden set, which is in the checkout.
+fn small_pictures() -> Vec<(String, Vec<u8>)> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/images_open");
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    assert!(!paths.is_empty(), "the small golden set is empty");
+    paths
+        .iter()
+        .map(|path| {
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            (name, fs::read(path).unwrap())
+        })
+        .collect()
+}
+
+/// A small generator: the point is that a failing seed can be run again.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) as usize % most
+    }
+}
+
+/// Whatever comes out is whole.
+fn check(bytes: &[u8], what: &str) {
+    let limits = DecodeLimits {
+        max_pixels: 1 << 20,
+    };
+    if let Ok(image) = decode_rgb_with(bytes, &limits) {
+        assert_eq!(image.pixels.len(), image.height * image.width * 3, "{what}");
+        assert_eq!(dimensions(bytes), Ok((image.height, image.width)), "{what}");
+    }
+}
+
+#[test]
+fn flipped_bytes_never_panic() {
+    for (name, bytes) in small_pictures() {
+        for seed in 0..100 {
+            let mut random = Random(seed);
+            let mut damaged = bytes.clone();
+            // Half of the seeds go for the headers, where lies cost most.
+            let reach = if seed % 2 == 0 {
+                bytes.len()
+            } else {
+                bytes.len().min(64)
+            };
+            for _ in 0..=random.below(4) {
+                damaged[random.below(reach)] = random.below(256) as u8;
+            }
+            check(&damaged, &format!("{name}, seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn cut_files_never_panic_and_lose_no_pixel_silently() {
+    for (name, bytes) in small_pictures() {
+        let whole = decode_rgb(&bytes);
+        let step = bytes.len().div_ceil(60);
+        for end in (0..bytes.len()).step_by(step) {
+            let cut = decode_rgb(&bytes[..end]);
+            assert!(cut.is_err() || cut == whole, "{name} cut at {end}");
+        }
+    }
+}
+
+/// A chunk of PNG.
+fn chunk(kind: &str, body: &[u8]) -> Vec<u8> {
+    let named = [kind.as_bytes(), body].concat();
+    let checksum = crc32fast::hash(&named).to_be_bytes();
+    [
+        &(body.len() as u32).to_be_bytes(),
+        named.as_slice(),
+        &checksum,
+    ]
+    .concat()
+}
+
+#[test]
+fn bombs_are_refused_from_the_header() {
+    let png_header = [
+        &60_000u32.to_be_bytes()[..],
+        &60_000u32.to_be_bytes(),
+        &[8, 6, 0, 0, 0],
+    ]
+    .concat();
+    let bombs: &[(&str, Vec<u8>, (usize, usize))] = &[
+        (
+            "jpeg",
+            b"\xff\xd8\xff\xc0\0\x0b\x08\xff\xdc\xff\xdc\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0".to_vec(),
+            (65_500, 65_500),
+        ),
+        (
+            "png",
+            [
+                b"\x89PNG\r\n\x1a\n".to_vec(),
+                chunk("IHDR", &png_header),
+                chunk("IDAT", b"x"),
+            ]
+            .concat(),
+            (60_000, 60_000),
+        ),
+        (
+            "gif",
+            b"GIF89a\xff\xff\xff\xff\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02\x44\x01\0;".to_vec(),
+            (65_535, 65_535),
+        ),
+        (
+            "gif enlarged by its frame",
+            b"GIF89a\x01\0\x01\0\0\0\0,\xff\xff\xff\xff\x01\0\x01\0\0\x02\x02\x44\x01\0;".to_vec(),
+            (65_536, 65_536),
+        ),
+        (
+            "bmp",
+            [
+                &b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0"[..],
+                &100_000u32.to_le_bytes(),
+                &100_000u32.to_le_bytes(),
+                b"\x01\0\x18\0",
+                &[0; 24],
+            ]
+            .concat(),
+            (100_000, 100_000),
+        ),
+        (
+            "webp",
+            b"RIFF\x12\0\0\0WEBPVP8L\x05\0\0\0\x2f\xfe\xbf\xff\x0f\0".to_vec(),
+            (16_383, 16_383),
+        ),
+    ];
+    for (name, bytes, size) in bombs {
+        assert_eq!(dimensions(bytes), Ok(*size), "{name}");
+        LARGEST.set(0);
+        let refusal = decode_rgb(bytes);
+        let largest = LARGEST.get();
+        let words = refusal.as_ref().unwrap_err().to_string();
+        assert!(
+            matches!(refusal, Err(DecodeError::TooManyPixels { .. })),
+            "{name}: {words}"
+        );
+        assert!(
+            words.contains("178956970") && words.contains("max_pixels"),
+            "{name}: {words}"
+        );
+        assert!(
+            largest < 1 << 20,
+            "{name} took {largest} bytes before it was refused"
+        );
+    }
+}
+
+#[test]
+fn the_cap_is_a_setting() {
+    let (_, bytes) = small_pictures()
+        .into_iter()
+        .find(|(name, _)| name == "pil_hopper.jpg")
+        .unwrap();
+    let with = |max_pixels| decode_rgb_with(&bytes, &DecodeLimits { max_pixels });
+
+    assert!(with(128 * 128).is_ok());
+    assert!(matches!(
+        with(128 * 128 - 1),
+        Err(DecodeError::TooManyPixels { .. })
+    ));
+}
+
+#[test]
+fn refusals_say_what_they_are() {
+    let rows: &[(&str, &[u8], &str)] = &[
+        (
+            "nothing",
+            b"",
+            "image decode: not a JPEG, PNG, WebP, GIF or BMP file",
+        ),
+        (
+            "text",
+            b"hello",
+            "image decode: not a JPEG, PNG, WebP, GIF or BMP file",
+        ),
+        (
+            "a start of JPEG",
+            b"\xff\xd8\xff",
+            "image decode: JPEG file is truncated: it ends inside the headers",
+        ),
+        (
+            "a start of BMP",
+            b"BM",
+            "image decode: BMP file is truncated: it ends inside the header",
+        ),
+        (
+            "12-bit JPEG",
+            b"\xff\xd8\xff\xc1\0\x0b\x0c\0\x01\0\x01\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0",
+            "image decode: unsupported color: JPEG with 12-bit samples",
+        ),
+        (
+            "a start of WebP",
+            b"RIFF\x12\0\0\0WEBPVP8L",
+            "image decode: WebP file is truncated: it ends inside its container",
+        ),
+        (
+            "an empty GIF",
+            b"GIF89a\x01\0\x01\0\0\0\0;",
+            "image decode: GIF file is corrupt: it has no frame",
+        ),
+    ];
+    for (name, bytes, words) in rows {
+        assert_eq!(decode_rgb(bytes).unwrap_err().to_string(), *words, "{name}");
+    }
+}

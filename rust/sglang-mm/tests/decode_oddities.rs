@@ -1,0 +1,264 @@
+//! What Pillow makes of files that a strict reader would treat otherwise.
+//!
+//! Each row was compared with Pillow 13.0.0; `None` is a refusal.
+
+use std::io::Write;
+
+use flate2::{Compression, write::ZlibEncoder};
+use sglang_mm_core::common::decode::decode_rgb;
+
+type Rgb = [u8; 3];
+
+#[track_caller]
+fn check(name: &str, file: &[u8], expected: Option<&[Rgb]>) {
+    let pixels = decode_rgb(file).ok().map(|image| image.pixels);
+    assert_eq!(pixels, expected.map(<[Rgb]>::concat), "{name}");
+}
+
+fn grey(shade: u8) -> Rgb {
+    [shade; 3]
+}
+
+fn chunk(kind: &str, body: &[u8]) -> Vec<u8> {
+    let named = [kind.as_bytes(), body].concat();
+    let checksum = crc32fast::hash(&named).to_be_bytes();
+    [
+        &(body.len() as u32).to_be_bytes(),
+        named.as_slice(),
+        &checksum,
+    ]
+    .concat()
+}
+
+/// A chunk whose checksum is wrong.
+fn false_chunk(kind: &str, body: &[u8]) -> Vec<u8> {
+    let mut chunk = chunk(kind, body);
+    *chunk.last_mut().unwrap() ^= 1;
+    chunk
+}
+
+fn header(width: u8, height: u8, depth: u8, kind: u8) -> Vec<u8> {
+    chunk(
+        "IHDR",
+        &[0, 0, 0, width, 0, 0, 0, height, depth, kind, 0, 0, 0],
+    )
+}
+
+fn deflated(rows: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::none());
+    encoder.write_all(rows).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn data(rows: &[u8]) -> Vec<u8> {
+    chunk("IDAT", &deflated(rows))
+}
+
+fn png(chunks: &[Vec<u8>]) -> Vec<u8> {
+    [b"\x89PNG\r\n\x1a\n".to_vec(), chunks.concat()].concat()
+}
+
+#[test]
+fn png_streams_may_end_at_a_row() {
+    let end = || chunk("IEND", b"");
+    let tall = |data| png(&[header(1, 2, 8, 0), data, end()]);
+    let whole = deflated(&[0, 7, 0, 9]);
+    let mut wrong_sum = whole.clone();
+    *wrong_sum.last_mut().unwrap() ^= 1;
+    let both = [grey(7), grey(9)];
+
+    check("whole", &tall(data(&[0, 7, 0, 9])), Some(&both));
+    check("too long", &tall(data(&[0, 7, 0, 9, 0, 5])), Some(&both));
+    check(
+        "a row is missing",
+        &tall(data(&[0, 7])),
+        Some(&[grey(7), grey(0)]),
+    );
+    check("half a row is missing", &tall(data(&[0, 7, 0])), None);
+    check(
+        "no sum at the end",
+        &tall(chunk("IDAT", &whole[..whole.len() - 4])),
+        Some(&both),
+    );
+    check(
+        "a wrong sum at the end",
+        &tall(chunk("IDAT", &wrong_sum)),
+        None,
+    );
+    check(
+        "a filter that does not exist",
+        &tall(data(&[5, 7, 0, 9])),
+        None,
+    );
+    let indexed = png(&[
+        header(1, 2, 8, 3),
+        chunk("PLTE", &[1, 2, 3]),
+        data(&[0, 0]),
+        end(),
+    ]);
+    check(
+        "a missing row of indices",
+        &indexed,
+        Some(&[[1, 2, 3], [1, 2, 3]]),
+    );
+}
+
+#[test]
+fn png_checksums_count_before_the_pixels() {
+    let pixel = Some(&[grey(7)][..]);
+    let with = |before: Vec<u8>, data: Vec<u8>, behind: Vec<u8>| {
+        png(&[header(1, 1, 8, 0), before, data, behind, chunk("IEND", b"")])
+    };
+    let good = || data(&[0, 7]);
+    let false_data = || false_chunk("IDAT", &deflated(&[0, 7]));
+    let (none, gamma) = (Vec::new, [0, 0, 0, 9]);
+
+    check(
+        "false, before",
+        &with(false_chunk("gAMA", &gamma), good(), none()),
+        None,
+    );
+    check(
+        "false, in the data",
+        &with(none(), false_data(), none()),
+        pixel,
+    );
+    check(
+        "false, behind",
+        &with(none(), good(), false_chunk("gAMA", &gamma)),
+        pixel,
+    );
+    check(
+        "cut, before",
+        &with(chunk("gAMA", &gamma[..3]), good(), none()),
+        None,
+    );
+    check(
+        "cut, behind",
+        &with(none(), good(), chunk("gAMA", &gamma[..3])),
+        None,
+    );
+    let unended = png(&[header(1, 1, 8, 0), good()]);
+    check("no end", &unended, pixel);
+    check("no end, no checksum", &unended[..unended.len() - 4], pixel);
+}
+
+#[test]
+fn png_colours_are_as_stored() {
+    let one = |parts: &[Vec<u8>]| png(&[parts.concat(), chunk("IEND", b"")]);
+    let shades = [grey(0), grey(85), grey(170), grey(255)];
+    check(
+        "2 bits of grey",
+        &one(&[header(4, 1, 2, 0), data(&[0, 0x1b])]),
+        Some(&shades),
+    );
+    check(
+        "1 bit of grey",
+        &one(&[header(2, 1, 1, 0), data(&[0, 0x40])]),
+        Some(&[grey(0), grey(255)]),
+    );
+    let unpainted = one(&[header(1, 1, 8, 3), data(&[0, 9])]);
+    check("no palette is black", &unpainted, Some(&[grey(0)]));
+    let transparent = one(&[header(1, 1, 8, 3), chunk("tRNS", &[0]), data(&[0, 9])]);
+    check("a transparent index without a palette", &transparent, None);
+    let short = one(&[
+        header(2, 1, 8, 3),
+        chunk("PLTE", &[1, 2, 3]),
+        chunk("tRNS", &[0]),
+        data(&[0, 0, 1]),
+    ]);
+    check(
+        "past the palette is black",
+        &short,
+        Some(&[[1, 2, 3], grey(0)]),
+    );
+    check(
+        "alpha is dropped",
+        &one(&[header(1, 1, 8, 6), data(&[0, 11, 22, 33, 0])]),
+        Some(&[[11, 22, 33]]),
+    );
+    check(
+        "16 bits are refused",
+        &one(&[header(1, 1, 16, 0), data(&[0, 1, 2])]),
+        None,
+    );
+}
+
+#[test]
+fn gif_frames_lie_on_a_canvas() {
+    type Row<'a> = (&'a str, Vec<u8>, Option<&'a [Rgb]>);
+    const GLOBAL: &[u8] = &[10, 0, 0, 20, 0, 0];
+    const RAMP: &[u8] = &[0, 0, 0, 1, 1, 1];
+    const LOCAL: &[u8] = &[30, 0, 0, 40, 0, 0];
+    const CONTROL: &[u8] = b"!\xf9\x04\x01\0\0\x01\0";
+    let screen = |width: u8, flags: u8| [b"GIF89a", &[width, 0, 1, 0, flags, 0, 0][..]].concat();
+    // One pixel of index 0, with or without a colour table of two.
+    let frame = |left: u8, table: Option<&[u8]>| {
+        let descriptor = [
+            b',',
+            left,
+            0,
+            0,
+            0,
+            1,
+            0,
+            1,
+            0,
+            if table.is_some() { 0x80 } else { 0 },
+        ];
+        [
+            &descriptor[..],
+            table.unwrap_or_default(),
+            &[2, 2, 0x44, 0x01, 0, b';'],
+        ]
+        .concat()
+    };
+    let [zero, one] = [[10, 0, 0], [20, 0, 0]];
+    let rows: &[Row<'_>] = &[
+        (
+            "uncovered is index 0",
+            [&screen(2, 0x80), GLOBAL, &frame(1, None)].concat(),
+            Some(&[zero, zero]),
+        ),
+        (
+            "uncovered is transparent",
+            [&screen(2, 0x80), GLOBAL, CONTROL, &frame(1, None)].concat(),
+            Some(&[one, zero]),
+        ),
+        (
+            "the frame enlarges it",
+            [&screen(1, 0x80), GLOBAL, CONTROL, &frame(1, None)].concat(),
+            Some(&[one, zero]),
+        ),
+        (
+            "a local table wins",
+            [&screen(1, 0x80), GLOBAL, &frame(0, Some(LOCAL))].concat(),
+            Some(&[[30, 0, 0]]),
+        ),
+        (
+            "a ramp gives way",
+            [&screen(1, 0x80), GLOBAL, &frame(0, Some(RAMP))].concat(),
+            Some(&[zero]),
+        ),
+        (
+            "no table is grey",
+            [&screen(2, 0), CONTROL, &frame(1, None)].concat(),
+            Some(&[grey(1), grey(0)]),
+        ),
+        ("no frame", [&screen(1, 0x80), GLOBAL, b";"].concat(), None),
+    ];
+    for (name, file, expected) in rows {
+        check(name, file, *expected);
+    }
+}
+
+#[test]
+fn the_first_frame_of_webp_is_not_blended() {
+    // A pixel of alpha 128 at (2, 0) of three: libwebp copies it to the canvas as it is.
+    let file = include_bytes!("decode_offset_frame.webp");
+    check(
+        "over a canvas of black",
+        file,
+        Some(&[grey(0), grey(0), [200, 100, 50]]),
+    );
+}
