@@ -28,14 +28,12 @@ CONSTRAINTS = ROOT / "ci/constraints.txt"
 #: Versions of cargo's subcommands; any version found on PATH is taken as it is.
 CARGO_TOOLS = {"cargo-deny": "0.20.2", "cargo-nextest": "0.9.143"}
 
-#: What an environment's content depends on. Manifests, because an editable install bakes in which modules they declare.
+#: Files whose content decides what an environment holds.
 _DECIDED_BY = (
     "pyproject.toml",
     "ci/constraints.txt",
     "rust/pyproject.toml",
     "rust/hatch_build.py",
-    "rust/Cargo.toml",
-    "rust/*/Cargo.toml",
     "rust_ext_loader/_packaging/_editable.py",
 )
 
@@ -78,11 +76,12 @@ class Environment:
         """
         stamp = self.folder / "stamp"
         wanted = self._digest()
-        if stamp.is_file() and stamp.read_text(encoding="ascii") == wanted and _runs(self.python):
+        if stamp.is_file() and stamp.read_text(encoding="ascii") == wanted and _identity(self.python):
             return
         print(f"installing into {self.folder.relative_to(ROOT)} ...", flush=True)
-        # A half-installed or foreign environment is not worth repairing.
-        _install(self.base, "-m", "venv", "--clear", str(self.folder))
+        if _identity(self.python) != _identity(self.base):
+            # Of another Python, moved or broken. Otherwise it stays: somebody may be running what is in it.
+            _install(self.base, "-m", "venv", "--clear", str(self.folder))
         pip = (self.python, "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS))
         # The back end first, so that it too is the locked one: an isolated build would take the newest.
         _install(*pip, "hatchling", "editables")
@@ -95,10 +94,13 @@ class Environment:
             [self.base, "-c", "import sys; print(sys.version, sys.base_prefix)"], check=True, stdout=subprocess.PIPE
         ).stdout
         # An editable install holds absolute paths: a checkout that moved is installed anew.
-        for part in (str(ROOT).encode(), version, *(item.encode() for item in self.requirements)):
+        for part in (str(ROOT).encode(), _identity(self.base), *(item.encode() for item in self.requirements)):
             hasher.update(b"%d:%s" % (len(part), part))
-        for path in sorted(path for pattern in _DECIDED_BY for path in ROOT.glob(pattern)):
-            hasher.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+        for name in _DECIDED_BY:
+            hasher.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
+        # The rest of a manifest is the loader's business: an editable install bakes in module names alone.
+        for path in sorted(ROOT.glob("rust/*/Cargo.toml")):
+            hasher.update(b"".join(line for line in path.read_bytes().splitlines() if line.startswith(b"python-module")))
         return hasher.hexdigest()
 
 
@@ -134,11 +136,15 @@ def search_path() -> str:
     return os.pathsep.join(folders)
 
 
-def _runs(python: str) -> bool:
+def _identity(python: str) -> bytes:
+    """
+    Which Python an executable is; empty where it does not run.
+    """
+    command = [python, "-c", "import sys; print(sys.version, sys.base_prefix)"]
     try:
-        return subprocess.run([python, "-c", ""], check=False, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+        return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
     except OSError:
-        return False
+        return b""
 
 
 def _install(*command: str) -> None:

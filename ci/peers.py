@@ -1,0 +1,167 @@
+"""
+Set up the other ways to import Rust from a checkout, so that they are measured beside ours.
+
+A *peer* is an import hook from PyPI with a small crate of its own, built and
+warm. Its cost is judged against the plain import of *its* library with *its*
+Python, so that only the hook differs.
+
+Invariant: everything lives in `.tools/bench`, nothing of ours is installed
+there, and a second set-up builds nothing. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from environment import TOOLS, InstallFailed
+from imports import Way, code_that_imports, plain_folder
+
+HOME = TOOLS / "bench"
+REQUIREMENTS = ("maturin==1.16.0", "maturin-import-hook==0.3.0", "rustimport==1.7.1")
+
+_CARGO_TOML = """\
+[package]
+name = "bench-maturin"
+version = "0.1.0"
+edition = "2024"
+
+[lib]
+name = "bench_maturin"
+crate-type = ["cdylib"]
+
+[dependencies]
+pyo3 = { version = "0.29", features = ["abi3-py310"] }
+
+[workspace]
+"""
+_PYPROJECT_TOML = """\
+[build-system]
+requires = ["maturin>=1,<2"]
+build-backend = "maturin"
+
+[project]
+name = "bench-maturin"
+version = "0.1.0"
+requires-python = ">=3.10"
+"""
+_LIB_RS = """\
+use pyo3::prelude::*;
+
+#[pyfunction]
+fn answer() -> i64 {
+    42
+}
+
+#[pymodule]
+fn %s(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(answer, module)?)
+}
+"""
+_RUSTIMPORT_HEADER = """\
+// rustimport
+//: [package]
+//: edition = "2024"
+//: [lib]
+//: crate-type = ["cdylib"]
+//: [dependencies]
+//: pyo3 = { version = "0.29", features = ["abi3-py310"] }
+"""
+
+
+def peers() -> list[tuple[Way, Way]]:
+    """
+    Each peer, warm, with the plain import of the same library.
+    """
+    python = _environment()
+    return [_maturin(python), _rustimport(python)]
+
+
+def _environment() -> Path:
+    """
+    The peers' Python, with both hooks installed from PyPI.
+    """
+    home = HOME / "venv"
+    python = home / "bin/python"
+    stamp = home / "stamp"
+    wanted = "\n".join((sys.version, *REQUIREMENTS))
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+        print("installing the peers into .tools/bench ...", flush=True)
+        _run([sys.executable, "-m", "venv", "--clear", str(home)])
+        _run([str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS])
+        stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def _maturin(python: Path) -> tuple[Way, Way]:
+    """
+    As its manual says: `maturin develop` once, the hook installed for every start of this Python.
+    """
+    crate = HOME / "maturin"
+    _write(crate / "Cargo.toml", _CARGO_TOML)
+    _write(crate / "pyproject.toml", _PYPROJECT_TOML)
+    _write(crate / "src/lib.rs", _LIB_RS % "bench_maturin")
+    _run([str(python.parent / "maturin"), "develop", "--quiet"], _variables(python), crate)
+    # A Python of its own, because an installed hook touches every start, the plain one too.
+    hooked = HOME / "hooked"
+    if not hooked.is_dir():
+        shutil.copytree(python.parent.parent, hooked, symlinks=True)
+    executable = hooked / "bin/python"
+    _run([str(executable), "-m", "maturin_import_hook", "site", "install", "--force"], _variables(executable), HOME)
+    _run([str(hooked / "bin/maturin"), "develop", "--quiet"], _variables(executable), crate)
+    return _pair("maturin import hook", executable, python, "bench_maturin", "", _variables(executable))
+
+
+def _rustimport(python: Path) -> tuple[Way, Way]:
+    """
+    As its manual says: a source file with a header, the hook imported first.
+    """
+    folder = HOME / "rustimport"
+    _write(folder / "bench_rustimport.rs", _RUSTIMPORT_HEADER + _LIB_RS % "bench_rustimport")
+    variables = {**_variables(python), "PYTHONPATH": str(folder), "RUSTIMPORT_CACHE_DIR": str(HOME / "rustimport-cache")}
+    return _pair("rustimport", python, python, "bench_rustimport", "import rustimport.import_hook", variables)
+
+
+def _pair(name: str, python: Path, plain_python: Path, module: str, before: str, variables: dict[str, str]) -> tuple[Way, Way]:
+    hooked = Way(name, (str(python), "-c", code_that_imports(module, before)), variables)
+    hooked.run()
+    library = hooked.run().library
+    folder = HOME / f"plain-{module}"
+    folder.mkdir(exist_ok=True)
+    # Outside the folder that the hook watches, under the same name, so that `PyInit_` fits.
+    plain_variables = plain_folder(_shared_object(library), module, str(folder))
+    return hooked, Way(f"plain import for {name}", (str(plain_python), "-c", code_that_imports(module)), plain_variables)
+
+
+def _shared_object(loaded: str) -> str:
+    """
+    The library itself, where what was loaded is a package around it.
+    """
+    if not loaded.endswith(".py"):
+        return loaded
+    (library,) = (path for path in Path(loaded).parent.iterdir() if path.suffix == ".so")
+    return str(library)
+
+
+def _variables(python: Path) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CARGO_TARGET_DIR")}
+    # What an activated environment sets: the hook and maturin look for it.
+    path = os.pathsep.join((str(python.parent), own.get("PATH", os.defpath)))
+    return {**own, "PATH": path, "VIRTUAL_ENV": str(python.parent.parent), "PYO3_PYTHON": str(python)}
+
+
+def _write(path: Path, text: str) -> None:
+    # Written only when it changes: a newer time stamp would make a hook build again.
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _run(command: list[str], variables: dict[str, str] | None = None, folder: Path | None = None) -> None:
+    done = subprocess.run(command, check=False, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        raise InstallFailed(" ".join(command))
