@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from checkout import Checkout
+    from checkout import Checkout, Loaded
 
 #: Seconds in which something must come true that has no limit of its own.
 PATIENCE = 60.0
@@ -201,3 +201,29 @@ def tool(name: str) -> str | None:
     Path of a program, if this machine has it.
     """
     return shutil.which(name)
+
+
+def settle(checkout: Checkout) -> Loaded:
+    """
+    Load until the warm path's record is written, which waits for time stamps to come of age.
+    """
+    wait_until(lambda: checkout.load().value is not None and any((checkout.cache / "records").glob("*")), "a record")
+    return checkout.load()
+
+
+def values(answers: list[dict[str, object]]) -> list[object]:
+    """
+    What each process got: a module's value, or else its error.
+    """
+    return [answer.get("value") or answer.get("error") for answer in answers]
+
+
+def load_through(gate: Gate, checkout: Checkout, module: str = "fx.alpha") -> dict[str, object]:
+    """
+    Load a gated crate, which proves that it is compiled again.
+    """
+    process = checkout.start(module)
+    with ended_at_last(process):
+        gate.reached()
+        gate.let_through()
+        return checkout.finish(process)

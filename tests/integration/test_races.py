@@ -7,25 +7,18 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import signal
-import subprocess
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
-from processes import MOURNING, PATIENCE, Gate, Start, alive, ended_at_last, run_script, script, wait_until
+from processes import PATIENCE, Gate, Start, ended_at_last, load_through, run_script, script, values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 ALPHA = "alpha-1 part-1 middle-1"
 BETA = "BETA-1"
-
-#: Where Python was started in the background of a shell, SIGINT is ignored.
-INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
-OWN_GROUP = "import os; os.setsid()"
 
 
 def load_together(checkout: Checkout, folder: Path, modules: list[str], mode: str = "auto") -> list[dict[str, object]]:
@@ -40,29 +33,11 @@ def load_together(checkout: Checkout, folder: Path, modules: list[str], mode: st
         return [checkout.finish(process) for process in running]
 
 
-def values(answers: list[dict[str, object]]) -> list[object]:
-    """
-    What each process got: a module's value, or else its error.
-    """
-    return [answer.get("value") or answer.get("error") for answer in answers]
-
-
 def compiled(checkout: Checkout) -> list[str]:
     """
     Packages that `cargo rustc` was run for so far, in order of their names.
     """
     return sorted(call[call.index("--package") + 1] for call in checkout.cargo_calls() if call[0] == "rustc")
-
-
-def through(gate: Gate, checkout: Checkout, module: str = "fx.alpha") -> dict[str, object]:
-    """
-    Load a gated crate, which proves that it is compiled again.
-    """
-    process = checkout.start(module)
-    with ended_at_last(process):
-        gate.reached()
-        gate.let_through()
-        return checkout.finish(process)
 
 
 # Together.
@@ -305,202 +280,4 @@ def test_a_dead_holder_blocks_nobody(plain: Checkout) -> None:
         if path.suffix == ".holder":
             path.write_text(json.dumps({"what": "fx.alpha", "pid": 1, "host": os.uname().nodename, "since": 0}))
 
-    assert through(gate, plain)["value"] == ALPHA
-
-
-# Death.
-
-
-def kill_process(process: subprocess.Popen[str]) -> None:
-    """
-    End Python alone, as the kernel does when memory runs out.
-    """
-    process.kill()
-
-
-def kill_group(process: subprocess.Popen[str]) -> None:
-    """
-    End Python's process group, as a job runner does.
-    """
-    os.killpg(process.pid, signal.SIGKILL)
-
-
-def terminate(process: subprocess.Popen[str]) -> None:
-    """
-    Ask Python to end, which it does without a word to anybody.
-    """
-    process.terminate()
-
-
-@pytest.mark.parametrize("end", [kill_process, kill_group, terminate])
-def test_compilers_die_with_their_python(plain: Checkout, end: Callable[[subprocess.Popen[str]], None]) -> None:
-    """
-    When a builder dies in mid-build no cargo, rustc or watcher outlives it, and the next load builds what is right.
-    """
-    gate = Gate(plain)
-    builder = plain.start(prelude=OWN_GROUP)
-    with ended_at_last(builder):
-        gate.reached()
-        assert any("rustc" in command for command in alive(str(plain.cache)))
-        end(builder)
-        builder.wait(PATIENCE)
-
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
-    gate.let_through()
-    assert not list((plain.cache / "artifacts").rglob("*.so"))
-
-    assert through(gate, plain)["value"] == ALPHA
-    assert plain.load().cargo == ()
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "expected"),
-    [
-        pytest.param("alpha/src/part.rs", "part-1", "part-2", "alpha-1 part-2 middle-1", id="in the crate"),
-        pytest.param("middle/src/lib.rs", "middle-1", "middle-2", "alpha-1 part-1 middle-2", id="in a dependency, compiled already"),
-    ],
-)
-def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str, new: str, expected: str) -> None:
-    """
-    After a killed build, an edit whose time stamp is older than the killed build's output is compiled all the same.
-    """
-    gate = Gate(plain)
-    builder = plain.start()
-    with ended_at_last(builder):
-        gate.reached()
-        builder.kill()
-        builder.wait(PATIENCE)
-    wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
-    gate.let_through()
-    plain.replace(file, old, new, older=86400)
-
-    assert through(gate, plain)["value"] == expected
-
-
-def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
-    """
-    When a builder is killed, whoever waited for it builds at once.
-    """
-    gate = Gate(plain)
-    builder, waiter = plain.start(), None
-    gate.reached()
-    waiter = plain.start()
-    with ended_at_last(builder, waiter):
-        assert waiter.stderr is not None
-        assert "waiting for" in waiter.stderr.readline()
-        builder.kill()
-        builder.wait(PATIENCE)
-        wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the old compiler is gone")
-        gate.let_through()
-        gate.reached()
-        gate.let_through()
-
-        assert plain.finish(waiter)["value"] == ALPHA
-
-
-def test_an_interrupt_ends_everything_at_once(plain: Checkout) -> None:
-    """
-    Ctrl-C in mid-build raises `KeyboardInterrupt`, leaves no compiler and no module, and stores nothing.
-    """
-    gate = Gate(plain)
-    builder = plain.start(prelude=INTERRUPTIBLE)
-    with ended_at_last(builder):
-        gate.reached()
-        builder.send_signal(signal.SIGINT)
-        answer = plain.finish(builder)
-
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
-    gate.let_through()
-    assert "KeyboardInterrupt" in str(answer["types"])
-    assert answer["in_sys_modules"] is False
-    assert not list((plain.cache / "artifacts").rglob("*.so"))
-
-    assert through(gate, plain)["value"] == ALPHA
-
-
-def test_an_interrupted_waiter_leaves_the_builder_alone(plain: Checkout) -> None:
-    """
-    Ctrl-C in a process that only waits raises there, and nowhere else.
-    """
-    gate = Gate(plain)
-    builder = plain.start()
-    gate.reached()
-    waiter = plain.start(prelude=INTERRUPTIBLE)
-    with ended_at_last(builder, waiter):
-        assert waiter.stderr is not None
-        waiter.stderr.readline()
-        waiter.send_signal(signal.SIGINT)
-
-        assert "KeyboardInterrupt" in str(plain.finish(waiter)["types"])
-        gate.let_through()
-        assert plain.finish(builder)["value"] == ALPHA
-
-
-def test_an_interrupt_can_be_followed_by_another_try(plain: Checkout) -> None:
-    """
-    An interrupted load does not spoil the next one in the same process.
-    """
-    gate = Gate(plain)
-    again = f"""
-        import signal
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            rust_ext_loader.load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r})
-        except KeyboardInterrupt:
-            pass
-        else:
-            raise AssertionError("not interrupted")
-    """
-    process = plain.start(prelude=again)
-    with ended_at_last(process):
-        gate.reached()
-        process.send_signal(signal.SIGINT)
-        wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the first compiler is gone")
-        gate.let_through()
-        gate.reached()
-        gate.let_through()
-
-        assert plain.finish(process)["value"] == ALPHA
-
-
-DEATHS = {
-    "before anything is staged": """
-        from rust_ext_loader import _store
-        _store.publish = lambda *_: os.kill(os.getpid(), 9)
-    """,
-    "before the folder has its name": """
-        from rust_ext_loader import _staging
-        _staging.publish_folder = lambda *_: os.kill(os.getpid(), 9)
-    """,
-    "after the folder has its name": """
-        from rust_ext_loader import _staging
-        publish = _staging.publish_folder
-        _staging.publish_folder = lambda *paths: (publish(*paths), os.kill(os.getpid(), 9))
-    """,
-    "before the pointer": """
-        from rust_ext_loader import _staging
-        write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name == "current" else write(path, data)
-    """,
-    "after the pointer": """
-        from rust_ext_loader import _staging
-        write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: (write(path, data), path.name == "current" and os.kill(os.getpid(), 9))
-    """,
-}
-
-
-@pytest.mark.parametrize("death", DEATHS)
-def test_death_while_storing_harms_nobody(plain: Checkout, death: str) -> None:
-    """
-    A process that is killed while it stores an entry leaves it whole or absent; the next load is right and stores one.
-    """
-    process = plain.start(prelude=f"import os\n{textwrap.dedent(DEATHS[death])}")
-    with ended_at_last(process):
-        assert process.wait(PATIENCE) == -signal.SIGKILL
-
-    again = plain.load()
-
-    assert again.value == ALPHA
-    assert again.compiled == ([] if death == "after the pointer" else ["alpha"])
-    assert plain.load().cargo == ()
+    assert load_through(gate, plain)["value"] == ALPHA

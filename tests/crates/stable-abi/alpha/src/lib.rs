@@ -1,0 +1,1 @@
+pyo3::module!(PyInit_alpha, "alpha", "stable-1".to_owned());

@@ -1,0 +1,151 @@
+"""
+Every CPython on the machine, one cache: each gets a library made for it, and shares what may be shared.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pytest
+from checkout import ROOT, Checkout, check_out
+from processes import run_script
+
+OLDEST = (3, 10)
+ALPHA = "alpha-1 part-1 middle-1"
+
+_ABOUT = """
+import sys, sysconfig
+print(sys.implementation.name, *sys.version_info[:2], sysconfig.get_config_var("SOABI"))
+"""
+
+
+@functools.cache
+def interpreters() -> dict[str, str]:
+    """
+    One interpreter for each kind of CPython found, this one first, by the name of its ABI.
+    """
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    named = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
+    found: dict[str, str] = {}
+    for python in (sys.executable, *sorted(map(str, versions.glob("*/bin/python3"))), *filter(None, named)):
+        about = subprocess.run([python, "-I", "-c", _ABOUT], capture_output=True, text=True, check=False).stdout.split()
+        # A shim that leads nowhere says nothing.
+        if len(about) == 4 and about[0] == "cpython" and (int(about[1]), int(about[2])) >= OLDEST:
+            found.setdefault(about[3], python)
+    return found
+
+
+@pytest.fixture(scope="session")
+def equipped(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, dict[str, str]]:
+    """
+    For each interpreter, variables with which the toolkit and what it needs can be imported.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = (base if worker_id == "master" else base.parent) / "needed"
+    # Workers share the folder, and the work.
+    with filelock.FileLock(f"{shared}.lock"):
+        return {abi: _equip(python, shared / abi) for abi, python in interpreters().items()}
+
+
+def _equip(python: str, folder: Path) -> dict[str, str]:
+    probe = "import filelock, sys; sys.version_info >= (3, 11) or __import__('tomli')"
+    if not folder.exists() and subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode:
+        command = [python, "-m", "pip", "install", "--quiet", "--target", str(folder), "filelock>=4.1", "tomli>=2; python_version < '3.11'"]
+        done = subprocess.run([*command, "--disable-pip-version-check"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"{python} cannot be given `filelock`: {done.stderr.strip().splitlines()[-1:]}")
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
+
+
+def each(checkout: Checkout, equipped: dict[str, dict[str, str]]) -> dict[str, Checkout]:
+    """
+    The same checkout and cache, for each interpreter.
+    """
+    return {
+        abi: Checkout(checkout.root, checkout.cache, {**checkout.environment, **equipped[abi]}, python)
+        for abi, python in interpreters().items()
+    }
+
+
+def test_each_interpreter_has_an_entry_of_its_own(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
+    """
+    A library that is not for the stable ABI is built once for each CPython, in one cache, and each loads its own ever after.
+    """
+    if len(equipped) < 2:
+        pytest.skip("one CPython only")
+    first = {abi: checkout.load() for abi, checkout in each(plain, equipped).items()}
+    second = {abi: checkout.load() for abi, checkout in each(plain, equipped).items()}
+
+    assert {loaded.error or loaded.value for loaded in (*first.values(), *second.values())} == {ALPHA}
+    assert [loaded.compiled for loaded in first.values()] == [["alpha"]] * len(equipped)
+    assert len({loaded.file for loaded in first.values()}) == len(equipped)
+    assert all(abi in str(loaded.file) for abi, loaded in first.items())
+    assert [(loaded.file, loaded.cargo) for loaded in second.values()] == [(loaded.file, ()) for loaded in first.values()]
+
+
+def test_a_stable_abi_entry_serves_every_interpreter(tmp_path: Path, equipped: dict[str, dict[str, str]]) -> None:
+    """
+    A library for the stable ABI is built once, by whichever CPython comes first, and loaded by all.
+    """
+    if len(equipped) < 2:
+        pytest.skip("one CPython only")
+    stable = check_out("stable-abi", tmp_path)
+    loads = [checkout.load() for checkout in each(stable, equipped).values()]
+
+    assert [loaded.error or loaded.value for loaded in loads] == ["stable-1"] * len(equipped)
+    assert [loaded.compiled for loaded in loads] == [["alpha"]] + [[]] * (len(equipped) - 1)
+    assert len({loaded.file for loaded in loads}) == 1
+    assert str(loads[0].file).endswith(".abi3.so")
+
+
+def test_interpreters_that_build_at_once_do_not_mix(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
+    """
+    Interpreters that build at once, in one cache, each get what was compiled for them.
+    """
+    if len(equipped) < 2:
+        pytest.skip("one CPython only")
+    running = {abi: checkout.start() for abi, checkout in each(plain, equipped).items()}
+    answers = {abi: Checkout.finish(process) for abi, process in running.items()}
+
+    assert {answer.get("error") or answer["value"] for answer in answers.values()} == {ALPHA}
+    assert all(abi in str(answer["file"]) for abi, answer in answers.items())
+
+
+def test_manifests_are_read_where_tomllib_is_not(plain: Checkout) -> None:
+    """
+    On Python 3.10 manifests are read by `tomli`: nothing asks for the `tomllib` of later ones.
+    """
+    if sys.version_info < (3, 11):
+        prelude = "import sys"
+    else:
+        # The same parser under its other name, in a Python that says it is 3.10.
+        prelude = (
+            "import filelock, sys, tomllib\nsys.modules |= {'tomli': tomllib, 'tomllib': None}\nsys.version_info = (3, 10, 0, 'final', 0)"
+        )
+    text = f"""
+{prelude}
+from rust_ext_loader import load_rust_extension
+print(load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r}).value)
+print("tomli" in sys.modules, sys.modules.get("tomllib"))
+"""
+    assert run_script(plain, text) == f"{ALPHA}\nTrue None\n"
+
+
+@pytest.mark.skipif(not any("310" in abi for abi in interpreters()), reason="no CPython 3.10 on this machine")
+def test_python_3_10_reads_manifests_with_tomli(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
+    """
+    On a real 3.10 the real `tomli` does it.
+    """
+    (checkout,) = (checkout for abi, checkout in each(plain, equipped).items() if "310" in abi)
+
+    loaded = checkout.load()
+
+    assert loaded.value == ALPHA
+    assert "tomli" in loaded.imported
+    assert "tomllib" not in loaded.imported

@@ -1,0 +1,185 @@
+"""
+The store under kills and races, without a compiler: a published name is absent or whole.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rust_ext_loader import _staging, _store
+from rust_ext_loader._fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FACTS = Fingerprint({"request/package": "alpha", "source/alpha": "1", "toolchain/rustc": "1.95.0"})
+ORIGIN = _store.Origin("1.95.0", "cp311", None, 1.0, 1.0, None)
+
+
+def store(root: Path, artifact: Path) -> _store.Entry:
+    """
+    Store one library as the build of `FACTS`.
+    """
+    return _store.publish(root, "fx.alpha", FACTS, artifact, "alpha.so", ORIGIN)
+
+
+def fork_at(count: int, work: Callable[[], object]) -> int:
+    """
+    Do some work in a forked child that is killed at its nth step on the disk; the child's status.
+    """
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    steps = 0
+
+    def step(name: str) -> None:
+        """
+        Count one step, or die before it.
+        """
+        nonlocal steps
+        if name in ("open", "os.mkdir", "os.rename", "os.chmod", "os.remove", "os.rmdir", "write", "fsync"):
+            steps += 1
+            if steps > count:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    write, fsync = os.write, os.fsync
+
+    def write_as_step(descriptor: int, data: bytes) -> int:
+        step("write")
+        return write(descriptor, data)
+
+    def fsync_as_step(descriptor: int) -> None:
+        step("fsync")
+        fsync(descriptor)
+
+    try:
+        sys.addaudithook(lambda name, _: step(name))
+        os.write = write_as_step  # type: ignore[assignment]  # takes what is written here
+        os.fsync = fsync_as_step  # type: ignore[assignment]  # likewise
+        work()
+    finally:
+        os._exit(0)
+
+
+def test_death_at_any_step_leaves_an_entry_whole_or_absent(tmp_path: Path) -> None:
+    """
+    Killed before the first, second, ... step on the disk, a publisher leaves an entry that is whole or none, and the way free.
+    """
+    artifact = tmp_path / "built.so"
+    artifact.write_bytes(os.urandom(100_000))
+    found = []
+    for count in range(1000):
+        root = tmp_path / str(count)
+        status = fork_at(count, lambda root=root: store(root, artifact))  # type: ignore[misc]
+        entry = _store.look_up([root], "fx.alpha", FACTS)
+        found.append(entry is not None)
+        assert entry is None or entry.library.read_bytes() == artifact.read_bytes()
+
+        store(root, artifact)
+        again = _store.look_up([root], "fx.alpha", FACTS)
+        assert again is not None
+        assert again.library.read_bytes() == artifact.read_bytes()
+        if status == 0:
+            break
+
+    # Absent at first, there from one step on, and never gone again.
+    assert found == sorted(found)
+    assert found.count(False) > 8
+    assert found[-1]
+
+
+def test_litter_of_the_dead_is_swept(tmp_path: Path) -> None:
+    """
+    What killed publishers left in the staging folder is removed after a day, and not while somebody may still write it.
+    """
+    artifact = tmp_path / "built.so"
+    artifact.write_bytes(b"bytes")
+    young, old = tmp_path / "cache/staging/young", tmp_path / "cache/staging/old"
+    for folder in (young, old):
+        folder.mkdir(parents=True)
+        (folder / "half").write_bytes(b"half")
+    then = time.time() - 2 * 86400
+    os.utime(old, (then, then))
+
+    store(tmp_path / "cache", artifact)
+
+    assert [young] == list((tmp_path / "cache/staging").iterdir())
+
+
+def test_publishers_race_to_one_whole_entry(tmp_path: Path) -> None:
+    """
+    Processes that publish one key at once, again and again, all succeed; readers meanwhile see an entry whole or none.
+    """
+    artifact = tmp_path / "built.so"
+    artifact.write_bytes(os.urandom(100_000))
+    root = tmp_path / "cache"
+
+    def publish() -> None:
+        for _ in range(20):
+            store(root, artifact)
+            entry = _store.look_up([root], "fx.alpha", FACTS)
+            assert entry is not None
+            assert entry.library.read_bytes() == artifact.read_bytes()
+
+    assert in_children(8, publish) == [0] * 8
+    assert list((root / "staging").iterdir()) == []
+
+
+def test_fifty_processes_make_one_root(tmp_path: Path) -> None:
+    """
+    Processes that prepare one missing root at once all succeed.
+    """
+    root = tmp_path / "deep" / "er" / "cache"
+
+    def prepare() -> None:
+        assert _store.ready_root(root) is None
+        assert _staging.distrust(root) is None
+
+    assert in_children(50, prepare) == [0] * 50
+    assert stat.S_IMODE(root.stat().st_mode) == 0o700
+
+
+def in_children(count: int, work: Callable[[], None]) -> list[int]:
+    """
+    Do the same in so many forked children that start together; their statuses.
+    """
+    reader, writer = os.pipe()
+    children = []
+    for _ in range(count):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                os.close(writer)
+                os.read(reader, 1)
+                work()
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    os.close(reader)
+    os.close(writer)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+def test_every_publication_is_a_new_file(tmp_path: Path) -> None:
+    """
+    A file that a process may have mapped is never written again: each publication has an inode of its own.
+    """
+    artifact = tmp_path / "built.so"
+    artifact.write_bytes(b"first")
+    one = store(tmp_path / "cache", artifact)
+    artifact.write_bytes(b"second")
+    other = store(tmp_path / "cache", artifact)
+
+    assert one.library.stat().st_ino != other.library.stat().st_ino
+    assert [one.library.read_bytes(), other.library.read_bytes()] == [b"first", b"second"]
+    current = _store.look_up([tmp_path / "cache"], "fx.alpha", FACTS)
+    assert current is not None
+    assert current.library == other.library

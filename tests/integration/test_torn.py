@@ -1,0 +1,354 @@
+"""
+Entries, records and libraries that are not what they were: never loaded, made anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import Checkout, check_out
+from processes import settle, tool
+
+from rust_ext_loader import _store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ALPHA = "alpha-1 part-1 middle-1"
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """
+    One checkout for the whole table below, since every row leaves a sound entry behind.
+    """
+    return check_out("plain", tmp_path_factory.mktemp("stored"))
+
+
+def rewrite(path: Path, data: bytes) -> None:
+    """
+    Other content, with the old time stamp.
+    """
+    status = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def flip(library: Path) -> None:
+    """
+    One bit, in the middle.
+    """
+    data = bytearray(library.read_bytes())
+    data[len(data) // 2] ^= 1
+    rewrite(library, bytes(data))
+
+
+def blank(library: Path) -> None:
+    """
+    A page of zeros, in the middle.
+    """
+    data = library.read_bytes()
+    half = len(data) // 2
+    rewrite(library, data[:half] + bytes(4096) + data[half + 4096 :])
+
+
+def replace_by_folder(path: Path) -> None:
+    """
+    A folder where a file should be.
+    """
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_link(path: Path) -> None:
+    """
+    A link to the very bytes, but where others may change them.
+    """
+    copy = path.parents[5] / "copy"
+    shutil.copy(path, copy)
+    path.unlink()
+    path.symlink_to(copy)
+
+
+def edit_manifest(manifest: Path, **fields: object) -> None:
+    """
+    Give fields of a manifest other values.
+    """
+    manifest.write_text(json.dumps(json.loads(manifest.read_bytes()) | fields))
+
+
+def escape(library: Path) -> None:
+    """
+    The manifest names a sound library outside its folder.
+    """
+    shutil.copy(library, library.parents[1] / "outside.so")
+    edit_manifest(library.parent / "manifest.json", library="../outside.so")
+
+
+def point_outside(library: Path) -> None:
+    """
+    The pointer leads to a sound entry outside its slot.
+    """
+    slot = library.parents[1]
+    shutil.copytree(library.parent, slot.parent / "outside")
+    (slot / "current").write_text("../outside")
+
+
+def point_to_itself(library: Path) -> None:
+    """
+    The pointer names the slot, which looks like an entry.
+    """
+    slot = library.parents[1]
+    for path in library.parent.iterdir():
+        shutil.copy(path, slot / path.name)
+    (slot / "current").write_text(".")
+
+
+def replace_slot_by_file(library: Path) -> None:
+    """
+    A file where the entry's folders should be.
+    """
+    shutil.rmtree(library.parents[1])
+    library.parents[1].write_text("")
+
+
+def manifest_of(library: Path) -> Path:
+    """
+    Beside the library.
+    """
+    return library.parent / "manifest.json"
+
+
+def pointer_of(library: Path) -> Path:
+    """
+    Above the entry.
+    """
+    return library.parents[1] / "current"
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "library truncated": lambda library: os.truncate(library, library.stat().st_size // 2),
+    "library without its last byte": lambda library: os.truncate(library, library.stat().st_size - 1),
+    "library longer": lambda library: library.write_bytes(library.read_bytes() + b"x"),
+    "library with one bit flipped": flip,
+    "library with a page of zeros": blank,
+    "library empty": lambda library: os.truncate(library, 0),
+    "library gone": lambda library: library.unlink(),
+    "library a folder": replace_by_folder,
+    "library a link": replace_by_link,
+    "library writable by others": lambda library: library.chmod(0o777),
+    "entry writable by others": lambda library: library.parent.chmod(0o777),
+    "slot writable by others": lambda library: library.parents[1].chmod(0o777),
+    "manifest gone": lambda library: manifest_of(library).unlink(),
+    "manifest empty": lambda library: manifest_of(library).write_bytes(b""),
+    "manifest torn": lambda library: os.truncate(manifest_of(library), 100),
+    "manifest of no sense": lambda library: manifest_of(library).write_bytes(b"\xff\x00nonsense"),
+    "manifest a list": lambda library: manifest_of(library).write_text("[1, 2]"),
+    "manifest a bare word": lambda library: manifest_of(library).write_text("null"),
+    "manifest without fields": lambda library: manifest_of(library).write_text("{}"),
+    "manifest nested without end": lambda library: manifest_of(library).write_text("[" * 100_000),
+    "manifest a folder": lambda library: replace_by_folder(manifest_of(library)),
+    "manifest writable by others": lambda library: manifest_of(library).chmod(0o666),
+    "manifest of another format": lambda library: edit_manifest(manifest_of(library), format=99),
+    "manifest of other facts": lambda library: edit_manifest(manifest_of(library), facts={"request/package": "other"}),
+    "manifest with fields of other kinds": lambda library: edit_manifest(manifest_of(library), facts=3, library=[], glibc_floor="x"),
+    "manifest with odd facts": lambda library: edit_manifest(manifest_of(library), facts={"request/package": 3}),
+    "manifest with a glibc of the future": lambda library: edit_manifest(manifest_of(library), glibc_floor=[99, 0]),
+    "manifest that began never": lambda library: edit_manifest(manifest_of(library), began=None),
+    "manifest that leads outside": escape,
+    "pointer gone": lambda library: pointer_of(library).unlink(),
+    "pointer empty": lambda library: pointer_of(library).write_bytes(b""),
+    "pointer of no sense": lambda library: pointer_of(library).write_bytes(b"\xff\x00"),
+    "pointer to nothing": lambda library: pointer_of(library).write_text("18c0-missing"),
+    "pointer that leads outside": point_outside,
+    "pointer to the slot itself": point_to_itself,
+    "pointer to the slot above": lambda library: pointer_of(library).write_text(".."),
+    "pointer that is absolute": lambda library: pointer_of(library).write_text(os.fspath(library.parent)),
+    "pointer a folder": lambda library: replace_by_folder(pointer_of(library)),
+    "slot a file": replace_slot_by_file,
+    "entry gone": lambda library: shutil.rmtree(library.parent),
+    "all entries gone": lambda library: shutil.rmtree(library.parents[4]),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_torn_entry_is_a_miss(stored: Checkout, harm: str) -> None:
+    """
+    An entry that is not what it was is not loaded but made anew, without a complaint; then it is a hit.
+    """
+    sound = stored.load()
+    assert sound.value == ALPHA
+    if not harm.startswith("library"):
+        # A record vouches for the library alone, and would serve it still.
+        shutil.rmtree(stored.cache / "records", ignore_errors=True)
+    HARM[harm](Path(str(sound.file)))
+
+    healed, after = stored.load(), stored.load()
+
+    assert healed.value == ALPHA
+    assert healed.compiled == ["alpha"]
+    assert healed.warnings == ()
+    assert healed.file != sound.file
+    assert Path(str(healed.file)).is_relative_to(stored.cache / "artifacts")
+    assert (healed.file, ALPHA, ()) == (after.file, after.value, after.cargo)
+
+
+def test_an_entry_under_another_name_is_a_miss(stored: Checkout) -> None:
+    """
+    An entry answers only for the facts in its manifest, wherever it was copied to.
+    """
+    old = stored.load()
+    stored.replace("alpha/src/part.rs", "part-1", "part-2")
+    new = stored.load()
+    slot_of_new, entry_of_old = Path(str(new.file)).parents[1], Path(str(old.file)).parent
+    shutil.copytree(entry_of_old, slot_of_new / "planted")
+    (slot_of_new / "current").write_text("planted")
+    shutil.rmtree(stored.cache / "records", ignore_errors=True)
+
+    loaded = stored.load()
+    stored.replace("alpha/src/part.rs", "part-2", "part-1")
+
+    assert (loaded.value, loaded.compiled) == ("alpha-1 part-2 middle-1", ["alpha"])
+
+
+def test_a_torn_record_only_costs_time(plain: Checkout) -> None:
+    """
+    A record that is torn, foreign or absurd changes no verdict.
+    """
+    built = settle(plain)
+    (record,) = (plain.cache / "records").iterdir()
+    data = record.read_bytes()
+
+    for harm in (b"", data[:7], data[:40], data[:-1], data[:8] + b"nonsense", bytes(len(data)), data[::-1]):
+        record.write_bytes(data)
+        record.write_bytes(harm)
+        loaded = plain.load()
+
+        assert (ALPHA, built.file, ()) == (loaded.value, loaded.file, loaded.cargo)
+
+
+# Libraries.
+
+RAISING = """
+use std::ffi::{c_char, c_void};
+
+unsafe extern "C" {
+    static PyExc_KIND: *mut c_void;
+    fn PyErr_SetString(kind: *mut c_void, text: *const c_char);
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn PyInit_alpha() -> *mut c_void {
+    // SAFETY: called from the import system, with the GIL held.
+    unsafe { PyErr_SetString(PyExc_KIND, c"not today".as_ptr()) };
+    std::ptr::null_mut()
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["ValueError", "ImportError"])
+def test_what_an_init_raises_passes_through(plain: Checkout, kind: str) -> None:
+    """
+    A module whose init raises is right, only unhappy: its error passes through, nothing of it stays, nothing is rebuilt.
+    """
+    plain.write("alpha/src/lib.rs", RAISING.replace("PyExc_KIND", f"PyExc_{kind}"))
+
+    first, second = plain.load(), plain.load()
+
+    for loaded in (first, second):
+        assert loaded.error == "not today"
+        assert loaded.types[0] == kind
+        assert not loaded.in_sys_modules
+        assert loaded.warnings == ()
+    assert [first.compiled, second.compiled] == [["alpha"], []]
+    assert not (plain.cache / "quarantine").exists()
+
+
+def forge(library: Path, data: bytes) -> None:
+    """
+    Bytes that their manifest vouches for.
+    """
+    library.chmod(0o700)
+    library.write_bytes(data)
+    edit_manifest(manifest_of(library), size=len(data), sha256=_store.digest_of_file(library))
+
+
+@pytest.mark.parametrize("everywhere", [False, True], ids=["only the stored one", "the one it was copied from, too"])
+def test_a_library_that_the_linker_refuses_is_built_anew(plain: Checkout, everywhere: bool) -> None:
+    """
+    A stored library that will not load is set aside, with one warning, and built anew in the same load.
+    """
+    library = Path(str(plain.load().file))
+    refused = library.read_bytes().replace(b"libc.so.6\0", b"gone.so.6\0")
+    assert refused != library.read_bytes()
+    forge(library, refused)
+    if everywhere:
+        for output in (plain.cache / "targets").rglob("libalpha.so"):
+            output.write_bytes(refused)
+
+    healed, after = plain.load(), plain.load()
+
+    assert [healed.value, after.value] == [ALPHA, ALPHA]
+    (warning,) = healed.warnings
+    assert str(library) in warning
+    assert not library.exists()
+    assert [refused] == [path.read_bytes() for path in (plain.cache / "quarantine").rglob("*.so")]
+    assert (healed.file, (), ()) == (after.file, after.cargo, after.warnings)
+
+
+def test_a_torn_build_folder_is_built_anew(plain: Checkout) -> None:
+    """
+    Cargo believes its own outputs by their time stamps; a library torn there is noticed, and compiled again.
+    """
+    library = Path(str(plain.load().file))
+    shutil.rmtree(plain.cache / "artifacts")
+    for output in (plain.cache / "targets").rglob("libalpha.so"):
+        data = output.read_bytes()
+        output.write_bytes(data[: len(data) // 2])
+
+    healed, after = plain.load(), plain.load()
+
+    assert [healed.value, after.value] == [ALPHA, ALPHA]
+    assert library.name == Path(str(healed.file)).name
+    assert after.cargo == ()
+
+
+def test_a_library_that_lacks_another_is_built_once_more(plain: Checkout) -> None:
+    """
+    A module that is linked to a library which has gone is tried once more; then its error says which one is missing.
+    """
+    if tool("cc") is None:
+        pytest.skip("no C compiler")
+    linked, loaded_from = plain.cache.parent / "linked", plain.cache.parent / "loaded"
+    linked.mkdir()
+    (linked / "needed.c").write_text("int needed(void) { return 1; }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", linked / "libneeded.so", linked / "needed.c"], check=True)
+    shutil.copytree(linked, loaded_from)
+    plain.write(
+        "alpha/src/lib.rs",
+        """
+#[link(name = "needed")]
+unsafe extern "C" {
+    fn needed() -> std::ffi::c_int;
+}
+// SAFETY: it takes nothing and does nothing.
+pymod::module!(PyInit_alpha, "alpha", format!("{}", unsafe { needed() }));
+""",
+    )
+    plain.environment["RUSTFLAGS"] = f"-L{linked} -Clink-arg=-Wl,-rpath,{loaded_from}"
+    assert plain.load().value == "1"
+    (loaded_from / "libneeded.so").unlink()
+
+    lacking = plain.load()
+    shutil.copy(linked / "libneeded.so", loaded_from)
+
+    assert "ImportError" in lacking.types
+    assert "libneeded.so" in str(lacking.error)
+    assert lacking.compiled == ["alpha"]
+    assert plain.load().value == "1"
