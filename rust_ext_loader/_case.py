@@ -1,0 +1,236 @@
+"""
+See everything that one request for one declared extension turns on, each thing once.
+
+A request is what somebody asks for; a case is a request whose declaration was
+found. It knows where the module may lie, what its facts are, and which roots
+serve and take entries; `use` notes what was decided, for explanations and for
+the warm path.
+
+Invariant: looks and notes; decides nothing and builds nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from . import _bundled, _discover, _record, _settings, _snapshot, _staging, _store
+from ._errors import CacheUnavailable, CacheWarning
+from ._fingerprint import SHORT, Change, explain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._model import ExtensionSpec
+    from ._snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """
+    What somebody asks for.
+    """
+
+    module: str
+    mode: str | None = None
+    workspace: str | None = None
+    cache_dir: str | None = None
+    features: tuple[str, ...] = ()
+    #: Overlays the process's environment.
+    overlay: Mapping[str, str] | None = None
+    #: With mode `force`: accept nothing that anybody else built.
+    always: bool = False
+    #: If it must be built: believe nothing that was compiled before.
+    from_scratch: bool = False
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """
+        The environment from which facts are read.
+        """
+        return {**os.environ, **self.overlay} if self.overlay else os.environ
+
+    @property
+    def leaf(self) -> str:
+        """
+        Last part of the module's name.
+        """
+        return self.module.rpartition(".")[2]
+
+
+def parent_folders(module: str) -> list[str]:
+    """
+    Folders in which `import` would look for the module, found without importing anything.
+    """
+    folders: list[str] | None = None
+    parts = module.split(".")[:-1]
+    for length in range(1, len(parts) + 1):
+        imported = sys.modules.get(".".join(parts[:length]))
+        if imported is not None:
+            folders = list(getattr(imported, "__path__", ()))
+            continue
+        # The last part alone: a namespace package under its full name would ask for its parent, which is not imported.
+        spec = PathFinder.find_spec(parts[length - 1], folders)
+        if spec is None or spec.submodule_search_locations is None:
+            return []
+        folders = list(spec.submodule_search_locations)
+    return folders or []
+
+
+@dataclass
+class Case:
+    """
+    One request for one declared extension.
+    """
+
+    request: Request
+    #: The mode in force: `auto`, `never` or `force`.
+    mode: str
+    spec: ExtensionSpec
+
+    @cached_property
+    def environment(self) -> Mapping[str, str]:
+        """
+        The environment from which facts are read.
+        """
+        return self.request.environment
+
+    @cached_property
+    def bundled(self) -> _bundled.Bundled | None:
+        """
+        The library in the package's folder; extra features never match one.
+        """
+        return None if self.request.features else _bundled.find(self.spec.leaf, self.folders)
+
+    @cached_property
+    def folders(self) -> list[str]:
+        """
+        Folders in which `import` would look for the module.
+        """
+        return parent_folders(self.spec.module)
+
+    @cached_property
+    def sources(self) -> Snapshot:
+        """
+        The facts without the toolchain's.
+        """
+        return self.look(toolchain=False)
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """
+        All the facts.
+        """
+        return self.look(toolchain=True)
+
+    def look(self, *, toolchain: bool) -> Snapshot:
+        """
+        The facts, read anew: this is also how a build finds out that something moved.
+        """
+        workspace = _discover.read_workspace(self.spec.workspace)
+        return _snapshot.take(
+            self.spec,
+            workspace,
+            self.environment,
+            features=self.request.features,
+            toolchain=toolchain,
+            memo_root=self.notes if toolchain else None,
+        )
+
+    @cached_property
+    def staleness(self) -> tuple[str, ...]:
+        """
+        Why the bundled library is not what these sources give.
+        """
+        assert self.bundled is not None
+        return _bundled.differences(self.bundled.library, self.spec.leaf, self.sources.fingerprint)
+
+    @property
+    def roots(self) -> list[Path]:
+        """
+        Where entries may come from, as it stands: a root may appear while we wait.
+        """
+        roots = map(Path, _settings.read_roots(self.request.cache_dir, self.environment))
+        return [root for root in roots if _store.may_serve(root)]
+
+    @cached_property
+    def notes(self) -> Path | None:
+        """
+        Where to keep what only saves time, if anywhere.
+        """
+        roots = map(Path, _settings.write_roots(self.request.cache_dir, self.environment))
+        return next((root for root in roots if _store.ready_root(root) is None), None)
+
+    @cached_property
+    def write_root(self) -> Path:
+        """
+        Where to build and to store; the first that will do, with a warning if another was meant.
+        """
+        tried: list[str] = []
+        for root in map(Path, _settings.write_roots(self.request.cache_dir, self.environment)):
+            reason = _store.ready_root(root)
+            if reason is None:
+                if tried:
+                    warnings.warn(CacheWarning(f"{'; '.join(tried)}; using {root}"), stacklevel=2)
+                return root
+            tried.append(reason)
+        raise CacheUnavailable(tuple(tried))
+
+    def changes(self, now: Snapshot) -> tuple[list[Change], bool]:
+        """
+        What moved since this checkout last used the module, and whether it has.
+        """
+        for root in filter(None, [self.notes, *self.roots]):
+            known = _store.recall(root, self.spec.workspace, self.spec.module)
+            if known is not None:
+                return explain(known, now.fingerprint.facts), True
+        return [], False
+
+    def use(self, library: Path, now: Snapshot) -> str:
+        """
+        Note what was decided, for explanations and for the warm path.
+        """
+        if self.notes is None:
+            return str(library)
+        if now.toolchain is not None:
+            _store.remember(self.notes, self.spec.workspace, self.spec.module, now.fingerprint.facts)
+        if not self.request.features and not self.request.overlay:
+            with contextlib.suppress(OSError):
+                self._write_record(self.notes, library, now)
+        return str(library)
+
+    def _write_record(self, root: Path, library: Path, now: Snapshot) -> None:
+        workspace = self.request.workspace or str(self.spec.workspace)
+        identity = _record.identify(self.spec.module, workspace, self.mode, self.environment)
+        beside = set(_bundled.candidates(self.spec.leaf, self.folders))
+        present = now.watched.present | {str(library)} | {path for path in beside if os.path.lexists(path)}
+        if str(library) in beside:
+            present |= {str(_bundled.sidecar_of(library, self.spec.leaf))}
+        if now.toolchain is None:
+            # A newer build by another compiler would be preferred.
+            present |= {
+                str(top)
+                for top in (r / "artifacts" / self.spec.module / now.fingerprint.source_key[:SHORT] for r in self.roots)
+                if top.is_dir()
+            }
+        signatures = {path: signature for path in present if (signature := _record.signature(path)) is not None}
+        if len(signatures) != len(present) or self.mode == "force":
+            return
+        data = _record.compose(
+            identity,
+            declared=_snapshot.declared_values(self.spec, self.environment),
+            present=signatures,
+            absent=now.watched.absent | (beside - present),
+            library=str(library),
+            started_ns=now.started_ns,
+            boot=_record.boot_id() if now.native else None,
+        )
+        if data is not None:
+            _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)

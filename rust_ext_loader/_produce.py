@@ -1,0 +1,143 @@
+"""
+Bring a library about: wait for whoever builds it already, else build and publish it.
+
+    lock -> look again -> build -> publish
+
+Invariant: the lock saves work and nothing rests on it. Whoever gets it looks
+again before building, and where locks do not work, everybody builds in a folder
+of his own and the first to publish wins.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+import warnings
+
+from . import _build, _locks, _settings, _staging, _store
+from ._errors import CacheUnavailable, CacheWarning
+from ._fingerprint import summary
+from ._progress import Progress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ._case import Case
+    from ._snapshot import Snapshot
+
+
+def produce(case: Case, now: Snapshot) -> str:
+    """
+    A library of exactly these facts, or of what they have become meanwhile.
+
+    Raises `BuildFailed`, `InvalidArtifact`, `SourcesMoved`, `LockTimeout` or `CacheUnavailable`.
+    """
+    entry = _acceptable(case, now)
+    if entry is not None:
+        return case.use(entry.library, now)
+    progress = Progress(label=case.spec.module)
+    moved, known = case.changes(now)
+    forced = "asked for" if case.mode == "force" else ""
+    progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or summary(moved) or 'not built here yet'}")
+    folder = _build.target_folder(case.write_root, now)
+    _staging.private_folder(folder.parent)
+    limit = _settings.seconds(_settings.LOCK_TIMEOUT, case.environment, 3600.0) or 3600.0
+    try:
+        with _locks.hold(
+            folder.with_name(folder.name + ".lock"),
+            holder=case.spec.module,
+            timeout=limit,
+            ready=lambda: _acceptable(case, now),
+            say=progress.note,
+        ) as got:
+            if isinstance(got, _store.Entry):
+                return case.use(got.library, now)
+            return _build_locked(case, folder, progress)
+    except _locks.LockUnavailable as reason:
+        progress.note(f"{reason}; building in a folder of our own")
+        return _build_alone(case, folder, progress)
+
+
+def _acceptable(case: Case, now: Snapshot) -> _store.Entry | None:
+    """
+    What somebody else has built meanwhile and will do.
+    """
+    entry = _store.look_up(case.roots, case.spec.module, now.fingerprint)
+    if entry is None or case.mode != "force":
+        return entry
+    if case.request.always:
+        return None
+    token = case.environment.get(_settings.FORCE_TOKEN)
+    return entry if entry.began >= _process_began() or (token is not None and entry.token == token) else None
+
+
+def _build_alone(case: Case, folder: Path, progress: Progress) -> str:
+    private = folder.with_name(f"{folder.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    library = ""
+    try:
+        library = _build_locked(case, private, progress)
+    finally:
+        # What could not be stored is loaded from where it was built.
+        if not library.startswith(os.fspath(private) + os.sep):
+            shutil.rmtree(private, ignore_errors=True)
+    return library
+
+
+def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
+    # While waiting for the lock, sources may have moved and somebody may have built them.
+    now = case.look(toolchain=True)
+    entry = _acceptable(case, now)
+    if entry is not None:
+        return case.use(entry.library, now)
+    try:
+        built = _build.build(
+            now,
+            lambda: case.look(toolchain=True),
+            folder=folder,
+            logs=case.write_root / "logs",
+            environment=case.environment,
+            progress=progress,
+            from_scratch=case.mode == "force" or case.request.from_scratch,
+        )
+    except BaseException as error:
+        progress.finish(False, f"{case.spec.module} was not built")
+        if isinstance(error, OSError):
+            raise CacheUnavailable((f"{error.filename or folder}: {error.strerror or error}",)) from error
+        raise
+    progress.finish(True, f"built {case.spec.module} in {built.seconds:.1f} s ({case.spec.profile})")
+    return _publish(case, built)
+
+
+def _publish(case: Case, built: _build.Built) -> str:
+    now = built.snapshot
+    origin = _store.Origin(
+        toolchain=now.toolchain.release if now.toolchain else "",
+        abi=now.abi.facts.get("abi/tag", ""),
+        glibc_floor=built.glibc_floor,
+        began=built.began,
+        seconds=built.seconds,
+        token=case.environment.get(_settings.FORCE_TOKEN) if case.mode == "force" else None,
+    )
+    name = case.spec.leaf + now.abi.suffix
+    try:
+        entry = _store.publish(case.write_root, case.spec.module, now.fingerprint, built.artifact, name, origin)
+    except OSError as error:
+        # The module is right; only the next process has to build again.
+        warnings.warn(CacheWarning(f"{case.spec.module} is loaded from {built.artifact}: storing it failed ({error})"), stacklevel=2)
+        return str(built.artifact)
+    return case.use(entry.library, now)
+
+
+def _process_began() -> float:
+    """
+    Seconds since the epoch at which this process started; where that cannot be told, now, which only means more builds.
+    """
+    try:
+        with open("/proc/self/stat") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError, AttributeError):
+        return time.time()
