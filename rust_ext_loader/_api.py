@@ -118,16 +118,16 @@ class _RequestFinder:
         request = self._request
         loader = RustExtensionLoader(
             name,
-            self._from_record(),
+            self._from_record(path),
             lambda: _ensure.locate(request),
             lambda broken, error: _ensure.repair(request, broken, error),
         )
         return ModuleSpec(name, loader)
 
-    def _from_record(self) -> str | None:
+    def _from_record(self, path: Sequence[str] | None) -> str | None:
         request = self._request
         if self._mode == "force" or request.features or request.overlay or request.workspace is None:
             return None
-        identity = _record.identify(request.module, request.workspace, self._mode, request.environment)
+        identity = _record.identify(request.module, request.workspace, self._mode, request.environment, path)
         roots = _settings.write_roots(request.cache_dir, request.environment)
         return _record.find(roots, identity, request.environment)

@@ -69,7 +69,7 @@ def parent_folders(module: str) -> list[str]:
     """
     Folders in which `import` would look for the module, found without importing anything.
     """
-    folders: list[str] | None = None
+    folders: list[str] | None = None if "." in module else sys.path
     parts = module.split(".")[:-1]
     for length in range(1, len(parts) + 1):
         imported = sys.modules.get(".".join(parts[:length]))
@@ -81,7 +81,7 @@ def parent_folders(module: str) -> list[str]:
         if spec is None or spec.submodule_search_locations is None:
             return []
         folders = list(spec.submodule_search_locations)
-    return folders or []
+    return list(_record.folders_of(folders or []))
 
 
 @dataclass
@@ -208,11 +208,16 @@ class Case:
 
     def _write_record(self, root: Path, library: Path, now: Snapshot) -> None:
         workspace = self.request.workspace or str(self.spec.workspace)
-        identity = _record.identify(self.spec.module, workspace, self.mode, self.environment)
+        identity = _record.identify(self.spec.module, workspace, self.mode, self.environment, self.folders)
         beside = set(_bundled.candidates(self.spec.leaf, self.folders))
-        present = now.watched.present | {str(library)} | {path for path in beside if os.path.lexists(path)}
+        present = now.watched.present | {path for path in beside if os.path.lexists(path)}
+        renamed: set[str] = set()
         if str(library) in beside:
             present |= {str(_bundled.sidecar_of(library, self.spec.leaf))}
+        else:
+            # A forced build replaces an entry without changing a fact.
+            renamed = {str(library), str(_store.pointer_of(library))}
+            present |= renamed
         if now.toolchain is None:
             # A newer build by another compiler would be preferred.
             present |= {
@@ -231,6 +236,7 @@ class Case:
             library=str(library),
             started_ns=now.started_ns,
             boot=_record.boot_id() if now.native else None,
+            renamed=renamed,
         )
         if data is not None:
             _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)

@@ -199,6 +199,8 @@ class _Story:
 
     def judge(self) -> Verdict:
         bundled = str(self.case.bundled.library) if self.case.bundled else None
+        if self.case.mode == "force":
+            return self._judge_force(bundled)
         if self.case.bundled and not self.case.staleness:
             return self._verdict(State.BUNDLED, True, bundled, "its sidecar says: these sources, this ABI")
         entry = self._entry_for_judgement()
@@ -217,6 +219,14 @@ class _Story:
             return Verdict(self.case.spec.module, State.STALE if bundled else State.MISSING, ready, False, bundled, str(error))
         why = summary(moved) if known else "not built here yet"
         return Verdict(self.case.spec.module, State.STALE if known or bundled else State.MISSING, False, True, bundled, why)
+
+    def _judge_force(self, bundled: str | None) -> Verdict:
+        try:
+            known = self.case.changes(self.case.snapshot)[1]
+        except ToolchainMissing as error:
+            return self._verdict(State.MISSING, False, bundled, str(error))
+        state = State.STALE if known or bundled else State.MISSING
+        return Verdict(self.case.spec.module, state, False, True, bundled, "mode `force` builds it anew")
 
     def _entry_for_judgement(self) -> _store.Entry | None:
         if self.case.mode != "never":

@@ -32,7 +32,7 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
     mode = _settings.build_mode(None, environment)
     if mode != "force":
         roots = _settings.write_roots(None, environment)
-        library = _record.find(roots, _record.identify(name, workspace, mode, environment), environment)
+        library = _record.find(roots, _record.identify(name, workspace, mode, environment, path), environment)
         if library is not None:
             return _spec(name, library, workspace)
     from . import _ensure

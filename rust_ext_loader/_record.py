@@ -21,7 +21,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
     from typing import Any, TypeAlias
 
     #: What one record is about: plain values, as `marshal` takes them.
@@ -85,11 +85,18 @@ def path_of(root: str, identity: Identity) -> str:
     return os.path.join(root, "records", name)
 
 
-def identify(module: str, workspace: str, mode: str, environment: Mapping[str, str]) -> Identity:
+def identify(module: str, workspace: str, mode: str, environment: Mapping[str, str], path: Iterable[str] | None) -> Identity:
     """
-    What one record is about.
+    What one record is about; *path* is the `__path__` of the module's parent, if it has one.
     """
-    return (module, workspace, mode, _INTERPRETER, relevant(environment))
+    return (module, workspace, mode, _INTERPRETER, relevant(environment), folders_of(path))
+
+
+def folders_of(path: Iterable[str] | None) -> tuple[str, ...]:
+    """
+    Where `import` looks for a module: in its parent's path, without a parent in `sys.path`.
+    """
+    return tuple(os.path.abspath(folder) for folder in (sys.path if path is None else path))
 
 
 def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str | None:
@@ -171,14 +178,16 @@ def compose(
     library: str,
     started_ns: int,
     boot: str | None,
+    renamed: Container[str] = (),
 ) -> bytes | None:
     """
     The bytes of a record, or `None` while any stamp is unsettled.
 
-    `present` are signatures taken *before* the content was read, `started_ns` is the wall clock before the first of them.
+    `started_ns` is the wall clock before the first of `present` was looked at. What is `renamed` is only ever replaced by
+    another file, never written to: its stamps need not settle.
     """
     settled = started_ns - UNSETTLED_NS
-    if any(mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path != library):
+    if any(mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path not in renamed):
         return None
     fields: tuple[Any, ...] = (FORMAT, identity, tuple(declared), tuple(sorted(present.items())), tuple(sorted(absent)), library, boot)
     data = marshal.dumps(fields)

@@ -154,6 +154,13 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
     return _entry(folder, folder / name, manifest)
 
 
+def pointer_of(library: Path) -> Path:
+    """
+    The file that says whether a stored library is still the one in force.
+    """
+    return library.parent.with_name("current")
+
+
 def quarantine_library(root: Path, library: Path) -> None:
     """
     Take the entry of a library out of use, keeping its bytes for whoever wants to know why.

@@ -67,7 +67,7 @@ class World:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return _record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT)
+        return _record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/site/fx"])
 
     @property
     def file(self) -> Path:
@@ -218,11 +218,11 @@ def test_variables_that_decide_make_another_record(variable: str) -> None:
     """
     A variable that can change the build or the choice of compiler is part of what a record is about.
     """
-    with_it = _record.identify("m", "w", "auto", {variable: "1"})
+    with_it, without, other = (_record.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"}))
 
-    assert with_it != _record.identify("m", "w", "auto", {})
-    assert with_it != _record.identify("m", "w", "auto", {variable: "2"})
-    assert _record.path_of("r", with_it) != _record.path_of("r", _record.identify("m", "w", "auto", {}))
+    assert with_it != without
+    assert with_it != other
+    assert _record.path_of("r", with_it) != _record.path_of("r", without)
 
 
 @pytest.mark.parametrize("variable", ["LANG", "PWD", "PYTHONHASHSEED", "TERM", "SHLVL", "COLUMNS", "MAKEFLAGS", "_"])
@@ -230,16 +230,18 @@ def test_variables_that_decide_nothing_make_no_record(variable: str) -> None:
     """
     Noise from the shell does not cost the warm path.
     """
-    assert _record.identify("m", "w", "auto", {variable: "1"}) == _record.identify("m", "w", "auto", {})
+    assert _record.identify("m", "w", "auto", {variable: "1"}, []) == _record.identify("m", "w", "auto", {}, [])
 
 
 @pytest.mark.parametrize(
     "identity",
     [
-        pytest.param(_record.identify("fx.beta", "/ws", "auto", ENVIRONMENT), id="module"),
-        pytest.param(_record.identify("fx.alpha", "/other", "auto", ENVIRONMENT), id="workspace"),
-        pytest.param(_record.identify("fx.alpha", "/ws", "never", ENVIRONMENT), id="mode"),
-        pytest.param(_record.identify("fx.alpha", "/ws", "auto", {**ENVIRONMENT, "PATH": "/usr/bin"}), id="environment"),
+        pytest.param(_record.identify("fx.beta", "/ws", "auto", ENVIRONMENT, ["/site/fx"]), id="module"),
+        pytest.param(_record.identify("fx.alpha", "/other", "auto", ENVIRONMENT, ["/site/fx"]), id="workspace"),
+        pytest.param(_record.identify("fx.alpha", "/ws", "never", ENVIRONMENT, ["/site/fx"]), id="mode"),
+        pytest.param(_record.identify("fx.alpha", "/ws", "auto", {**ENVIRONMENT, "PATH": "/usr/bin"}, ["/site/fx"]), id="environment"),
+        pytest.param(_record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/venv/fx"]), id="folders of the parent package"),
+        pytest.param(_record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, None), id="no parent package"),
     ],
 )
 def test_a_record_of_something_else_is_none(world: World, identity: tuple[object, ...]) -> None:
@@ -364,11 +366,12 @@ def test_unsettled_stamps_are_not_trusted(age: int, changed: int, settled: bool)
     data = _record.compose(
         ("m",),
         declared=[],
-        present={"old": (1, 1, 1, 1), "file": (1, started - age, 2, started - changed)},
+        present={"old": (1, 1, 1, 1), "file": (1, started - age, 2, started - changed), "entry": (1, started, 3, started)},
         absent=[],
         library="old",
         started_ns=started,
         boot=None,
+        renamed={"entry"},
     )
 
     assert (data is not None) == settled
