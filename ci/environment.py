@@ -90,9 +90,6 @@ class Environment:
 
     def _digest(self) -> str:
         hasher = hashlib.sha256()
-        version = subprocess.run(
-            [self.base, "-c", "import sys; print(sys.version, sys.base_prefix)"], check=True, stdout=subprocess.PIPE
-        ).stdout
         # An editable install holds absolute paths: a checkout that moved is installed anew.
         for part in (str(ROOT).encode(), _identity(self.base), *(item.encode() for item in self.requirements)):
             hasher.update(b"%d:%s" % (len(part), part))

@@ -64,6 +64,8 @@ fn %s(module: &Bound<'_, PyModule>) -> PyResult<()> {
 _RUSTIMPORT_HEADER = """\
 // rustimport
 //: [package]
+//: name = "bench_rustimport"
+//: version = "0.1.0"
 //: edition = "2024"
 //: [lib]
 //: crate-type = ["cdylib"]
