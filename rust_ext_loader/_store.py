@@ -161,6 +161,16 @@ def pointer_of(library: Path) -> Path:
     return library.parent.with_name("current")
 
 
+def in_force(library: Path) -> bool:
+    """
+    Whether a stored library is still the one that its pointer leads to.
+    """
+    try:
+        return pointer_of(library).read_text("ascii").strip() == library.parent.name
+    except (OSError, ValueError):
+        return False
+
+
 def quarantine_library(root: Path, library: Path) -> None:
     """
     Take the entry of a library out of use, keeping its bytes for whoever wants to know why.
