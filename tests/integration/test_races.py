@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
-from processes import PATIENCE, Gate, Start, ended_at_last, load_through, run_script, script, values
+from processes import PATIENCE, Gate, Start, ended_at_last, load_through, run_script, script, settle, values
 
 if TYPE_CHECKING:
     pass
@@ -107,6 +107,20 @@ def test_forcing_processes_share_a_build(plain: Checkout, tmp_path: Path) -> Non
     assert values(answers) == [ALPHA] * 4
     assert first.file not in {answer["file"] for answer in answers}
     assert compiled(plain) == ["alpha", "alpha"]
+
+
+@pytest.mark.parametrize("warm", [False, True], ids=["decided anew", "by record"])
+def test_what_was_forced_is_what_is_loaded(plain: Checkout, warm: bool) -> None:
+    """
+    A forced build replaces the entry: later loads take it, and not what a record once said.
+    """
+    first = settle(plain) if warm else plain.load()
+
+    forced, later = plain.load(mode="force"), plain.load()
+
+    assert [forced.value, later.value] == [ALPHA, ALPHA]
+    assert forced.file != first.file
+    assert (forced.file, ()) == (later.file, later.cargo)
 
 
 def test_threads_compile_once(plain: Checkout) -> None:
