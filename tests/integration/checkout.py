@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -105,6 +106,12 @@ class Checkout:
         text = (self.root / name).read_text(encoding="utf-8")
         assert old in text, f"{name} holds no {old!r}"
         self.write(name, text.replace(old, new), older=older)
+
+    def wait_until_settled(self) -> None:
+        """
+        Wait until whatever was written so far is old enough to be told from a later edit: two seconds, and no luck.
+        """
+        time.sleep(2.5)
 
     def start(
         self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object

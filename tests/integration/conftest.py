@@ -4,6 +4,7 @@ Fixtures of the integration tests: real cargo, real interpreters, a cache of the
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from checkout import Checkout, check_out
+from checkout import CRATES, Checkout, check_out
 
 
 @pytest.fixture
@@ -20,3 +21,46 @@ def plain(tmp_path: Path) -> Checkout:
     A fresh checkout of `tests/crates/plain` with an empty cache.
     """
     return check_out("plain", tmp_path)
+
+
+@pytest.fixture
+def built(_plain_once: Checkout, tmp_path: Path) -> Checkout:
+    """
+    A checkout of `tests/crates/plain` whose `fx.alpha` and `fx.beta` were built in another checkout.
+    """
+    return _again(_plain_once, tmp_path)
+
+
+@pytest.fixture
+def inputs(_inputs_once: Checkout, tmp_path: Path) -> Checkout:
+    """
+    A checkout of `tests/crates/every-input` whose `fx.alpha` was built in another checkout.
+    """
+    return _again(_inputs_once, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def _plain_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    checkout = check_out("plain", tmp_path_factory.mktemp("once"))
+    assert [checkout.load(module).error for module in ("fx.alpha", "fx.beta")] == [None, None]
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def _inputs_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    checkout = check_out("every-input", tmp_path_factory.mktemp("once"))
+    shutil.copytree(CRATES / "plain" / "pymod", checkout.root / "pymod")
+    assert checkout.load().error is None
+    return checkout
+
+
+def _again(checkout: Checkout, folder: Path) -> Checkout:
+    """
+    The same commit in another place, with a copy of its cache: artifacts travel, target folders and records do not.
+    """
+    root = folder / checkout.root.name
+    shutil.copytree(checkout.root, root, symlinks=True)
+    shutil.copytree(checkout.cache, folder / "cache", ignore=shutil.ignore_patterns("targets", "records"))
+    copy = Checkout(root, folder / "cache")
+    copy.install_tools()
+    return copy

@@ -1,0 +1,242 @@
+"""
+`import fx.alpha` in a plain interpreter, with what an editable install leaves in its site folder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from hooked import SETTLED, Editable
+
+if TYPE_CHECKING:
+    from checkout import Checkout
+
+ALPHA = "alpha-1 part-1 middle-1"
+IMPORT = "import fx.alpha; print(fx.alpha.value)"
+
+#: What a warm import may load: ours, and what `importlib.machinery` brings with it.
+WARM = {
+    "__future__",
+    "fx",
+    "fx.alpha",
+    "importlib",
+    "importlib._abc",
+    "importlib._bootstrap",
+    "importlib._bootstrap_external",
+    "importlib.machinery",
+    "rust_ext_loader",
+    "rust_ext_loader._hook",
+    "rust_ext_loader._load",
+    "rust_ext_loader._record",
+    "rust_ext_loader._settings",
+    "types",
+    "warnings",
+}
+
+
+def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None:
+    """
+    Once built, an import starts no process and loads nothing that a plain interpreter would not.
+    """
+    editable = Editable(plain)
+
+    cold = editable.run(f"{SETTLED}\n{IMPORT}")
+    warm = editable.run(IMPORT)
+
+    assert (cold.out, cold.error) == (ALPHA, "")
+    assert [call[0] for call in cold.cargo] == ["rustc"]
+    assert (warm.out, warm.error) == (ALPHA, "")
+    assert (warm.spawned, warm.cargo) == ((), ())
+    assert warm.imported <= WARM
+
+
+def test_a_stamp_has_to_settle(plain: Checkout) -> None:
+    """
+    A time stamp in the future is no ground for a shortcut; one that is two seconds old is. Real files, real clock.
+    """
+    editable = Editable(plain)
+    source = plain.root / "alpha/src/lib.rs"
+    os.utime(source, (time.time() + 3600,) * 2)
+    editable.run(IMPORT)
+    editable.run(IMPORT)
+    assert not editable.run(IMPORT).imported <= WARM, "trusted, and yet to come"
+
+    os.utime(source)
+    plain.wait_until_settled()
+    editable.run(IMPORT)
+
+    assert editable.run(IMPORT).imported <= WARM
+
+
+def test_a_foreign_import_costs_nothing(plain: Checkout) -> None:
+    """
+    A name outside the prefixes, found or not, loads nothing of ours.
+    """
+    ran = Editable(plain).run("""
+        import colorsys
+        try:
+            import fxx
+        except ModuleNotFoundError as error:
+            print(error)
+    """)
+
+    assert ran.out == "No module named 'fxx'"
+    assert {name for name in ran.imported if name.startswith("rust_ext_loader")} == set()
+
+
+def test_find_spec_never_builds(plain: Checkout) -> None:
+    """
+    Asking whether an extension exists starts no process, writes nothing and says yes.
+    """
+    editable = Editable(plain)
+    ran = editable.run("""
+        import importlib.util
+        spec = importlib.util.find_spec("fx.alpha")
+        print(spec.name, spec.origin, type(spec.loader).__name__, "fx.alpha" in sys.modules)
+    """)
+
+    assert ran.out == "fx.alpha None RustExtensionLoader False"
+    assert ran.spawned == ()
+    assert not plain.cache.exists()
+
+
+def test_a_module_knows_where_it_came_from(plain: Checkout) -> None:
+    """
+    Name, file, spec and loader are an ordinary extension's, and the parent has it as an attribute.
+    """
+    ran = Editable(plain).run("""
+        from fx import alpha
+        import importlib.machinery
+        spec = alpha.__spec__
+        print(alpha.__name__, alpha.__package__, spec.name, spec.origin == alpha.__file__, spec.has_location, spec.parent)
+        print(isinstance(alpha.__loader__, importlib.machinery.ExtensionFileLoader), spec.loader is alpha.__loader__)
+        print(alpha is sys.modules["fx"].alpha is sys.modules["fx.alpha"])
+        print(alpha.__loader__.get_filename("fx.alpha") == alpha.__file__)
+        print(alpha.__file__)
+    """)
+    *facts, file = ran.out.splitlines()
+
+    assert facts == ["fx.alpha fx fx.alpha True True fx", "True True", "True", "True"]
+    assert file.startswith(str(plain.cache / "artifacts" / "fx.alpha"))
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        pytest.param("fx.nothing", "No module named 'fx.nothing'", id="nobody declares it"),
+        pytest.param("fx.alpha.deeper", "No module named 'fx.alpha.deeper'; 'fx.alpha' is not a package", id="below an extension"),
+    ],
+)
+def test_what_nobody_declares_is_pythons_own_error(plain: Checkout, name: str, error: str) -> None:
+    """
+    A name under the prefix that no crate declares fails as if there were no hook.
+    """
+    ran = Editable(plain).run(f"import {name}")
+
+    assert ran.types[0] == "ModuleNotFoundError"
+    assert ran.error == error
+
+
+def test_ordinary_modules_beside_extensions_are_left_alone(plain: Checkout) -> None:
+    """
+    A Python module under the same prefix is imported as ever.
+    """
+    editable = Editable(plain)
+    (editable.package / "ordinary.py").write_text("value = 'python'\n")
+
+    ran = editable.run("import fx.ordinary; print(fx.ordinary.value)")
+
+    assert ran.out == "python"
+    assert ran.cargo == ()
+
+
+def test_a_broken_member_does_not_take_ordinary_modules_along(plain: Checkout) -> None:
+    """
+    With a broken manifest: Python modules import, the other extensions import, and only a name that nobody provides tells of it.
+    """
+    editable = Editable(plain)
+    (editable.package / "ordinary.py").write_text("value = 'python'\n")
+    plain.write("beta/Cargo.toml", "[package\n")
+
+    assert editable.run("import fx.ordinary; print(fx.ordinary.value)").out == "python"
+    ran = editable.run("import fx.beta")
+
+    assert ran.types[:2] == ("ManifestError", "RustExtensionError")
+    assert "beta/Cargo.toml, line 1" in ran.error
+
+
+def test_a_workspace_that_is_gone_is_nobodys(plain: Checkout) -> None:
+    """
+    An editable install whose checkout was removed harms nobody: its names are unknown.
+    """
+    ran = Editable(plain, workspace=plain.root / "gone").run("import fx.alpha")
+
+    assert (ran.types[0], ran.error) == ("ModuleNotFoundError", "No module named 'fx.alpha'")
+
+
+def test_an_unknown_mode_is_refused_first(plain: Checkout) -> None:
+    """
+    A slip in the variable is an error of the import, before anything is looked at.
+    """
+    ran = Editable(plain, workspace=plain.root / "gone").run("import fx.alpha", {"SGLANG_RUST_BUILD_MODE": "maybe"})
+
+    assert ran.types[:2] == ("SettingError", "RustExtensionError")
+    assert "ValueError" in ran.types
+    assert ran.error == "SGLANG_RUST_BUILD_MODE='maybe' is not understood; expected one of auto, never, force"
+
+
+def test_a_failed_import_leaves_no_module(plain: Checkout) -> None:
+    """
+    When its build fails the module is not in `sys.modules` and not on its parent; mended, it imports in the same process.
+    """
+    good = (plain.root / "alpha/src/lib.rs").read_text()
+    plain.write("alpha/src/lib.rs", "nonsense")
+    ran = Editable(plain).run(f"""
+        try:
+            import fx.alpha
+        except ImportError as error:
+            print(type(error).__name__, "fx.alpha" in sys.modules, hasattr(sys.modules["fx"], "alpha"))
+        open({str(plain.root / "alpha/src/lib.rs")!r}, "w").write({good!r})
+        {IMPORT}
+    """)
+
+    assert ran.out.splitlines() == ["BuildFailed False False", ALPHA]
+
+
+def test_the_public_call_knows_the_registered_workspace(plain: Checkout) -> None:
+    """
+    Without a workspace of its own, `load_rust_extension` asks the editable install that registered the prefix.
+    """
+    ran = Editable(plain).run("""
+        import rust_ext_loader
+        print(rust_ext_loader.load_rust_extension("fx.alpha").value)
+        print(bool(rust_ext_loader.can_load("fx.beta")), bool(rust_ext_loader.can_load("other.beta")))
+    """)
+
+    assert ran.out.splitlines() == [ALPHA, "True False"]
+
+
+def test_the_extension_comes_before_a_module_of_the_same_name(plain: Checkout) -> None:
+    """
+    What a crate declares is not shadowed by a Python file that lies about.
+    """
+    editable = Editable(plain)
+    (editable.package / "alpha.py").write_text("value = 'python'\n")
+
+    assert editable.run(IMPORT).out == ALPHA
+
+
+def test_an_edit_is_seen_by_the_next_process(plain: Checkout) -> None:
+    """
+    The shortcut of a warm import does not outlive an edit, whatever time stamp the edit bears.
+    """
+    editable = Editable(plain)
+    editable.run(f"{SETTLED}\n{IMPORT}")
+    assert editable.run(IMPORT).spawned == ()
+
+    plain.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
+
+    assert editable.run(IMPORT).out == "alpha-1 part-2 middle-1"
