@@ -231,9 +231,6 @@ class Case:
         # Asked after its stat was taken: a pointer that moved meanwhile no longer leads here.
         if renamed and not _store.in_force(library):
             return
-        # Read after its stat was taken: if it moved meanwhile, one of the two tells.
-        if renamed and not _store.in_force(library):
-            return
         data = _record.compose(
             identity,
             declared=_snapshot.declared_values(self.spec, self.environment),

@@ -171,16 +171,6 @@ def in_force(library: Path) -> bool:
         return False
 
 
-def in_force(library: Path) -> bool:
-    """
-    Whether a stored library is the one that its pointer names.
-    """
-    try:
-        return pointer_of(library).read_text("ascii").strip() == library.parent.name
-    except (OSError, ValueError):
-        return False
-
-
 def quarantine_library(root: Path, library: Path) -> None:
     """
     Take the entry of a library out of use, keeping its bytes for whoever wants to know why.
