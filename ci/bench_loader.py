@@ -101,7 +101,7 @@ def _line(name: str, runs: Sequence[Run], base: float) -> Line:
         cpu,
         _spread(runs, lambda run: run.wall),
         _spread(runs, lambda run: run.statement),
-        cpu[1] - base * 1000,
+        round(cpu[1] - base * 1000, 6) + 0.0,
         cpu[1] / (base * 1000),
     )
 
@@ -178,10 +178,10 @@ def _start_up(python: str, variables: dict[str, str]) -> dict[str, float]:
 
 def _print(lines: Sequence[Line], counts: dict[str, dict[str, object]], start: dict[str, float], rounds: int) -> None:
     print(f"\nwarm import in a fresh process, {rounds} interleaved rounds, milliseconds: median [quartiles]\n")
-    print(f"{'':<36}{'CPU, user + system':>24}{'wall':>24}{'import statement':>24}{'CPU against plain':>22}")
+    print(f"{'':<38}{'CPU, user + system':>27}{'wall':>27}{'import statement':>27}{'CPU against plain':>24}")
     for line in lines:
-        cells = "".join(f"{f'{middle:.2f} [{low:.2f} .. {high:.2f}]':>24}" for low, middle, high in (line.cpu, line.wall, line.statement))
-        print(f"{line.name:<36}{cells}{f'{line.extra_cpu:+.2f} ms, {line.ratio:.2f}x':>22}")
+        cells = "".join(f"{f'{middle:.2f} [{low:.2f} .. {high:.2f}]':>27}" for low, middle, high in (line.cpu, line.wall, line.statement))
+        print(f"{line.name:<38}{cells}{f'{line.extra_cpu:+.2f} ms, {line.ratio:.2f}x':>24}")
     print("\ncounts of one warm import")
     for name, count in counts.items():
         print(f"  {name:<8}" + ", ".join(f"{what} {value}" for what, value in count.items()))
