@@ -17,6 +17,7 @@ import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 CRATES = Path(__file__).parents[1] / "crates"
 ROOT = Path(__file__).parents[2]
@@ -131,9 +132,7 @@ class Checkout:
             text=True,
         )
 
-    def load(
-        self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object
-    ) -> Loaded:
+    def load(self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object) -> Loaded:
         """
         Load in a new interpreter and wait for it.
         """
@@ -142,7 +141,7 @@ class Checkout:
         return Loaded(**{**loaded, "cargo": tuple(self.cargo_calls()[before:])})
 
     @staticmethod
-    def finish(process: subprocess.Popen[str], timeout: float = 120) -> dict[str, object]:
+    def finish(process: subprocess.Popen[str], timeout: float = 120) -> dict[str, Any]:
         """
         The answer of a load that was started.
         """
@@ -195,7 +194,8 @@ class Checkout:
         self.temporary.mkdir(exist_ok=True)
         log = self.cache.parent / "cargo.log"
         script = self.tools / "cargo"
-        script.write_text(f"#!/bin/sh\n(IFS=\"$(printf '\\t')\"; printf '%s\\n' \"$*\") >> '{log}'\nexec '{real}' \"$@\"\n", encoding="utf-8")
+        note = f"(IFS=\"$(printf '\\t')\"; printf '%s\\n' \"$*\") >> '{log}'"
+        script.write_text(f"#!/bin/sh\n{note}\nexec '{real}' \"$@\"\n", encoding="utf-8")
         script.chmod(0o755)
 
     def cargo_calls(self) -> list[tuple[str, ...]]:

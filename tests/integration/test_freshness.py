@@ -253,8 +253,7 @@ def test_module_folders_may_have_any_name(plain: Checkout) -> None:
 
     for name in names:
         plain.replace(f"alpha/src/{name}/mod.rs", f"{name}-1", f"{name}-2")
-        words = [word.replace("-1", "-2") if word == f"{name}-1" else word for word in value.split()]
-        value = " ".join(words)
+        value = " ".join(f"{name}-2" if word == f"{name}-1" else word for word in value.split())
         assert plain.load().value == value
 
 
@@ -312,43 +311,43 @@ def reordered(checkout: Checkout) -> None:
     )
 
 
-IDLE_CHANGES = [
-    pytest.param(touch_everything, id="touch only"),
-    pytest.param(replace("beta/src/lib.rs", "beta-1", "beta-2"), id="an unrelated crate"),
-    pytest.param(write("alpha/README.md", "new"), id="README"),
-    pytest.param(write("alpha/CHANGES.md", "new"), id="any Markdown file of the crate's root"),
-    pytest.param(write("README.md", "new"), id="README of the workspace"),
-    pytest.param(write("alpha/tests/it.rs", "new"), id="tests"),
-    pytest.param(write("alpha/benches/it.rs", "new"), id="benches"),
-    pytest.param(write("alpha/examples/it.rs", "new"), id="examples"),
-    pytest.param(write("middle/tests/it.rs", "new"), id="tests of a dependency"),
-    pytest.param(write("alpha/target/debug/it.rs", "new"), id="the user's own target folder"),
-    pytest.param(write("alpha/src/helper.py", "new"), id="Python beside the sources"),
-    pytest.param(write("alpha/src/alpha.pyi", "new"), id="a stub"),
-    pytest.param(write("alpha/src/__pycache__/helper.cpython-311.pyc", "new"), id="bytecode"),
-    pytest.param(write("alpha/src/alpha.abi3.so", "new"), id="a built library"),
-    pytest.param(write("alpha/src/.lib.rs.swp", "new"), id="an editor's swap file"),
-    pytest.param(write("alpha/src/lib.rs~", "new"), id="an editor's copy"),
-    pytest.param(write("alpha/src/#lib.rs#", "new"), id="another editor's copy"),
-    pytest.param(write("alpha/.coverage", "new"), id="coverage"),
-    pytest.param(write("alpha/default.profraw", "new"), id="a profile's output"),
-    pytest.param(write(".git/HEAD", "new"), id="Git"),
-    pytest.param(write("elsewhere/src/lib.rs", "new"), id="a stray .rs in the workspace"),
-    pytest.param(replace("Cargo.toml", "[workspace]", "# a comment\n[workspace]"), id="comment in the workspace's manifest"),
-    pytest.param(replace("alpha/Cargo.toml", "[lib]", "# a comment\n[lib]"), id="comment in the crate's manifest"),
-    pytest.param(replace("middle/Cargo.toml", "[package]", "# a comment\n[package]"), id="comment in a dependency's manifest"),
-    pytest.param(replace("Cargo.lock", "version = 4", "# a comment\nversion = 4"), id="comment in the lockfile"),
-    pytest.param(reordered, id="the same manifest, written otherwise"),
-    pytest.param(bump_of_another, id="version of another crate"),
-    pytest.param(registry_dependency_of_another, id="lockfile: a dependency of another crate"),
-    pytest.param(another_member, id="another member appears"),
-    pytest.param(replace("Cargo.toml", "[profile.release]", "[profile.dev]\nopt-level = 2\n\n[profile.release]"), id="another profile"),
-    pytest.param(write(".cargo/config.toml", "[term]\nquiet = true\n\n[net]\nretry = 3\n"), id="configuration without effect"),
-    pytest.param(name_the_toolchain, id="a toolchain file that names the toolchain in use"),
-]
+IDLE_CHANGES: dict[str, Callable[[Checkout], object]] = {
+    "touch only": touch_everything,
+    "an unrelated crate": replace("beta/src/lib.rs", "beta-1", "beta-2"),
+    "README": write("alpha/README.md", "new"),
+    "any Markdown file of the crate's root": write("alpha/CHANGES.md", "new"),
+    "README of the workspace": write("README.md", "new"),
+    "tests": write("alpha/tests/it.rs", "new"),
+    "benches": write("alpha/benches/it.rs", "new"),
+    "examples": write("alpha/examples/it.rs", "new"),
+    "tests of a dependency": write("middle/tests/it.rs", "new"),
+    "the user's own target folder": write("alpha/target/debug/it.rs", "new"),
+    "Python beside the sources": write("alpha/src/helper.py", "new"),
+    "a stub": write("alpha/src/alpha.pyi", "new"),
+    "bytecode": write("alpha/src/__pycache__/helper.cpython-311.pyc", "new"),
+    "a built library": write("alpha/src/alpha.abi3.so", "new"),
+    "an editor's swap file": write("alpha/src/.lib.rs.swp", "new"),
+    "an editor's copy": write("alpha/src/lib.rs~", "new"),
+    "another editor's copy": write("alpha/src/#lib.rs#", "new"),
+    "coverage": write("alpha/.coverage", "new"),
+    "a profile's output": write("alpha/default.profraw", "new"),
+    "Git": write(".git/HEAD", "new"),
+    "a stray .rs in the workspace": write("elsewhere/src/lib.rs", "new"),
+    "comment in the workspace's manifest": replace("Cargo.toml", "[workspace]", "# a comment\n[workspace]"),
+    "comment in the crate's manifest": replace("alpha/Cargo.toml", "[lib]", "# a comment\n[lib]"),
+    "comment in a dependency's manifest": replace("middle/Cargo.toml", "[package]", "# a comment\n[package]"),
+    "comment in the lockfile": replace("Cargo.lock", "version = 4", "# a comment\nversion = 4"),
+    "the same manifest, written otherwise": reordered,
+    "version of another crate": bump_of_another,
+    "lockfile: a dependency of another crate": registry_dependency_of_another,
+    "another member appears": another_member,
+    "another profile": replace("Cargo.toml", "[profile.release]", "[profile.dev]\nopt-level = 2\n\n[profile.release]"),
+    "configuration without effect": write(".cargo/config.toml", "[term]\nquiet = true\n\n[net]\nretry = 3\n"),
+    "a toolchain file that names the toolchain in use": name_the_toolchain,
+}
 
 
-@pytest.mark.parametrize("act", IDLE_CHANGES)
+@pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in IDLE_CHANGES.items()])
 def test_what_no_compiler_reads_changes_no_fact(built: Checkout, act: Callable[[Checkout], object]) -> None:
     """
     After such a change the module is still what the cache holds. Asked in this process: the next test loads it.
@@ -369,27 +368,27 @@ def test_what_no_compiler_reads_builds_nothing(built: Checkout) -> None:
     After every such change at once cargo is not called.
     """
     hit(built.load(), ALPHA)
-    for act in IDLE_CHANGES:
-        act.values[0](built)
+    for act in IDLE_CHANGES.values():
+        act(built)
 
     hit(built.load(), ALPHA)
 
 
-IDLE_VARIABLES = [
-    pytest.param({"RUSTFLAGS": ""}, id="empty RUSTFLAGS"),
-    pytest.param({"CARGO_BUILD_JOBS": "1"}, id="jobs"),
-    pytest.param({"RUSTC_WRAPPER": "sccache"}, id="a compiler cache"),
-    pytest.param({"CARGO_TERM_COLOR": "always", "NO_COLOR": "1"}, id="colour"),
-    pytest.param({"CARGO_TARGET_DIR": "/nowhere"}, id="the user's target folder"),
-    pytest.param({"CARGO_INCREMENTAL": "1"}, id="incremental"),
-    pytest.param({"CARGO_PROFILE_DEV_OPT_LEVEL": "2"}, id="another profile"),
-    pytest.param({"VIRTUAL_ENV": "/nowhere", "PYO3_PYTHON": "/nowhere/python"}, id="a virtual environment"),
-    pytest.param({"LANG": "C", "LC_ALL": "C", "PYTHONHASHSEED": "7", "TERM": "dumb"}, id="locale, terminal, hash seed"),
-    pytest.param({"FX_FLAVOUR": "sweet"}, id="a variable that this crate does not declare"),
-]
+IDLE_VARIABLES: dict[str, dict[str, str]] = {
+    "empty RUSTFLAGS": {"RUSTFLAGS": ""},
+    "jobs": {"CARGO_BUILD_JOBS": "1"},
+    "a compiler cache": {"RUSTC_WRAPPER": "sccache"},
+    "colour": {"CARGO_TERM_COLOR": "always", "NO_COLOR": "1"},
+    "the user's target folder": {"CARGO_TARGET_DIR": "/nowhere"},
+    "incremental": {"CARGO_INCREMENTAL": "1"},
+    "another profile": {"CARGO_PROFILE_DEV_OPT_LEVEL": "2"},
+    "a virtual environment": {"VIRTUAL_ENV": "/nowhere", "PYO3_PYTHON": "/nowhere/python"},
+    "locale, terminal, hash seed": {"LANG": "C", "LC_ALL": "C", "PYTHONHASHSEED": "7", "TERM": "dumb"},
+    "a variable that this crate does not declare": {"FX_FLAVOUR": "sweet"},
+}
 
 
-@pytest.mark.parametrize("variables", IDLE_VARIABLES)
+@pytest.mark.parametrize("variables", [pytest.param(variables, id=name) for name, variables in IDLE_VARIABLES.items()])
 def test_what_says_how_to_build_and_not_what_is_no_fact(built: Checkout, variables: dict[str, str]) -> None:
     """
     Such a variable, set or not, changes no fact.
@@ -401,7 +400,7 @@ def test_what_says_how_to_build_and_not_what_builds_nothing(built: Checkout) -> 
     """
     With all such variables set the entry made without them is found.
     """
-    hit(built.load(variables={name: value for row in IDLE_VARIABLES for name, value in row.values[0].items()}), ALPHA)
+    hit(built.load(variables={name: value for row in IDLE_VARIABLES.values() for name, value in row.items()}), ALPHA)
 
 
 # Broken sources.

@@ -422,17 +422,17 @@ def test_what_is_imported_already(built: Checkout, mode: str, same: bool) -> Non
     assert told(loaded) == (same, False)
 
 
-@pytest.mark.parametrize("arguments", [{"mode": "maybe"}, {"mode": ""}, {"mode": "AUTO"}], ids=lambda arguments: repr(arguments["mode"]))
-def test_an_unknown_mode_comes_before_anything_else(plain: Checkout, arguments: dict[str, str]) -> None:
+@pytest.mark.parametrize("mode", ["maybe", "", "AUTO"], ids=repr)
+def test_an_unknown_mode_comes_before_anything_else(plain: Checkout, mode: str) -> None:
     """
     It is a `ValueError`, though the workspace is not even there, and though the module is imported already.
     """
     for prelude in ("", 'sys.modules["fx.alpha"] = sys'):
-        loaded = plain.load(workspace="/nonexistent", prelude=prelude, **arguments)
+        loaded = plain.load(workspace="/nonexistent", prelude=prelude, mode=mode)
 
         assert loaded.types[0] == "SettingError"
         assert "ValueError" in loaded.types
-        assert loaded.error == f"mode={arguments['mode']!r} is not understood; expected one of auto, never, force"
+        assert loaded.error == f"mode={mode!r} is not understood; expected one of auto, never, force"
 
 
 def test_the_variable_says_the_mode_and_the_argument_overrules_it(built: Checkout) -> None:
