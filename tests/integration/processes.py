@@ -92,6 +92,27 @@ class Gate:
             os.close(self._holding.pop())
 
 
+def linker_gate(checkout: Checkout) -> Path:
+    """
+    A fifo at which the linker of `alpha` waits, having written a piece of the library, until somebody opened and closed it.
+    """
+    folder = checkout.cache.parent
+    gate = folder / "linker-gate"
+    os.mkfifo(gate)
+    linker = script(
+        folder / "linker",
+        f"""
+        case "$*" in *libalpha.so*)
+            for argument; do [ "$previous" = -o ] && head -c 1024 /dev/zero > "$argument"; previous=$argument; done
+            cat '{gate}' > /dev/null
+        esac
+        exec cc "$@"
+        """,
+    )
+    checkout.environment["RUSTFLAGS"] = f"-Clinker={linker}"
+    return gate
+
+
 class Start:
     """
     A line at which processes wait until all are there: `prelude` takes a process to it.

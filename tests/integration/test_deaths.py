@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from processes import MOURNING, PATIENCE, Gate, alive, ended_at_last, load_through, wait_until
+from processes import MOURNING, PATIENCE, Gate, alive, ended_at_last, linker_gate, load_through, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +88,25 @@ def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str
     plain.replace(file, old, new, older=86400)
 
     assert load_through(gate, plain)["value"] == expected
+
+
+def test_a_library_that_was_half_linked_is_never_used(plain: Checkout) -> None:
+    """
+    A builder that is killed while the linker writes leaves a torn library behind, which neither cargo nor we take for a whole one.
+    """
+    gate = linker_gate(plain)
+    builder = plain.start()
+    with ended_at_last(builder):
+        with gate.open("wb"):
+            builder.kill()
+            builder.wait(PATIENCE)
+            wait_until(lambda: not alive(str(plain.cache)), "no linker is left", MOURNING)
+        assert {path.stat().st_size for path in (plain.cache / "targets").rglob("libalpha.so")} == {1024}
+
+    again = plain.start()
+    with ended_at_last(again):
+        gate.open("wb").close()
+        assert plain.finish(again)["value"] == ALPHA
 
 
 def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
-from processes import PATIENCE, Gate, Start, ended_at_last, load_through, run_script, script, settle, values
+from processes import PATIENCE, Gate, Start, ended_at_last, linker_gate, load_through, run_script, settle, values
 
 if TYPE_CHECKING:
     pass
@@ -191,23 +191,10 @@ def test_a_library_is_never_seen_half_linked(plain: Checkout) -> None:
     """
     While the linker has written the first kilobyte of a library, nobody finds any of it: the others wait and get it whole.
     """
-    folder = plain.cache.parent
-    os.mkfifo(folder / "linker-gate")
-    # The first link of the cdylib writes a piece of its output, waits at the gate, then links for real.
-    linker = script(
-        folder / "linker",
-        f"""
-        case "$*" in *libalpha.so*)
-            for argument; do [ "$previous" = -o ] && head -c 1024 /dev/zero > "$argument"; previous=$argument; done
-            cat '{folder / "linker-gate"}' > /dev/null
-        esac
-        exec cc "$@"
-        """,
-    )
-    plain.environment["RUSTFLAGS"] = f"-Clinker={linker}"
+    gate = linker_gate(plain)
     running = [plain.start() for _ in range(4)]
     with ended_at_last(*running):
-        with (folder / "linker-gate").open("wb"):
+        with gate.open("wb"):
             assert not list((plain.cache / "artifacts").rglob("*.so"))
             assert [process.poll() for process in running] == [None] * 4
 
