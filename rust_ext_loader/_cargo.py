@@ -128,7 +128,8 @@ def clean(
     """
     names = [part for name in packages for part in ("--package", name)]
     where = ["--target-dir", str(target_folder), *(["--target", target] if target else [])]
-    command = (cargo, "clean", "--profile", profile, *where, *names)
+    # Without `--locked` cargo would bring the lockfile up to date, in somebody's checkout.
+    command = (cargo, "clean", "--locked", "--profile", profile, *where, *names)
     child = {**environment, "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
     return _run(command, directory, child, None, None, None, _judge_plain)
 
