@@ -22,6 +22,9 @@ from typing import Any
 CRATES = Path(__file__).parents[1] / "crates"
 ROOT = Path(__file__).parents[2]
 
+#: What a session may set and a load must not see.
+_LEAKS = ("SGLANG_", "RUST_EXT_", "RUSTFLAGS", "CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_PROFILE_", "CARGO_TARGET")
+
 _LOAD = """
 import json, sys, warnings
 spawned = []
@@ -158,7 +161,7 @@ class Checkout:
         """
         The environment of a load: the session's, without what would leak into it, and ours.
         """
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("SGLANG_", "RUST_EXT_", "CARGO_TARGET"))}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEAKS)}
         kept.pop("CI", None)
         return {
             **kept,

@@ -67,12 +67,12 @@ class Editable:
     A site folder as an editable install of a checkout leaves it: the stub, and the parent package as a folder.
     """
 
-    def __init__(self, checkout: Checkout, prefixes: tuple[str, ...] = ("fx.",), workspace: Path | None = None) -> None:
+    def __init__(self, checkout: Checkout, *, workspace: Path | None = None, site: Path | None = None) -> None:
         self.checkout = checkout
-        self.site = checkout.cache.parent / "site"
+        self.site = site or checkout.cache.parent / "site"
         self.package = self.site / "fx"
         self.package.mkdir(parents=True, exist_ok=True)
-        line = pth_line(prefixes, os.fspath(workspace or checkout.root))
+        line = pth_line(("fx.",), os.fspath(workspace or checkout.root))
         (self.site / "fx.pth").write_text(f"{os.fspath(ROOT)}\n{line}\n", encoding="utf-8")
 
     def run(self, code: str, variables: dict[str, str] | None = None) -> Ran:

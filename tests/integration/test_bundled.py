@@ -1,0 +1,191 @@
+"""
+Extension modules in a package's folder: what a sidecar vouches for, and how fast that is known.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hooked import SETTLED, Editable
+
+from rust_ext_loader import _bundled
+from rust_ext_loader._fingerprint import Fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from checkout import Checkout
+
+ALPHA = "alpha-1 part-1 middle-1"
+IMPORT = "import fx.alpha; print(fx.alpha.value, fx.alpha.__file__)"
+
+FACTS = {"source/lib.rs": "aa", "request/module": "fx.alpha", "abi/tag": "cp311", "toolchain/rustc": "1.95.0", "flags/env/CC": "cc"}
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    library = tmp_path / f"alpha{EXTENSION_SUFFIXES[0]}"
+    library.write_bytes(b"a library")
+    sidecar_of(library).write_bytes(_bundled.sidecar("fx.alpha", library, FACTS))
+    return library
+
+
+def sidecar_of(library: Path) -> Path:
+    return _bundled.sidecar_of(library, "alpha")
+
+
+def edit(**fields: object) -> Callable[[Path], object]:
+    def act(library: Path) -> None:
+        sidecar = {**json.loads(sidecar_of(library).read_bytes()), **fields}
+        sidecar_of(library).write_text(json.dumps({name: value for name, value in sidecar.items() if value != "(gone)"}))
+
+    return act
+
+
+def test_a_sidecar_describes_its_library(library: Path) -> None:
+    """
+    Untouched, it gives back the facts.
+    """
+    assert _bundled.describe(library, "alpha") == FACTS
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        pytest.param(lambda library: sidecar_of(library).unlink(), id="no sidecar"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b""), id="sidecar empty"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b"{"), id="sidecar torn"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b"[]"), id="sidecar no object"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b"[" * 100_000), id="sidecar too deep"),
+        pytest.param(edit(format=_bundled.FORMAT + 1), id="format of the future"),
+        pytest.param(edit(source_key="0" * 64), id="key of another build"),
+        pytest.param(edit(facts={**FACTS, "source/lib.rs": "bb"}), id="facts of another build"),
+        pytest.param(edit(facts="(gone)"), id="no facts"),
+        pytest.param(edit(sha256="0" * 64), id="digest of another file"),
+        pytest.param(edit(size=1), id="size of another file"),
+        pytest.param(lambda library: library.write_bytes(b"a librarY"), id="library replaced by another of the same size"),
+        pytest.param(lambda library: library.write_bytes(b""), id="library empty"),
+    ],
+)
+def test_a_sidecar_that_does_not_fit_is_none(library: Path, happened: Callable[[Path], object]) -> None:
+    """
+    Torn, altered or of another library: as good as no sidecar, and never an error.
+    """
+    happened(library)
+
+    assert _bundled.describe(library, "alpha") is None
+    assert _bundled.differences(library, "alpha", Fingerprint(FACTS)) == ("no sidecar describes it",)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        pytest.param({}, (), id="the same"),
+        pytest.param({"source/lib.rs": "bb"}, ("lib.rs changed",), id="other sources"),
+        pytest.param({"request/module": "fx.beta"}, ("module 'fx.alpha' -> 'fx.beta'",), id="another request"),
+        pytest.param({"abi/tag": "cp312"}, ("abi tag 'cp311' -> 'cp312'",), id="another Python"),
+        pytest.param({"toolchain/rustc": "1.96.0"}, (), id="another compiler: as shipped"),
+        pytest.param({"flags/env/CC": "clang"}, (), id="other flags of the machine: as shipped"),
+    ],
+)
+def test_what_makes_a_bundled_library_stale(library: Path, wanted: dict[str, str], said: tuple[str, ...]) -> None:
+    """
+    Source key and ABI decide.
+    """
+    assert _bundled.differences(library, "alpha", Fingerprint({**FACTS, **wanted})) == said
+
+
+@pytest.fixture
+def shipped(built: Checkout) -> Editable:
+    """
+    An editable install whose package folder holds `fx.alpha` with a sidecar that fits, and nothing in the cache.
+    """
+    editable = Editable(built)
+    (stored,) = (built.cache / "artifacts" / "fx.alpha").rglob("*.so")
+    manifest = json.loads((stored.parent / "manifest.json").read_bytes())
+    library = editable.package / stored.name
+    library.write_bytes(stored.read_bytes())
+    sidecar_of(library).write_bytes(_bundled.sidecar("fx.alpha", library, manifest["facts"]))
+    built.cache.rename(built.cache.with_name("elsewhere"))
+    return editable
+
+
+def test_a_bundled_module_becomes_a_plain_import(shipped: Editable) -> None:
+    """
+    It needs no toolchain, and after the first time no looking either.
+    """
+    library = next(shipped.package.glob("alpha*.so"))
+    expected = f"{ALPHA} {library}"
+    nothing = {"PATH": "/nonexistent"}
+    first = shipped.run(f"{SETTLED}\n{IMPORT}", nothing)
+    warm = shipped.run(IMPORT, nothing)
+
+    assert [first.out, warm.out] == [expected, expected]
+    assert (first.spawned, warm.spawned) == ((), ())
+    assert "hashlib" in first.imported
+    assert "hashlib" not in warm.imported
+
+
+@pytest.mark.parametrize(
+    "happened",
+    [
+        pytest.param(lambda library: sidecar_of(library).unlink(), id="sidecar gone"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b"{}"), id="sidecar replaced"),
+        pytest.param(lambda library: os.truncate(library, 4096), id="library torn"),
+    ],
+)
+def test_a_bundled_module_that_moved_is_looked_at_again(shipped: Editable, happened: Callable[[Path], object]) -> None:
+    """
+    The shortcut does not outlive a change of the library or of its sidecar: then the sources are what counts.
+    """
+    library = next(shipped.package.glob("alpha*.so"))
+    shipped.run(f"{SETTLED}\n{IMPORT}")
+    assert "hashlib" not in shipped.run(IMPORT).imported
+    happened(library)
+    after = shipped.run(IMPORT)
+
+    assert after.out.startswith(f"{ALPHA} {shipped.checkout.cache}")
+    assert [call[0] for call in after.cargo] == ["rustc"]
+
+
+def test_a_bundled_module_that_appears_is_preferred_if_it_is_right(shipped: Editable) -> None:
+    """
+    The shortcut to a cached module ends when one appears in the package's folder.
+    """
+    library = next(shipped.package.glob("alpha*.so"))
+    hidden = library.rename(library.with_name("hidden"))
+    shipped.run(f"{SETTLED}\n{IMPORT}")
+    assert shipped.run(IMPORT).out.startswith(f"{ALPHA} {shipped.checkout.cache}")
+
+    hidden.rename(library)
+
+    assert shipped.run(IMPORT).out == f"{ALPHA} {library}"
+
+
+def test_a_bundled_module_belongs_to_its_path(shipped: Editable, tmp_path: Path) -> None:
+    """
+    A shortcut that one site folder made is not taken by an interpreter with another, though all else is equal.
+    """
+    library = next(shipped.package.glob("alpha*.so"))
+    shipped.run(f"{SETTLED}\n{IMPORT}")
+    assert "hashlib" not in shipped.run(IMPORT).imported
+    other = Editable(shipped.checkout, site=tmp_path / "another-site")
+    after = other.run(IMPORT)
+
+    assert str(library) not in after.out
+    assert [call[0] for call in after.cargo] == ["rustc"]
+
+
+def test_an_edit_makes_a_bundled_module_stale(shipped: Editable) -> None:
+    """
+    With sources at hand the sources win.
+    """
+    shipped.run(f"{SETTLED}\n{IMPORT}")
+    shipped.checkout.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
+
+    assert shipped.run(IMPORT).out.startswith("alpha-1 part-2 middle-1 ")

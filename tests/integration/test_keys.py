@@ -1,0 +1,583 @@
+"""
+Which fact is in which key, what cargo is told, and what `rust-ext` prints of both.
+
+The keys are asked for in this process: nothing is built for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import Checkout, check_out
+
+from rust_ext_loader import _abi, _discover, _ensure, _snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Keys = tuple[str, str]
+
+SOURCE = "source and build key"
+BUILD = "build key only"
+NONE = "neither"
+
+
+def keys(checkout: Checkout, module: str = "fx.alpha", features: tuple[str, ...] = (), **variables: str) -> Keys:
+    """
+    Source key and build key.
+    """
+    request = _ensure.Request(module, workspace=str(checkout.root), cache_dir=str(checkout.cache), features=features, overlay=variables)
+    found = _ensure.snapshot(request).fingerprint
+    return found.source_key, found.build_key
+
+
+def moved(before: Keys, after: Keys) -> str:
+    return {(True, True): SOURCE, (False, True): BUILD, (False, False): NONE}[before[0] != after[0], before[1] != after[1]]
+
+
+def after(checkout: Checkout, act: Callable[[], object]) -> str:
+    """
+    Which keys an act moves.
+    """
+    before = keys(checkout)
+    act()
+    return moved(before, keys(checkout))
+
+
+# One test per fact.
+
+
+def test_content_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: plain.replace("alpha/src/part.rs", "part-1", "part-2")) == SOURCE
+
+
+def test_file_name_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: (plain.root / "alpha/src/part.rs").rename(plain.root / "alpha/src/other.rs")) == SOURCE
+
+
+def test_dependency_content_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: plain.replace("middle/src/lib.rs", "middle-1", "middle-2")) == SOURCE
+
+
+def test_source_input_differs(inputs: Checkout) -> None:
+    assert after(inputs, lambda: inputs.write("shared/outside.txt", "other")) == SOURCE
+
+
+def test_link_differs(plain: Checkout) -> None:
+    """
+    Where a link points is a fact, even if the same text lies there.
+    """
+    for name in ("one", "two"):
+        plain.write(f"alpha/src/{name}.txt", "text")
+    link = plain.root / "alpha/src/link.txt"
+    link.symlink_to("one.txt")
+
+    def turn() -> None:
+        link.unlink()
+        link.symlink_to("two.txt")
+
+    assert after(plain, turn) == SOURCE
+
+
+def test_manifest_value_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: plain.replace("alpha/Cargo.toml", "[lib]", "[lib]\ndoctest = false")) == SOURCE
+
+
+def test_inherited_value_differs(inputs: Checkout) -> None:
+    assert (
+        after(inputs, lambda: inputs.replace("Cargo.toml", '{ path = "inherited" }', '{ path = "inherited", default-features = false }'))
+        == SOURCE
+    )
+
+
+def test_profile_setting_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: plain.replace("Cargo.toml", "opt-level = 0", "opt-level = 1")) == SOURCE
+
+
+def declare(checkout: Checkout, line: str) -> None:
+    checkout.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', f'python-module = "fx.alpha"\n{line}')
+
+
+def test_profile_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: declare(plain, 'profile = "dev"')) == SOURCE
+
+
+def test_feature_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: declare(plain, 'features = ["loud"]')) == SOURCE
+
+
+def test_extra_feature_differs(plain: Checkout) -> None:
+    """
+    A feature asked for by the caller counts as a declared one, and one that is declared already does not count twice.
+    """
+    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", ("quiet",))) == SOURCE
+    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", ("loud",))) == NONE
+
+
+def test_library_name_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: plain.replace("alpha/Cargo.toml", "[lib]", '[lib]\nname = "other"')) == SOURCE
+
+
+def test_module_name_differs(plain: Checkout) -> None:
+    before = keys(plain)
+    plain.replace("alpha/Cargo.toml", "fx.alpha", "fx.omega")
+
+    assert moved(before, keys(plain, "fx.omega")) == SOURCE
+
+
+def test_version_of_a_distribution_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The version of what is listed under `key-on` counts, be it installed or not.
+    """
+    name = next(iter(distributions())).metadata["Name"]
+    declare(plain, f'key-on = ["{name}"]')
+    before = keys(plain)
+    monkeypatch.setattr("importlib.metadata.version", lambda _: "0.0.0+another")
+
+    assert moved(before, keys(plain)) == SOURCE
+
+
+def lock(checkout: Checkout, version: str) -> None:
+    """
+    Let alpha depend on a registry package in a version.
+    """
+    checkout.write(
+        "Cargo.lock",
+        f"""version = 4
+
+[[package]]
+name = "alpha"
+version = "0.1.0"
+dependencies = ["itoa", "middle", "pymod"]
+
+[[package]]
+name = "beta"
+version = "0.1.0"
+dependencies = ["pymod"]
+
+[[package]]
+name = "itoa"
+version = "{version}"
+source = "registry+https://github.com/rust-lang/crates.io-index"
+checksum = "{"0" * 64}"
+
+[[package]]
+name = "middle"
+version = "0.1.0"
+
+[[package]]
+name = "pymod"
+version = "0.1.0"
+""",
+    )
+
+
+def test_locked_version_differs(plain: Checkout) -> None:
+    """
+    A bump of a crate's own dependency counts for it, and for no other crate.
+    """
+    plain.replace("alpha/Cargo.toml", "[dependencies]", '[dependencies]\nitoa = "1"')
+    lock(plain, "1.0.1")
+    other = keys(plain, "fx.beta")
+
+    assert after(plain, lambda: lock(plain, "1.0.2")) == SOURCE
+    assert moved(other, keys(plain, "fx.beta")) == NONE
+
+
+def test_cargo_configuration_differs(plain: Checkout) -> None:
+    assert after(plain, lambda: plain.write(".cargo/config.toml", '[build]\nrustflags = ["-Copt-level=1"]\n')) == BUILD
+
+
+def test_compiler_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """
+    Another rustc under the same name moves the build key, and that only.
+    """
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    real = shutil.which("rustc")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+    def put(release: str) -> None:
+        script = folder / "rustc"
+        script.write_text(f"#!/bin/sh\n'{real}' \"$@\" | sed 's/^release: .*/release: {release}/'\n", encoding="utf-8")
+        script.chmod(0o755)
+
+    put("1.95.1")
+    assert after(plain, lambda: put("1.95.2")) == BUILD
+
+
+def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A crate without a stable ABI is built for one Python; the patch version does not count (it is not even looked at).
+    """
+    before = keys(plain)
+    another = dataclasses.replace(_abi.current(), version=(3, 99), cache_tag="cpython-399", soabi="cpython-399-x86_64-linux-gnu")
+    monkeypatch.setattr(_abi, "current", lambda: another)
+
+    assert moved(before, keys(plain)) == BUILD
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        pytest.param({"RUSTFLAGS": "-Copt-level=1"}, SOURCE, id="RUSTFLAGS"),
+        pytest.param({"CARGO_ENCODED_RUSTFLAGS": "-Copt-level=1"}, SOURCE, id="CARGO_ENCODED_RUSTFLAGS"),
+        pytest.param({"CARGO_BUILD_TARGET": "wasm32-wasip1"}, BUILD, id="CARGO_BUILD_TARGET"),
+        pytest.param({"CARGO_PROFILE_RELEASE_LTO": "fat"}, BUILD, id="CARGO_PROFILE_RELEASE_LTO"),
+        pytest.param({"CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER": "clang"}, BUILD, id="CARGO_TARGET_*_LINKER"),
+        pytest.param({"CC": "clang"}, BUILD, id="CC"),
+        pytest.param({"CFLAGS_x86_64_unknown_linux_gnu": "-O1"}, BUILD, id="CFLAGS_<target>"),
+        pytest.param({"LDFLAGS": "-s"}, BUILD, id="LDFLAGS"),
+        pytest.param({"PKG_CONFIG_PATH": "/opt/lib/pkgconfig"}, BUILD, id="PKG_CONFIG_PATH"),
+        pytest.param({"PROTOC": "/opt/bin/protoc"}, BUILD, id="PROTOC"),
+        pytest.param({"FX_FLAVOUR": "sweet"}, BUILD, id="a declared variable"),
+    ],
+)
+def test_variable_differs(inputs: Checkout, variables: dict[str, str], expected: str) -> None:
+    """
+    Compiler flags are part of the request and count in both keys; the rest of the environment counts in the build key.
+    """
+    assert moved(keys(inputs), keys(inputs, **variables)) == expected
+
+
+# What is no fact.
+
+
+def test_times_and_places_count_in_no_key(plain: Checkout, tmp_path: Path) -> None:
+    """
+    A copy elsewhere with other time stamps has the same keys.
+    """
+    (tmp_path / "elsewhere").mkdir()
+    copy = check_out("plain", tmp_path / "elsewhere" / "deeper")
+    for path in copy.root.rglob("*"):
+        os.utime(path, (1, 1))
+
+    assert keys(copy) == keys(plain)
+
+
+def test_excluded_files_count_in_no_key(plain: Checkout) -> None:
+    """
+    What a crate declares as of no consequence is none.
+    """
+    declare(plain, 'exclude = ["assets/**"]')
+    plain.write("alpha/assets/deep/text.txt", "one")
+
+    assert after(plain, lambda: plain.write("alpha/assets/deep/text.txt", "two")) == NONE
+
+
+def test_the_source_key_needs_no_toolchain(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without cargo on PATH and without any process it is the same as with.
+    """
+    expected = keys(plain)[0]
+    spec = _discover.find("fx.alpha", plain.root)
+    workspace = _discover.read_workspace(plain.root)
+
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("a process was started")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    snapshot = _snapshot.take(spec, workspace, {"PATH": "/nonexistent", "HOME": "/nonexistent"}, toolchain=False)
+
+    assert snapshot.fingerprint.source_key == expected
+
+
+# What cargo is told.
+
+COMMON = ("rustc", "--locked")
+TAIL = ("--message-format=json-render-diagnostics",)
+
+
+def lib(package: str, profile: str = "release") -> tuple[str, ...]:
+    return ("--package", package, "--lib", "--crate-type", "cdylib", "--profile", profile)
+
+
+def no_change(_: Checkout) -> None:
+    return None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the linker is told more")
+@pytest.mark.parametrize(
+    ("module", "prepare", "variables", "expected"),
+    [
+        pytest.param("fx.alpha", no_change, {}, (*COMMON, *lib("alpha"), *TAIL), id="plain"),
+        pytest.param("fx.beta", no_change, {}, (*COMMON, *lib("beta"), "--features", "loud", *TAIL), id="with features"),
+        pytest.param(
+            "fx.alpha",
+            lambda checkout: declare(checkout, 'profile = "dev"'),
+            {},
+            (*COMMON, *lib("alpha", "dev"), *TAIL),
+            id="in another profile",
+        ),
+        pytest.param(
+            "fx.alpha",
+            no_change,
+            {"RUST_EXT_JOBS": "1", "RUST_EXT_OFFLINE": "1", "RUSTFLAGS": "--cfg loud"},
+            (*COMMON, "--offline", "--jobs", "1", *lib("alpha"), *TAIL),
+            id="with settings; the user's flags stay in the environment",
+        ),
+    ],
+)
+def test_cargo_is_told_exactly(
+    plain: Checkout, module: str, prepare: Callable[[Checkout], object], variables: dict[str, str], expected: tuple[str, ...]
+) -> None:
+    """
+    One invocation for one crate, and these arguments.
+    """
+    prepare(plain)
+    loaded = plain.load(module, variables=variables)
+
+    assert loaded.error is None
+    assert [call for call in loaded.cargo if call[0] != "clean"] == [expected]
+
+
+# The command line, as a person sees it.
+
+
+@dataclasses.dataclass(frozen=True)
+class Said:
+    code: int
+    out: str
+    err: str
+
+
+def rust_ext(checkout: Checkout, *arguments: str, where: Path | None = None, variables: Mapping[str, str] | None = None) -> Said:
+    """
+    Run the command in a folder of the checkout; paths, keys and times replaced by names.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "rust_ext_loader", *arguments],
+        env={**checkout.variables(), **(variables or {})},
+        cwd=where or checkout.root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    return Said(done.returncode, named(checkout, done.stdout), named(checkout, done.stderr))
+
+
+def named(checkout: Checkout, text: str) -> str:
+    for path, name in ((checkout.root, "[workspace]"), (checkout.cache, "[cache]")):
+        text = text.replace(str(path), name)
+    text = re.sub(r"artifacts/(\S+?)/\S+/(\w+)\.\S+?\.so", r"artifacts/\1/[...]/\2.[suffix]", text)
+    text = re.sub(r"\b[0-9a-f]{64}\b", "[key]", text)
+    return re.sub(r"\b[0-9]+\.[0-9] s\b", "[seconds]", text)
+
+
+def test_list(plain: Checkout) -> None:
+    """
+    Module, package, features, folder; no cargo and no cache needed. A folder inside the workspace will do.
+    """
+    said = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": "/nonexistent"})
+
+    assert said == Said(0, "fx.alpha  alpha  -  alpha\nfx.beta  beta  loud  beta\n", "")
+    assert not plain.cache.exists()
+
+
+def test_list_as_json(plain: Checkout) -> None:
+    rows = json.loads(rust_ext(plain, "list", "--json").out)
+
+    assert rows[1] == {
+        "module": "fx.beta",
+        "package": "beta",
+        "library": "beta_native",
+        "features": ["loud"],
+        "profile": "release",
+        "directory": "beta",
+    }
+    assert [row["module"] for row in rows] == ["fx.alpha", "fx.beta"]
+
+
+def test_a_life_in_commands(plain: Checkout) -> None:
+    """
+    Nothing there, built, up to date, edited, forced: what each command says, and its exit code.
+    """
+    assert rust_ext(plain, "status") == Said(1, "fx.alpha  missing     not built here yet\nfx.beta   missing     not built here yet\n", "")
+    assert rust_ext(plain, "explain", "fx.alpha") == Said(0, "fx.alpha: not built here yet\n", "")
+    assert rust_ext(plain, "build", "--mode", "never", "fx.alpha") == Said(
+        1,
+        "",
+        "error: no Rust extension fx.alpha: it is not built, and SGLANG_RUST_BUILD_MODE=never forbids building it; "
+        "run `rust-ext build fx.alpha` or set SGLANG_RUST_BUILD_MODE=auto\n",
+    )
+
+    built = rust_ext(plain, "build")
+    assert built.code == 0
+    assert built.out == (
+        "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\nfx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
+    )
+    assert rust_ext(plain, "build", "fx.alpha") == Said(0, built.out.splitlines(keepends=True)[0], "")
+    assert rust_ext(plain, "status") == Said(
+        0, "fx.alpha  cached      built from these facts\nfx.beta   cached      built from these facts\n", ""
+    )
+    assert rust_ext(plain, "explain", "fx.alpha") == Said(0, "fx.alpha: nothing moved\n", "")
+
+    plain.replace("alpha/src/part.rs", "part-1", "part-2")
+    edited = {"RUSTFLAGS": "--cfg loud"}
+    moved = "alpha/src/part.rs changed\nRUSTFLAGS '' -> '--cfg loud'\n"
+    assert rust_ext(plain, "explain", "fx.alpha", variables=edited) == Said(0, moved, "")
+    assert rust_ext(plain, "status", "fx.alpha", variables=edited) == Said(
+        1, f"fx.alpha  stale       {moved.strip().replace(chr(10), '; ')}\n", ""
+    )
+
+    before = len(plain.cargo_calls())
+    assert rust_ext(plain, "build", "--mode", "force", "fx.beta").code == 0
+    assert rust_ext(plain, "build", "--mode", "force", "fx.beta").code == 0
+    assert [call[0] for call in plain.cargo_calls()[before:]].count("rustc") == 2
+
+
+def test_a_rebuild_says_why_in_one_line(built: Checkout) -> None:
+    """
+    What moved is in the line that announces the build.
+    """
+    built.load()
+    built.replace("alpha/src/part.rs", "part-1", "part-2")
+    said = named(built, built.load(variables={"RUSTFLAGS": "--cfg loud"}).stderr)
+
+    assert "rebuilding fx.alpha: alpha/src/part.rs changed; RUSTFLAGS '' -> '--cfg loud'\n" in said
+
+
+def test_explain_as_json(built: Checkout) -> None:
+    built.load()
+    built.replace("Cargo.toml", "opt-level = 0", "opt-level = 1")
+    story = json.loads(rust_ext(built, "explain", "--json", "fx.alpha").out)
+
+    assert story["module"] == "fx.alpha"
+    assert story["used_before"] is True
+    assert [change["fact"] for change in story["changes"]] == ["resolution/profile/release"]
+
+
+def test_status_as_json(built: Checkout) -> None:
+    rows = json.loads(rust_ext(built, "status", "--json").out)
+
+    assert [(row["module"], row["state"], row["ready"], row["may_build"]) for row in rows] == [
+        ("fx.alpha", "cached", True, False),
+        ("fx.beta", "cached", True, False),
+    ]
+    assert rows[0]["library"].startswith("[cache]/artifacts/fx.alpha/")
+
+
+def test_key(plain: Checkout) -> None:
+    """
+    Text, JSON and GitHub's form say the same keys; GitHub's are one over all modules, and follow any of them.
+    """
+    raw = subprocess.run(
+        [sys.executable, "-m", "rust_ext_loader", "key", "--format", "json"],
+        env=plain.variables(),
+        cwd=plain.root,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    modules = json.loads(raw)["modules"]
+
+    assert {name: (pair["source_key"], pair["build_key"]) for name, pair in modules.items()} == {
+        name: keys(plain, name, PATH=plain.variables()["PATH"]) for name in ("fx.alpha", "fx.beta")
+    }
+    assert rust_ext(plain, "key") == Said(0, "fx.alpha  [key]  [key]\nfx.beta  [key]  [key]\n", "")
+    assert rust_ext(plain, "key", "fx.beta") == Said(0, "fx.beta  [key]  [key]\n", "")
+    assert rust_ext(plain, "key", "--format", "github") == Said(0, "source_key=[key]\nbuild_key=[key]\n", "")
+    assert not (plain.cache / "artifacts").exists()
+    assert plain.cargo_calls() == []
+
+
+def spoil_member(checkout: Checkout) -> None:
+    checkout.write("beta/Cargo.toml", "[package]\nname = 7 8\n")
+
+
+def declare_twice(checkout: Checkout) -> None:
+    checkout.replace("beta/Cargo.toml", "fx.beta", "fx.alpha")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "arguments", "code", "out", "err"),
+    [
+        pytest.param(
+            no_change,
+            ("explain", "fx.alhpa"),
+            1,
+            "",
+            "error: no Rust extension fx.alhpa: no crate of [workspace] declares it; "
+            "did you mean fx.alpha? declared are fx.alpha, fx.beta\n",
+            id="slip in a name",
+        ),
+        pytest.param(
+            declare_twice,
+            ("list",),
+            1,
+            "",
+            "error: fx.alpha is declared by [workspace]/alpha/Cargo.toml and by [workspace]/beta/Cargo.toml; "
+            "keep one `python-module` line\n",
+            id="declared twice",
+        ),
+        pytest.param(
+            lambda checkout: (checkout.root / "Cargo.lock").unlink(),
+            ("key",),
+            1,
+            "",
+            "error: [workspace]/Cargo.lock does not exist; run `cargo generate-lockfile` beside it and commit the file\n",
+            id="no lockfile",
+        ),
+        pytest.param(
+            no_change,
+            ("list", "--workspace", "/"),
+            1,
+            "",
+            "error: /Cargo.toml: cannot be read: No such file or directory\n",
+            id="no workspace there",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_one_message(
+    plain: Checkout, spoil: Callable[[Checkout], object], arguments: tuple[str, ...], code: int, out: str, err: str
+) -> None:
+    """
+    Data on stdout, one line on stderr, exit code 1, no traceback.
+    """
+    spoil(plain)
+
+    assert rust_ext(plain, *arguments) == Said(code, out, err)
+
+
+def test_a_broken_member_is_listed_beside_the_others(plain: Checkout) -> None:
+    """
+    The good ones are printed, the broken one is told of with its line, and the exit code says that not all is well.
+    """
+    spoil_member(plain)
+    said = rust_ext(plain, "list")
+
+    assert (said.code, said.out) == (1, "fx.alpha  alpha  -  alpha\n")
+    assert said.err.startswith("error: [workspace]/beta/Cargo.toml, line 2: ")
+    assert said.err.count("\n") == 1
+
+
+def test_a_wrong_command_line_is_exit_code_2(plain: Checkout) -> None:
+    said = rust_ext(plain, "build", "--mode", "maybe")
+
+    assert said.code == 2
+    assert "invalid choice: 'maybe'" in said.err
+
+
+def test_a_failed_build_does_not_stop_the_others(plain: Checkout) -> None:
+    """
+    `rust-ext build` goes on and returns 1 in the end; the compiler's words are on stderr.
+    """
+    plain.write("alpha/src/part.rs", "nonsense")
+    said = rust_ext(plain, "build")
+
+    assert said.code == 1
+    assert said.out == "fx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
+    assert "error: fx.alpha could not be built: " in said.err
+    assert "Traceback" not in said.err
