@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,9 @@ import pytest
 from hooked import SETTLED, Editable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
     from checkout import Checkout
 
 ALPHA = "alpha-1 part-1 middle-1"
@@ -240,3 +244,118 @@ def test_an_edit_is_seen_by_the_next_process(plain: Checkout) -> None:
     plain.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
 
     assert editable.run(IMPORT).out == "alpha-1 part-2 middle-1"
+
+
+# The shortcut, in doubt. What a record watches is told by the rooms; these are the things that must be among it.
+
+
+def same_size_same_time(checkout: Checkout) -> None:
+    path = checkout.root / "alpha/src/part.rs"
+    before = path.stat()
+    checkout.replace("alpha/src/part.rs", "part-1", "part-2")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def write(name: str, text: str = "") -> Callable[[Checkout], object]:
+    return lambda checkout: checkout.write(name, text)
+
+
+def append(name: str) -> Callable[[Checkout], object]:
+    return lambda checkout: checkout.write(name, (checkout.root / name).read_text() + "\n# one more line\n")
+
+
+def earlier_cargo(checkout: Checkout) -> None:
+    (checkout.cache.parent / "early" / "cargo").symlink_to(checkout.tools / "cargo")
+
+
+def only_library(checkout: Checkout) -> Path:
+    (library,) = (checkout.cache / "artifacts" / "fx.alpha").rglob("*.so")
+    return library
+
+
+def replace_library(checkout: Checkout) -> None:
+    library = only_library(checkout)
+    copy = library.with_name("copy")
+    shutil.copy2(library, copy)
+    copy.replace(library)
+
+
+def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
+    def on_each(checkout: Checkout) -> None:
+        for record in (checkout.cache / "records").iterdir():
+            act(record)
+
+    return on_each
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(same_size_same_time, id="source: same size, time put back"),
+        pytest.param(write("alpha/src/new.rs"), id="file added to src"),
+        pytest.param(write("alpha/src/deep/deeper/new.rs"), id="folders added to src"),
+        pytest.param(write("alpha/build.rs", "fn main() {}"), id="build script added"),
+        pytest.param(lambda checkout: (checkout.root / "alpha/src/part.rs").unlink(), id="source gone"),
+        pytest.param(append("middle/Cargo.toml"), id="manifest of a dependency"),
+        pytest.param(append("Cargo.toml"), id="manifest of the workspace"),
+        pytest.param(append("Cargo.lock"), id="lockfile"),
+        pytest.param(write("alpha/.cargo/config.toml"), id="configuration appears in the crate"),
+        pytest.param(write(".cargo/config.toml"), id="configuration appears in the workspace"),
+        pytest.param(write("../.cargo/config"), id="configuration appears above, under its old name"),
+        pytest.param(write("rust-toolchain"), id="toolchain file appears"),
+        pytest.param(lambda checkout: checkout.install_tools(), id="cargo replaced"),
+        pytest.param(earlier_cargo, id="a cargo that PATH finds first"),
+        pytest.param(replace_library, id="library replaced by its equal"),
+        pytest.param(lambda checkout: os.truncate(only_library(checkout), 1000), id="library torn"),
+        pytest.param(on_records(lambda record: record.write_bytes(b"")), id="record empty"),
+        pytest.param(on_records(lambda record: os.truncate(record, 100)), id="record torn"),
+        pytest.param(on_records(lambda record: record.write_bytes(bytes(500))), id="record foreign"),
+        pytest.param(on_records(lambda record: record.chmod(0o666)), id="record writable by all"),
+        pytest.param(on_records(lambda record: record.unlink()), id="record gone"),
+    ],
+)
+def test_what_decides_is_watched(built: Checkout, act: Callable[[Checkout], object]) -> None:
+    """
+    When a thing moves that could change the answer, the answer is looked for anew.
+    """
+    early = built.cache.parent / "early"
+    early.mkdir()
+    built.environment["PATH"] = f"{early}{os.pathsep}{built.variables()['PATH']}"
+    editable = Editable(built)
+    editable.run(f"{SETTLED}\n{IMPORT}")
+    assert "hashlib" not in editable.run(IMPORT).imported
+
+    act(built)
+
+    assert "hashlib" in editable.run(IMPORT).imported
+
+
+@pytest.mark.parametrize("variable", ["RUSTFLAGS", "RUSTUP_TOOLCHAIN", "CC", "CARGO_HOME"])
+def test_a_variable_that_decides_is_watched(built: Checkout, variable: str) -> None:
+    """
+    With another environment the answer is looked for anew; back in the old one, the shortcut holds again.
+    """
+    editable = Editable(built)
+    editable.run(f"{SETTLED}\n{IMPORT}")
+    other = editable.run("import fx.alpha", {variable: str(built.cache.parent)})
+
+    assert "hashlib" in other.imported
+    assert "hashlib" not in editable.run(IMPORT).imported
+
+
+@pytest.mark.parametrize("mode", ["auto", "never"])
+def test_a_record_is_only_a_shortcut(built: Checkout, mode: str) -> None:
+    """
+    With it, without it and with it again, the same file is loaded.
+    """
+    where = "import fx.alpha; print(fx.alpha.__file__)"
+    variables = {"SGLANG_RUST_BUILD_MODE": mode}
+    editable = Editable(built)
+    editable.run(f"{SETTLED}\n{where}", variables)
+    with_it = editable.run(where, variables)
+    shutil.rmtree(built.cache / "records")
+    without = editable.run(f"{SETTLED}\n{where}", variables)
+    again = editable.run(where, variables)
+
+    assert with_it.out == without.out == again.out == str(only_library(built))
+    assert ["hashlib" in ran.imported for ran in (with_it, without, again)] == [False, True, False]

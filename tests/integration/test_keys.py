@@ -32,7 +32,9 @@ BUILD = "build key only"
 NONE = "neither"
 
 
-def keys(checkout: Checkout, module: str = "fx.alpha", features: tuple[str, ...] = (), **variables: str) -> Keys:
+def keys(
+    checkout: Checkout, module: str = "fx.alpha", *, features: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
+) -> Keys:
     """
     Source key and build key.
     """
@@ -120,8 +122,8 @@ def test_extra_feature_differs(plain: Checkout) -> None:
     """
     A feature asked for by the caller counts as a declared one, and one that is declared already does not count twice.
     """
-    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", ("quiet",))) == SOURCE
-    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", ("loud",))) == NONE
+    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", features=("quiet",))) == SOURCE
+    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", features=("loud",))) == NONE
 
 
 def test_library_name_differs(plain: Checkout) -> None:
@@ -247,7 +249,7 @@ def test_variable_differs(inputs: Checkout, variables: dict[str, str], expected:
     """
     Compiler flags are part of the request and count in both keys; the rest of the environment counts in the build key.
     """
-    assert moved(keys(inputs), keys(inputs, **variables)) == expected
+    assert moved(keys(inputs), keys(inputs, variables=variables)) == expected
 
 
 # What is no fact.
@@ -484,7 +486,7 @@ def test_key(plain: Checkout) -> None:
     modules = json.loads(raw)["modules"]
 
     assert {name: (pair["source_key"], pair["build_key"]) for name, pair in modules.items()} == {
-        name: keys(plain, name, PATH=plain.variables()["PATH"]) for name in ("fx.alpha", "fx.beta")
+        name: keys(plain, name, variables={"PATH": plain.variables()["PATH"]}) for name in ("fx.alpha", "fx.beta")
     }
     assert rust_ext(plain, "key") == Said(0, "fx.alpha  [key]  [key]\nfx.beta  [key]  [key]\n", "")
     assert rust_ext(plain, "key", "fx.beta") == Said(0, "fx.beta  [key]  [key]\n", "")
