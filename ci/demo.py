@@ -109,25 +109,25 @@ def _edit_in_a_copy(variables: dict[str, str]) -> None:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED), symlinks=True)
         # What the copy builds stays in the copy; what is cached already is found.
         variables = {**variables, "RUST_EXT_CACHE_PATH": _cache_root(variables), "RUST_EXT_CACHE_DIR": str(cache)}
-        print("-- a copy has the same content, so both are cached:", flush=True)
-        _load_all(copy, variables)
-        print("\n-- one line edited; the copy's build folder is new, so the dependencies are compiled too:", flush=True)
-        _edit_one_line(copy / EDITED, "Edited by the demo.")
-        _load_all(copy, variables)
-        print("\n-- edited again:", flush=True)
-        _edit_one_line(copy / EDITED, "Twice.")
-        _load_all(copy, variables)
-        print(f"\ncargo compiled this time: {', '.join(_compiled(cache))}", flush=True)
+        print("-- as it is; the small crate is built once more, so that its dependencies are compiled here too:", flush=True)
+        _load(MODULES[0], copy, variables)
+        _load(MODULES[1], copy, variables, mode="force")
+        print("\n-- after the edit:", flush=True)
+        _edit_one_line(copy / EDITED)
+        print(f"   rust-ext explain {MODULES[1]}", flush=True)
+        _python(variables, "-m", "rust_ext_loader", "explain", "--workspace", str(copy / "rust"), MODULES[1])
+        for module in MODULES:
+            _load(module, copy, variables)
+        print(f"\ncompiled: {', '.join(_compiled(cache))}", flush=True)
 
 
-def _load_all(copy: Path, variables: dict[str, str]) -> None:
-    for module in MODULES:
-        code = f"import rust_ext_loader as loader; loader.load_rust_extension({module!r}, workspace={str(copy / 'rust')!r})"
-        built = _entries(variables, module)
-        start = time.monotonic()
-        _python(variables, "-c", code)
-        word = "rebuilt" if _entries(variables, module) > built else "not built"
-        print(f"   {module.rpartition('.')[2]:<12} {word:<9} {time.monotonic() - start:7.2f} s", flush=True)
+def _load(module: str, copy: Path, variables: dict[str, str], mode: str = "auto") -> None:
+    code = f"import rust_ext_loader as loader; loader.load_rust_extension({module!r}, workspace={str(copy / 'rust')!r}, mode={mode!r})"
+    built = _entries(variables, module)
+    start = time.monotonic()
+    _python(variables, "-c", code)
+    word = "built" if _entries(variables, module) > built else "as it was"
+    print(f"   {module.rpartition('.')[2]:<12} {word:<9} {time.monotonic() - start:7.2f} s", flush=True)
 
 
 def _entries(variables: dict[str, str], module: str) -> int:
@@ -139,9 +139,9 @@ def _compiled(cache: Path) -> list[str]:
     return re.findall(r"^ *Compiling (\S+)", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
 
 
-def _edit_one_line(source: Path, words: str) -> None:
+def _edit_one_line(source: Path) -> None:
     lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
-    lines[0] = f"{lines[0].rstrip()} {words}\n"
+    lines[0] = f"{lines[0].rstrip()} Edited by the demo.\n"
     print(f"   {EDITED}:1  {lines[0]}", end="", flush=True)
     source.write_text("".join(lines), encoding="utf-8")
 

@@ -4,8 +4,9 @@ Decide whether this machine has what cannot be installed from here, and say how 
 Three things come from outside: a Python that is new enough, Rust, and a linker.
 All else is installed by `environment`.
 
-Invariant: parses and runs on any Python 3, since an old one must be able to say
-that it is too old. Standard library only; changes nothing.
+Invariant: this room and the scripts that ask it parse on Python 3.7, since an
+old one must be able to say that it is too old. Standard library only; changes
+nothing.
 """
 
 from __future__ import annotations

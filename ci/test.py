@@ -65,7 +65,8 @@ def _parse() -> argparse.Namespace:
 
 
 def _choose(known: list[Step], options: argparse.Namespace) -> list[Step]:
-    if unknown := sorted(set(options.only or ()) - {step.name for step in known}):
+    unknown = sorted(set(options.only or ()) - {step.name for step in known})
+    if unknown:
         raise SystemExit(f"no step named {', '.join(unknown)}; there are: {', '.join(step.name for step in known)}")
     return [step for step in known if (step.name in options.only if options.only else not (options.fast and step.slow))]
 
