@@ -12,7 +12,6 @@ Standard library only; `strace` is used where it is present.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -22,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import environment
-from imports import Run, Way, median, pair, quantiles
+from imports import Run, Way, median, own_environment, pair, quantiles
 from peers import peers
 
 TYPE_CHECKING = False
@@ -52,7 +51,7 @@ def main(*, rounds: int, with_peers: bool, json_file: str | None) -> int:
     """
     environment.main_environment().ready()
     python = environment.main_environment().python
-    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    own = own_environment()
     with pair(python, MODULE, own) as ours:
         pairs = [ours, *(peers() if with_peers else ())]
         _warm_up(pairs)

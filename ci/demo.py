@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 import subprocess
 import sys
@@ -71,7 +70,9 @@ def _parse() -> argparse.Namespace:
 
 @contextlib.contextmanager
 def _cache(*, fresh: bool) -> Iterator[dict[str, str]]:
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    import imports
+
+    variables = imports.own_environment()
     if not fresh:
         yield variables
         return

@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Run", "Way", "code_that_imports", "median", "pair", "plain_folder", "quantiles"]
+__all__ = ["Run", "Way", "code_that_imports", "median", "own_environment", "pair", "plain_folder", "quantiles"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,15 @@ class Way:
         return Run(usage.ru_utime + usage.ru_stime, wall, float(seconds), library.strip())
 
 
+def own_environment() -> dict[str, str]:
+    """
+    The variables of this process without those that change how an interpreter finds and keeps modules.
+
+    Without byte code on disk an editable package would be compiled at each import, an installed one not.
+    """
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")}
+
+
 def code_that_imports(module: str, before: str = "") -> str:
     """
     Program text that imports *module* after *before* and prints what `Way` reads.
@@ -90,7 +99,7 @@ def plain_folder(library: str, leaf: str, folder: str) -> dict[str, str]:
     """
     suffix = ".pyd" if os.name == "nt" else ".so"
     shutil.copyfile(library, Path(folder, leaf + suffix))
-    return {**os.environ, "PYTHONPATH": folder}
+    return {"PYTHONPATH": folder}
 
 
 @contextlib.contextmanager

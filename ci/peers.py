@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 
 from environment import TOOLS, InstallFailed
-from imports import Way, code_that_imports, plain_folder
+from imports import Way, code_that_imports, own_environment, plain_folder
 
 HOME = TOOLS / "bench"
 REQUIREMENTS = ("maturin==1.16.0", "maturin-import-hook==0.3.0", "rustimport==1.7.1")
@@ -134,7 +134,7 @@ def _pair(name: str, python: Path, plain_python: Path, module: str, before: str,
     folder = HOME / f"plain-{module}"
     folder.mkdir(exist_ok=True)
     # Outside the folder that the hook watches, under the same name, so that `PyInit_` fits.
-    plain_variables = plain_folder(_shared_object(library), module, str(folder))
+    plain_variables = {**own_environment(), **plain_folder(_shared_object(library), module, str(folder))}
     return hooked, Way(f"plain import for {name}", (str(plain_python), "-c", code_that_imports(module)), plain_variables)
 
 
@@ -149,7 +149,7 @@ def _shared_object(loaded: str) -> str:
 
 
 def _variables(python: Path) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "CARGO_TARGET_DIR")}
+    own = {name: value for name, value in own_environment().items() if name != "CARGO_TARGET_DIR"}
     # What an activated environment sets: the hook and maturin look for it.
     path = os.pathsep.join((str(python.parent), own.get("PATH", os.defpath)))
     return {**own, "PATH": path, "VIRTUAL_ENV": str(python.parent.parent), "PYO3_PYTHON": str(python)}
