@@ -70,11 +70,13 @@ class Gate:
         checkout.write(library, f'{text}\nconst _: &[u8] = include_bytes!("gate");\n')
         self._holding: list[int] = []
 
-    def reached(self) -> None:
+    def reached(self, builder: subprocess.Popen[str]) -> None:
         """
-        Wait until a compiler stands at the gate.
+        Wait until a compiler of this load stands at the gate.
         """
-        wait_until(self._take_hold, "a compiler at the gate")
+        wait_until(lambda: self._take_hold() or builder.poll() is not None, "a compiler at the gate")
+        if not self._holding:
+            raise AssertionError(builder.communicate())
 
     def _take_hold(self) -> bool:
         try:
@@ -245,6 +247,6 @@ def load_through(gate: Gate, checkout: Checkout, module: str = "fx.alpha") -> di
     """
     process = checkout.start(module)
     with ended_at_last(process):
-        gate.reached()
+        gate.reached(process)
         gate.let_through()
         return checkout.finish(process)

@@ -53,7 +53,7 @@ def test_compilers_die_with_their_python(plain: Checkout, end: Callable[[subproc
     gate = Gate(plain)
     builder = plain.start(prelude=OWN_GROUP)
     with ended_at_last(builder):
-        gate.reached()
+        gate.reached(builder)
         assert any("rustc" in command for command in alive(str(plain.cache)))
         end(builder)
         builder.wait(PATIENCE)
@@ -80,7 +80,7 @@ def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str
     gate = Gate(plain)
     builder = plain.start()
     with ended_at_last(builder):
-        gate.reached()
+        gate.reached(builder)
         builder.kill()
         builder.wait(PATIENCE)
     wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
@@ -88,6 +88,25 @@ def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str
     plain.replace(file, old, new, older=86400)
 
     assert load_through(gate, plain)["value"] == expected
+
+
+def test_what_a_killed_build_compiled_is_not_believed(plain: Checkout) -> None:
+    """
+    A dependency that a killed build compiled anew, and that then went back to its old text and time stamp, is compiled again.
+    """
+    plain.load()
+    gate = Gate(plain)
+    plain.replace("middle/src/lib.rs", "middle-1", "middle-2")
+    builder = plain.start()
+    with ended_at_last(builder):
+        gate.reached(builder)
+        builder.kill()
+        builder.wait(PATIENCE)
+    wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
+    gate.let_through()
+    plain.replace("middle/src/lib.rs", "middle-2", "middle-1", older=86400)
+
+    assert load_through(gate, plain)["value"] == ALPHA
 
 
 def test_a_library_that_was_half_linked_is_never_used(plain: Checkout) -> None:
@@ -115,7 +134,7 @@ def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
     """
     gate = Gate(plain)
     builder, waiter = plain.start(), None
-    gate.reached()
+    gate.reached(builder)
     waiter = plain.start()
     with ended_at_last(builder, waiter):
         assert waiter.stderr is not None
@@ -124,7 +143,7 @@ def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
         builder.wait(PATIENCE)
         wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the old compiler is gone")
         gate.let_through()
-        gate.reached()
+        gate.reached(waiter)
         gate.let_through()
 
         assert plain.finish(waiter)["value"] == ALPHA
@@ -137,7 +156,7 @@ def test_an_interrupt_ends_everything_at_once(plain: Checkout) -> None:
     gate = Gate(plain)
     builder = plain.start(prelude=INTERRUPTIBLE)
     with ended_at_last(builder):
-        gate.reached()
+        gate.reached(builder)
         builder.send_signal(signal.SIGINT)
         answer = plain.finish(builder)
 
@@ -156,7 +175,7 @@ def test_an_interrupted_waiter_leaves_the_builder_alone(plain: Checkout) -> None
     """
     gate = Gate(plain)
     builder = plain.start()
-    gate.reached()
+    gate.reached(builder)
     waiter = plain.start(prelude=INTERRUPTIBLE)
     with ended_at_last(builder, waiter):
         assert waiter.stderr is not None
@@ -185,11 +204,11 @@ def test_an_interrupt_can_be_followed_by_another_try(plain: Checkout) -> None:
     """
     process = plain.start(prelude=again)
     with ended_at_last(process):
-        gate.reached()
+        gate.reached(process)
         process.send_signal(signal.SIGINT)
         wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the first compiler is gone")
         gate.let_through()
-        gate.reached()
+        gate.reached(process)
         gate.let_through()
 
         assert plain.finish(process)["value"] == ALPHA

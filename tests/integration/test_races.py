@@ -87,7 +87,7 @@ def test_two_checkouts_build_side_by_side(tmp_path: Path) -> None:
     gate = Gate(one)
     held = one.start()
     with ended_at_last(held):
-        gate.reached()
+        gate.reached(held)
 
         assert other.load().value == "alpha-1 part-2 middle-1"
         assert held.poll() is None
@@ -231,7 +231,7 @@ def test_a_waiter_says_who_builds(plain: Checkout) -> None:
     """
     gate = Gate(plain)
     builder = plain.start()
-    gate.reached()
+    gate.reached(builder)
     waiter = plain.start()
     with ended_at_last(builder, waiter):
         assert waiter.stderr is not None
@@ -252,7 +252,7 @@ def test_waiting_has_a_limit(plain: Checkout) -> None:
     gate = Gate(plain)
     builder = plain.start()
     with ended_at_last(builder):
-        gate.reached()
+        gate.reached(builder)
 
         waiter = plain.load(variables={"RUST_EXT_LOCK_TIMEOUT": "0.5"})
 
@@ -271,7 +271,7 @@ def test_a_dead_holder_blocks_nobody(plain: Checkout) -> None:
     gate = Gate(plain)
     builder = plain.start()
     with ended_at_last(builder):
-        gate.reached()
+        gate.reached(builder)
         builder.kill()
         builder.wait(PATIENCE)
     gate.let_through()
