@@ -9,27 +9,34 @@ use sglang_mm_core::common::decode::{
     DecodeError, DecodeLimits, decode_rgb, decode_rgb_with, dimensions,
 };
 
-/// The system's allocator, which remembers the largest piece that Rust asked of it in each thread.
+/// The system's allocator, which remembers the largest piece that Rust asked of it in each thread,
+/// and refuses what is larger than it may be.
 struct Watched;
 
 thread_local! {
     static LARGEST: Cell<usize> = const { Cell::new(0) };
+    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-fn remember(size: usize) {
+fn allowed(size: usize) -> bool {
     LARGEST.set(LARGEST.get().max(size));
+    size <= MOST.get()
 }
 
-// SAFETY: each call goes to the system's allocator as it came.
+// SAFETY: each call goes to the system's allocator as it came, or is refused as it may refuse.
 unsafe impl GlobalAlloc for Watched {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        remember(layout.size());
+        if !allowed(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: the caller's promises are those that the system asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        remember(layout.size());
+        if !allowed(layout.size()) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: as above.
         unsafe { System.alloc_zeroed(layout) }
     }
@@ -40,7 +47,9 @@ unsafe impl GlobalAlloc for Watched {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        remember(size);
+        if !allowed(size) {
+            return std::ptr::null_mut();
+        }
         // SAFETY: as above.
         unsafe { System.realloc(pointer, layout, size) }
     }
@@ -135,62 +144,58 @@ fn chunk(kind: &str, body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
+/// Small files whose headers announce a square picture.
+fn announcements(side: u16) -> Vec<(&'static str, Vec<u8>)> {
+    let [long, short] = [&u32::from(side).to_be_bytes()[..], &side.to_be_bytes()];
+    let [long_le, short_le] = [&u32::from(side).to_le_bytes()[..], &side.to_le_bytes()];
+    let png_header = [long, long, &[8, 6, 0, 0, 0]].concat();
+    let jpeg = [
+        b"\xff\xd8\xff\xc0\0\x0b\x08",
+        short,
+        short,
+        b"\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0",
+    ];
+    let png = [
+        &b"\x89PNG\r\n\x1a\n"[..],
+        &chunk("IHDR", &png_header),
+        &chunk("IDAT", b"x"),
+    ];
+    let gif = [
+        b"GIF89a",
+        short_le,
+        short_le,
+        b"\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02\x44\x01\0;",
+    ];
+    let start_of_bmp = b"BM\0\0\0\0\0\0\0\0\0\0\0\0\x28\0\0\0";
+    let run_lengths = b"\x01\0\x08\0\x01";
+    let bmp = [start_of_bmp, long_le, long_le, run_lengths, &[0; 64]];
+    vec![
+        ("jpeg", jpeg.concat()),
+        ("png", png.concat()),
+        ("gif", gif.concat()),
+        ("bmp", bmp.concat()),
+    ]
+}
+
 #[test]
 fn bombs_are_refused_from_the_header() {
-    let png_header = [
-        &60_000u32.to_be_bytes()[..],
-        &60_000u32.to_be_bytes(),
-        &[8, 6, 0, 0, 0],
-    ]
-    .concat();
-    let bombs: &[(&str, Vec<u8>, (usize, usize))] = &[
-        (
-            "jpeg",
-            b"\xff\xd8\xff\xc0\0\x0b\x08\xff\xdc\xff\xdc\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0".to_vec(),
-            (65_500, 65_500),
-        ),
-        (
-            "png",
-            [
-                b"\x89PNG\r\n\x1a\n".to_vec(),
-                chunk("IHDR", &png_header),
-                chunk("IDAT", b"x"),
-            ]
-            .concat(),
-            (60_000, 60_000),
-        ),
-        (
-            "gif",
-            b"GIF89a\xff\xff\xff\xff\0\0\0,\0\0\0\0\x01\0\x01\0\0\x02\x02\x44\x01\0;".to_vec(),
-            (65_535, 65_535),
-        ),
-        (
-            "gif enlarged by its frame",
-            b"GIF89a\x01\0\x01\0\0\0\0,\xff\xff\xff\xff\x01\0\x01\0\0\x02\x02\x44\x01\0;".to_vec(),
-            (65_536, 65_536),
-        ),
-        (
-            "bmp",
-            [
-                &b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0"[..],
-                &100_000u32.to_le_bytes(),
-                &100_000u32.to_le_bytes(),
-                b"\x01\0\x18\0",
-                &[0; 24],
-            ]
-            .concat(),
-            (100_000, 100_000),
-        ),
-        (
-            "webp",
-            b"RIFF\x12\0\0\0WEBPVP8L\x05\0\0\0\x2f\xfe\xbf\xff\x0f\0".to_vec(),
-            (16_383, 16_383),
-        ),
-    ];
+    let enlarged = b"GIF89a\x01\0\x01\0\0\0\0,\xff\xff\xff\xff\x01\0\x01\0\0\x02\x02\x44\x01\0;";
+    let webp = b"RIFF\x12\0\0\0WEBPVP8L\x05\0\0\0\x2f\xfe\xbf\xff\x0f\0";
+    let square = announcements(65_500).into_iter();
+    let bombs = square
+        .map(|(name, file)| (name, file, (65_500, 65_500)))
+        .chain([
+            (
+                "gif enlarged by its frame",
+                enlarged.to_vec(),
+                (65_536, 65_536),
+            ),
+            ("webp", webp.to_vec(), (16_383, 16_383)),
+        ]);
     for (name, bytes, size) in bombs {
-        assert_eq!(dimensions(bytes), Ok(*size), "{name}");
+        assert_eq!(dimensions(&bytes), Ok(size), "{name}");
         LARGEST.set(0);
-        let refusal = decode_rgb(bytes);
+        let refusal = decode_rgb(&bytes);
         let largest = LARGEST.get();
         let words = refusal.as_ref().unwrap_err().to_string();
         assert!(
@@ -206,6 +211,43 @@ fn bombs_are_refused_from_the_header() {
             "{name} took {largest} bytes before it was refused"
         );
     }
+}
+
+#[test]
+fn memory_that_is_not_there_is_an_error() {
+    for (name, file) in announcements(4000) {
+        MOST.set(1 << 20);
+        let refusal = decode_rgb(&file);
+        MOST.set(usize::MAX);
+        assert_eq!(refusal, Err(DecodeError::OutOfMemory), "{name}");
+    }
+}
+
+/// A grey picture of 8 by 8 in `scans` scans: the constant, then nothing again and again.
+fn progressive(scans: usize) -> Vec<u8> {
+    let tables = b"\xff\xc4\0\x14\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
+                   \xff\xc4\0\x14\x10\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    [
+        b"\xff\xd8\xff\xdb\0\x43\0",
+        &[1; 64][..],
+        b"\xff\xc2\0\x0b\x08\0\x08\0\x08\x01\x01\x11\0",
+        tables,
+        b"\xff\xda\0\x08\x01\x01\0\0\0\0\x7f",
+        &b"\xff\xda\0\x08\x01\x01\0\x01\x3f\0\x7f".repeat(scans - 1),
+        b"\xff\xd9",
+    ]
+    .concat()
+}
+
+/// Each scan costs a walk over the whole picture and a dozen bytes of the file.
+#[test]
+fn scans_are_counted() {
+    assert_eq!(decode_rgb(&progressive(100)).unwrap().pixels, [128; 192]);
+    let refusal = decode_rgb(&progressive(101)).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "image decode: JPEG file is corrupt: too many scans"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod base64;
 pub mod content_hash;
 pub mod decode;
+mod memory;
 pub mod par;
 pub mod rescale;
 pub mod resize;

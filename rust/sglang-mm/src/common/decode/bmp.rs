@@ -6,6 +6,7 @@
 
 use std::borrow::Cow;
 
+use super::super::memory::OutOfMemory;
 use super::cursor::{Cursor, u16_le, u32_le};
 use super::error::DecodeError;
 use super::pixels::{DecodeLimits, Palette, RgbImage, Size, unpack_bits};
@@ -88,11 +89,11 @@ impl Header {
     pub(super) fn decode(&self, bytes: &[u8]) -> Result<RgbImage, DecodeError> {
         let cursor = Cursor::at(bytes, self.data);
         match self.storage {
-            Storage::Rows { stride } => Ok(self.paint(self.rows(cursor, stride)?, stride)),
+            Storage::Rows { stride } => Ok(self.paint(self.rows(cursor, stride)?, stride)?),
             Storage::Runs(unit) => {
-                let indices = rle::expand(cursor, unit, self.size)
+                let indices = rle::expand(cursor, unit, self.size)?
                     .ok_or_else(|| DecodeError::truncated(Format::Bmp, "the run-length data"))?;
-                Ok(self.paint(&indices, self.size.width))
+                Ok(self.paint(&indices, self.size.width)?)
             }
         }
     }
@@ -109,8 +110,8 @@ impl Header {
         row_bytes(&self.pixels, self.size.width)
     }
 
-    fn paint(&self, data: &[u8], stride: usize) -> RgbImage {
-        let mut image = self.size.filled([0; 3]);
+    fn paint(&self, data: &[u8], stride: usize) -> Result<RgbImage, OutOfMemory> {
+        let mut image = self.size.filled([0; 3])?;
         let width = self.size.width;
         let mut samples = vec![0; width];
         let runs = matches!(self.storage, Storage::Runs(_));
@@ -133,7 +134,7 @@ impl Header {
                 .zip(stored)
                 .for_each(|(out, row)| paint_row(row, out));
         }
-        image
+        Ok(image)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use super::super::memory::OutOfMemory;
 use super::sniff::Format;
 
 /// The ways in which decoding can fail. All of them are refusals: no pixels come with an error.
@@ -27,6 +28,9 @@ pub enum DecodeError {
         /// The cap in force.
         max_pixels: u64,
     },
+    /// The system refused the memory that the picture needs.
+    #[error("image decode: the picture needs more memory than there is")]
+    OutOfMemory,
     /// Samples that cannot be brought to 8 bits without choosing a scale for the caller.
     #[error("image decode: unsupported color: {format} with {samples} samples")]
     UnsupportedColor {
@@ -59,6 +63,12 @@ pub enum DecodeError {
         /// What is wrong.
         problem: Cow<'static, str>,
     },
+}
+
+impl From<OutOfMemory> for DecodeError {
+    fn from(_: OutOfMemory) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 impl DecodeError {

@@ -87,7 +87,7 @@ impl Header {
         let indices = lzw::expand(data, self.code_bits, width * height)?;
         let mut image = self
             .size
-            .filled(self.palette.0[usize::from(self.background)]);
+            .filled(self.palette.0[usize::from(self.background)])?;
         let rows = indices.chunks_exact(width);
         for (row, y) in rows.zip(row_order(height, self.frame.interlaced)) {
             let start = ((top + y) * self.size.width + left) * 3;

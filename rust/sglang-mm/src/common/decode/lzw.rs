@@ -4,6 +4,7 @@
 //! codes stand, reads empty blocks as blocks, and after an early end code goes on only if the file
 //! has bytes that it has not loaded yet.
 
+use super::super::memory::empty;
 use super::error::DecodeError;
 use super::sniff::Format;
 
@@ -123,8 +124,8 @@ pub(super) fn expand(data: &[u8], code_bits: u8, count: usize) -> Result<Vec<u8>
     let mut codes = Codes::of(data);
     let mut strings = Strings::new(code_bits);
     let clear = 1 << code_bits;
-    // Bytes of the file bound it: a code gives at most `TABLE` indices.
-    let mut indices = Vec::with_capacity(count.min(data.len().saturating_mul(TABLE)));
+    // Bytes of the file bound it: a code gives at most `TABLE` indices. The last may overshoot.
+    let mut indices = empty(count.min(data.len().saturating_mul(TABLE)) + TABLE)?;
     let mut previous: Option<(usize, u8)> = None;
     loop {
         let code = match codes.next(strings.width) {

@@ -1,5 +1,6 @@
 //! What a decoder hands out, and the samples of old formats on their way there.
 
+use super::super::memory::{OutOfMemory, zeroed};
 use super::error::DecodeError;
 use super::sniff::Format;
 
@@ -68,17 +69,17 @@ impl Size {
     }
 
     /// A picture of one colour.
-    pub(super) fn filled(self, [r, g, b]: [u8; 3]) -> RgbImage {
-        let pixels = if r == g && g == b {
-            vec![r; self.pixels() * 3]
-        } else {
-            [r, g, b].repeat(self.pixels())
-        };
-        RgbImage {
+    pub(super) fn filled(self, rgb: [u8; 3]) -> Result<RgbImage, OutOfMemory> {
+        let mut pixels = zeroed(self.pixels() * 3)?;
+        // Black is there already, in pages that nobody has touched yet.
+        if rgb != [0; 3] {
+            pixels.as_chunks_mut().0.fill(rgb);
+        }
+        Ok(RgbImage {
             height: self.height,
             width: self.width,
             pixels,
-        }
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The run lengths of BMP: pairs of a count and a value, with escapes for lines, jumps and literals.
 
+use super::super::memory::{OutOfMemory, empty};
 use super::cursor::Cursor;
 use super::pixels::Size;
 
@@ -25,9 +26,13 @@ impl Unit {
 /// One index a byte, in the order of the file's rows; none if the runs end before the picture does.
 ///
 /// The column is only an aid against runs that leave their row: literals may cross it, as in Pillow.
-pub(super) fn expand(mut cursor: Cursor<'_>, unit: Unit, size: Size) -> Option<Vec<u8>> {
+pub(super) fn expand(
+    mut cursor: Cursor<'_>,
+    unit: Unit,
+    size: Size,
+) -> Result<Option<Vec<u8>>, OutOfMemory> {
     let total = size.pixels();
-    let mut indices = Vec::new();
+    let mut indices = empty(total)?;
     let mut column = 0;
     while indices.len() < total {
         let Some([count, value]) = cursor.array() else {
@@ -62,7 +67,7 @@ pub(super) fn expand(mut cursor: Cursor<'_>, unit: Unit, size: Size) -> Option<V
             }
         }
     }
-    (indices.len() >= total).then_some(indices)
+    Ok((indices.len() >= total).then_some(indices))
 }
 
 /// Copy `count` indices; false if the file ends among them. They are padded to 16 bits of the file.
@@ -138,7 +143,7 @@ mod tests {
             height: 2,
         };
         for (name, unit, bytes, expected) in rows {
-            let indices = expand(Cursor::at(bytes, 0), *unit, size);
+            let indices = expand(Cursor::at(bytes, 0), *unit, size).unwrap();
             assert_eq!(indices.as_deref(), *expected, "{name}");
         }
     }

@@ -9,6 +9,7 @@ use std::io;
 
 use image_webp::{DecodingError, WebPDecoder};
 
+use super::super::memory::zeroed;
 use super::cursor::{Cursor, u32_le};
 use super::error::DecodeError;
 use super::pixels::{DecodeLimits, RgbImage, Size};
@@ -37,7 +38,7 @@ impl<'a> Header<'a> {
     pub(super) fn decode(mut self) -> Result<RgbImage, DecodeError> {
         let alpha = self.decoder.has_alpha();
         let channels = if alpha { 4 } else { 3 };
-        let mut pixels = vec![0; self.size.pixels() * channels];
+        let mut pixels = zeroed(self.size.pixels() * channels)?;
         self.decoder
             .read_image(&mut pixels)
             .map_err(|error| refusal(&error))?;

@@ -13,7 +13,11 @@ mod order;
 mod pass;
 mod scalar;
 
-use super::{Size, par};
+use super::{
+    Size,
+    memory::{OutOfMemory, zeroed},
+    par,
+};
 use axis::{Axis, Quantization};
 
 pub use axis::Filter;
@@ -91,9 +95,6 @@ pub enum ResizeError {
     },
 }
 
-/// An allocation that was refused; `resize_rgb` adds the sizes.
-struct OutOfMemory;
-
 /// The RGB image `src`, of size `from`, resized to `to`.
 ///
 /// # Errors
@@ -155,17 +156,6 @@ fn run(src: &[u8], from: Size, to: Size, resample: Resample) -> Result<Vec<u8>, 
             pass::vertical(&pass::horizontal(src, from, &x)?, between, &y)
         }
     }
-}
-
-/// `len` zeros, or an error where `vec!` would end the process.
-///
-/// The probe is freed at once: zeros straight from the system need no second write,
-/// and that matters more than asking twice.
-fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
-    Vec::<T>::new()
-        .try_reserve_exact(len)
-        .map_err(|_| OutOfMemory)?;
-    Ok(vec![T::default(); len])
 }
 
 #[cfg(test)]

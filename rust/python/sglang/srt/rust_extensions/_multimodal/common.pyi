@@ -45,7 +45,8 @@ def image_decode_rgb(data: _Encoded) -> tuple[int, int, NDArray[np.uint8]]:
     orientation and colour profiles are ignored.
 
     Raises `ValueError` ("image decode: ...") for damaged files, other formats, samples
-    of more than 8 bits, and images of more pixels than Pillow accepts.
+    of more than 8 bits, images of more pixels than Pillow accepts or than memory
+    holds, and JPEGs of more than 100 scans.
     """
 
 def resize_rgb(

@@ -7,6 +7,7 @@
 mod libjpeg;
 mod markers;
 
+use super::super::memory::zeroed;
 use super::error::DecodeError;
 use super::pixels::RgbImage;
 
@@ -26,14 +27,14 @@ impl Header {
         let size = self.size();
         match self.model {
             Model::Rgb => {
-                let mut image = size.filled([0; 3]);
+                let mut image = size.filled([0; 3])?;
                 libjpeg::decode(bytes, size, libjpeg::Channels::Rgb, &mut image.pixels)?;
                 Ok(image)
             }
             Model::Cmyk => {
-                let mut inks = vec![0; size.pixels() * 4];
+                let mut inks = zeroed(size.pixels() * 4)?;
                 libjpeg::decode(bytes, size, libjpeg::Channels::Cmyk, &mut inks)?;
-                let mut image = size.filled([0; 3]);
+                let mut image = size.filled([0; 3])?;
                 let pixels = image.pixels.as_chunks_mut().0.iter_mut();
                 for (rgb, inks) in pixels.zip(inks.as_chunks().0) {
                     *rgb = cmyk_to_rgb(*inks);

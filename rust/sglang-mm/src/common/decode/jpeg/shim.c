@@ -34,6 +34,20 @@ static void stay_silent(j_common_ptr info)
     (void)info;
 }
 
+/*
+ * A scan of a hundred bytes makes libjpeg walk over the whole picture once more, so a small file
+ * could keep it busy for days. Encoders write a few dozen scans at most.
+ */
+static void count_scans(j_common_ptr info)
+{
+    enum { MOST_SCANS = 100 };
+    struct failure *failure = (struct failure *)info->err;
+    if (((j_decompress_ptr)info)->input_scan_number <= MOST_SCANS)
+        return;
+    strcpy(failure->message, "too many scans");
+    longjmp(failure->escape, 1);
+}
+
 static void do_nothing(j_decompress_ptr info)
 {
     (void)info;
@@ -84,12 +98,15 @@ int sglang_mm_jpeg_decode(const unsigned char *bytes, size_t length, unsigned ch
 {
     struct jpeg_decompress_struct info;
     struct jpeg_source_mgr source;
+    struct jpeg_progress_mgr progress;
     struct failure failure;
     enum outcome outcome;
 
     /* Zeroed, so that destroying is safe even if creating fails. */
     memset(&info, 0, sizeof info);
     memset(&source, 0, sizeof source);
+    memset(&progress, 0, sizeof progress);
+    progress.progress_monitor = count_scans;
     info.err = jpeg_std_error(&failure.manager);
     failure.manager.error_exit = leave;
     failure.manager.output_message = stay_silent;
@@ -108,6 +125,7 @@ int sglang_mm_jpeg_decode(const unsigned char *bytes, size_t length, unsigned ch
     }
     jpeg_create_decompress(&info);
     info.src = &source;
+    info.progress = &progress;
     outcome = decode(&info, pixels, width, height, channels);
     jpeg_destroy_decompress(&info);
     return outcome;

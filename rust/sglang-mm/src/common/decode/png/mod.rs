@@ -112,7 +112,7 @@ impl<'a> Header<'a> {
         }
 
         // Rows that the data does not reach keep sample 0.
-        let mut image = self.size.filled(self.palette.0[0]);
+        let mut image = self.size.filled(self.palette.0[0])?;
         let mut rest = data.as_mut_slice();
         for pass in &passes {
             let length = 1 + row_bytes(pass);

@@ -2,6 +2,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
+use super::super::super::memory::zeroed;
 use super::super::error::DecodeError;
 use super::chunks::Chunks;
 use super::{corrupt, cut};
@@ -17,7 +18,7 @@ pub(super) fn inflate(
     chunks: &mut Chunks<'_>,
     rows: &(impl Iterator<Item = usize> + Clone),
 ) -> Result<Vec<u8>, DecodeError> {
-    let mut data = vec![0; rows.clone().sum()];
+    let mut data = zeroed(rows.clone().sum())?;
     let before_last = data.len() - rows.clone().last().unwrap_or(0);
     let mut inflater = Decompress::new(true);
     let mut filled = 0;

@@ -29,14 +29,22 @@ impl TextBudget {
 
 /// The length of a compressed text; none if it is not compressed properly, which is no error.
 pub(super) fn compressed_text_fits(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
-    let mut text = vec![0; MOST_IN_ONE];
+    // Small, because a file may hold millions of tiny texts.
+    let mut scratch = [0; 4096];
     let mut inflater = Decompress::new(true);
-    let status = inflater.decompress(bytes, &mut text, FlushDecompress::None);
-    let unread = (inflater.total_in() as usize) < bytes.len();
-    match status {
-        Err(_) => Ok(None),
-        Ok(Status::Ok | Status::BufError) if unread => Err(corrupt("a text that grows too large")),
-        Ok(_) => Ok(Some(inflater.total_out() as usize)),
+    loop {
+        let length = inflater.total_out() as usize;
+        let room = scratch.len().min(MOST_IN_ONE - length);
+        let unread = &bytes[inflater.total_in() as usize..];
+        match inflater.decompress(unread, &mut scratch[..room], FlushDecompress::None) {
+            Err(_) => return Ok(None),
+            Ok(Status::StreamEnd) => return Ok(Some(inflater.total_out() as usize)),
+            Ok(_) if inflater.total_out() as usize > length => {}
+            Ok(_) if (inflater.total_in() as usize) < bytes.len() => {
+                return Err(corrupt("a text that grows too large"));
+            }
+            Ok(_) => return Ok(Some(length)),
+        }
     }
 }
 
