@@ -209,6 +209,8 @@ IMAGE = np.zeros((4, 6, 3), np.uint8)
         pytest.param(lambda: untyped.image_decode_rgb("text"), TypeError, "str", id="text to decode"),
         pytest.param(lambda: untyped.content_hash("text"), TypeError, "str", id="text to hash"),
         pytest.param(lambda: untyped.content_hash([256]), OverflowError, "out of range", id="no byte"),
+        pytest.param(lambda: untyped.content_hash(range(2**46)), OverflowError, "out of range", id="more items than memory"),
+        pytest.param(lambda: untyped.content_hash(7), TypeError, "int", id="an int to hash"),
         pytest.param(lambda: untyped.base64_decode("Zg"), ValueError, "^base64 decode error: ", id="no padding"),
         pytest.param(lambda: untyped.base64_decode("Zm9v\nZm9v"), ValueError, "^base64 decode error: ", id="inner newline"),
         pytest.param(lambda: untyped.base64_decode("Zh=="), ValueError, "^base64 decode error: ", id="not canonical"),

@@ -10,7 +10,7 @@ use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
     pybacked::PyBackedBytes,
-    types::{PyMemoryView, PyString},
+    types::{PyMemoryView, PySequence, PyString},
 };
 
 use crate::common::Size;
@@ -44,9 +44,16 @@ impl<'py> FromPyObject<'_, 'py> for Encoded {
         match object.extract() {
             Ok(bytes) => Ok(Self::Borrowed(bytes)),
             Err(error) if object.is_instance_of::<PyString>() => Err(error.into()),
-            Err(_) => Ok(Self::Copied(object.extract()?)),
+            Err(_) => Ok(Self::Copied(items(
+                &object.cast::<PySequence>()?.to_owned(),
+            )?)),
         }
     }
+}
+
+/// The items one by one: room for as many as a sequence *says* it has may be more than there is.
+fn items(sequence: &Bound<'_, PySequence>) -> PyResult<Vec<u8>> {
+    sequence.try_iter()?.map(|item| item?.extract()).collect()
 }
 
 /// A copy of a (height, width, 3) uint8 array in C order.
