@@ -24,7 +24,8 @@ fn get_hash_str(
 ) -> PyResult<Vec<String>> {
     let tokens = token_ids
         .try_iter()?
-        .map(|token| token?.extract())
+        .enumerate()
+        .map(|(index, token)| extract_token(index, &token?))
         .collect::<PyResult<Vec<i64>>>()?;
     let prior = prior(prior_hash)?;
     let page_size = usize::try_from(page_size)
@@ -38,7 +39,24 @@ fn get_hash_str(
         let hashes = hash(&tokens, prior, page_size)?;
         Ok(hashes.iter().map(PageHash::to_string).collect())
     })
-    .map_err(|error: TokenOutOfRange| PyOverflowError::new_err(error.to_string()))
+    .map_err(|error: TokenOutOfRange| PyValueError::new_err(error.to_string()))
+}
+
+/// A token beyond 64 bits is refused in the words of [`TokenOutOfRange`], which cannot hold it.
+fn extract_token(index: usize, token: &Bound<'_, PyAny>) -> PyResult<i64> {
+    token.extract().map_err(|error: PyErr| {
+        if !error.is_instance_of::<PyOverflowError>(token.py()) {
+            return error;
+        }
+        // Python writes out no int of thousands of digits.
+        let value = token.str().map_or_else(
+            |_| "of thousands of digits".to_owned(),
+            |text| text.to_string(),
+        );
+        PyValueError::new_err(format!(
+            "token {value} at index {index} is outside of u32 and cannot be hashed"
+        ))
+    })
 }
 
 /// Both `None` and the empty text stand for the start of a chain.

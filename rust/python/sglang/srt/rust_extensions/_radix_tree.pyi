@@ -20,6 +20,6 @@ def get_hash_str(
     page's tokens as little-endian uint32. *prior_hash* is the digest before the first
     page; "" or `None` starts a chain.
 
-    Raises `ValueError` if *prior_hash* is not 64 hex digits or *page_size* is not
-    positive, and `OverflowError` for a token outside of uint32.
+    Raises `ValueError` if *prior_hash* is not 64 hex digits, *page_size* is not
+    positive, or a token is outside of uint32; the message has its index and value.
     """
