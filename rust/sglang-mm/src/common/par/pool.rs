@@ -7,7 +7,7 @@ use std::{
     process,
     sync::{
         OnceLock,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread,
 };
@@ -29,10 +29,20 @@ struct Shared {
 /// The process-wide pool.
 ///
 /// Nothing when the system refused the threads, and nothing in a forked child: it
-/// inherits the pool but not its threads, and would wait for them forever.
+/// inherits the pool but not its threads, and would wait for them forever. Nothing
+/// while another thread starts the pool, for the same reason: a child that was forked
+/// just then inherits a start that never ends.
 pub(super) fn shared() -> Option<&'static ThreadPool> {
-    static SHARED: OnceLock<Option<Shared>> = OnceLock::new();
-    let shared = SHARED.get_or_init(start).as_ref()?;
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    static SHARED: OnceLock<Shared> = OnceLock::new();
+    if !STARTED.load(Ordering::Relaxed)
+        && !STARTED.swap(true, Ordering::Relaxed)
+        && let Some(started) = start()
+    {
+        // Only the thread that swapped comes here, so nothing was set before.
+        let _ = SHARED.set(started);
+    }
+    let shared = SHARED.get()?;
     (shared.owner == process::id()).then_some(&shared.pool)
 }
 
