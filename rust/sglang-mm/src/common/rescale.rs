@@ -50,6 +50,13 @@ pub fn scaled_dims(
         target = target.min((cap as f64).max(longer));
     }
     let ratio = target / longer;
+    #[expect(
+        clippy::float_cmp,
+        reason = "only a ratio of exactly one changes nothing"
+    )]
+    if ratio == 1.0 {
+        return Ok(size);
+    }
     let side = |side: usize| ((side as f64 * ratio + 0.5).floor() as usize).max(1);
     let scaled = Size {
         height: side(size.height),
@@ -79,6 +86,7 @@ mod tests {
 
     #[test]
     fn sizes() {
+        const FAR: usize = (1 << 60) + 1;
         #[rustfmt::skip]
         let cases = [
             ("no fraction",                 (80, 60),     None,      Some(1),    (80, 60)),
@@ -92,6 +100,7 @@ mod tests {
             ("full HD capped",              (1920, 1080), Some(2.0), Some(2048), (2048, 1152)),
             ("a half rounds up",            (5, 1),       Some(0.5), None,       (3, 1)),
             ("exactly one",                 (7, 5),       Some(1.0), None,       (7, 5)),
+            ("exactly one, and no double", (FAR, 1),   Some(1.0), None,       (FAR, 1)),
             ("no pixels",                   (0, 0),       Some(2.0), None,       (0, 0)),
         ];
         for (name, size, fraction, cap, expected) in cases {
