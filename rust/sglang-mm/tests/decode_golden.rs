@@ -1,10 +1,10 @@
 //! Every golden picture decodes to Pillow's bytes, or is refused where Pillow refuses it.
 //!
-//! The directory is `SGLANG_GOLDEN`, else the large set beside the checkout, else the small one in it.
+//! The directory is `SGLANG_GOLDEN`, else the small set in the checkout.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use serde_json::Value;
 use sglang_mm_core::common::decode::{DecodeError, decode_rgb, dimensions};
@@ -66,18 +66,8 @@ enum Expected {
 }
 
 fn golden() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let beside = [
-        manifest.join("../../../shared/golden"),
-        manifest.join("../../tests/golden"),
-    ];
-    match std::env::var_os("SGLANG_GOLDEN") {
-        Some(directory) => directory.into(),
-        None => beside
-            .into_iter()
-            .find(|directory| directory.join("expected/decode.jsonl").is_file())
-            .expect("a golden directory: set SGLANG_GOLDEN"),
-    }
+    let small = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
+    env::var_os("SGLANG_GOLDEN").map_or_else(small, PathBuf::from)
 }
 
 fn expectations(directory: &Path) -> BTreeMap<String, Expected> {
