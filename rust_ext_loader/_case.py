@@ -207,6 +207,8 @@ class Case:
         return str(library)
 
     def _write_record(self, root: Path, library: Path, now: Snapshot) -> None:
+        if self.mode == "force" or self._must_warn(library):
+            return
         workspace = self.request.workspace or str(self.spec.workspace)
         identity = _record.identify(self.spec.module, workspace, self.mode, self.environment, self.folders)
         beside = set(_bundled.candidates(self.spec.leaf, self.folders))
@@ -226,7 +228,7 @@ class Case:
                 if top.is_dir()
             }
         signatures = {path: signature for path in present if (signature := _record.signature(path)) is not None}
-        if len(signatures) != len(present) or self.mode == "force":
+        if len(signatures) != len(present):
             return
         # Asked after its stat was taken: a pointer that moved meanwhile no longer leads here.
         if renamed and not _store.in_force(library):
@@ -240,6 +242,13 @@ class Case:
             started_ns=now.started_ns,
             boot=_record.boot_id() if now.native else None,
             renamed=renamed,
+            search_path=tuple(sys.path) if self.spec.key_on else None,
         )
         if data is not None:
             _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
+
+    def _must_warn(self, library: Path) -> bool:
+        """
+        Whether every process has something to be told about what lies in the package's folder.
+        """
+        return self.bundled is not None and (bool(self.bundled.others) or self.bundled.library != library)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Identity: TypeAlias = tuple[Any, ...]
 
 #: Raise it whenever the fields below change meaning.
-FORMAT = 1
+FORMAT = 2
 
 #: Time stamps younger than this before the decision began could hide a later edit.
 UNSETTLED_NS = 2_000_000_000
@@ -39,9 +39,9 @@ _RELEVANT = (
     "CARGO",
     "CC",
     "CFLAGS",
-    "CI",
+    "CPPFLAGS",
+    "CRATE_CC",
     "CXX",
-    "HOME",
     "HOST_",
     "LDFLAGS",
     "MACOSX_DEPLOYMENT_TARGET",
@@ -49,14 +49,18 @@ _RELEVANT = (
     "PKG_CONFIG",
     "PROTOC",
     "PYO3_",
+    "RANLIB",
     "RUST",
     "SDKROOT",
     "SGLANG_RUST_",
     "TARGET_",
-    "USERPROFILE",
 )
+#: The same, by their whole names.
+_RELEVANT_NAMES = frozenset({"CI", "HOME", "USERPROFILE"})
+#: Set anew for every job or package, some of them secret, and read by nothing that we build.
+_IRRELEVANT = ("CARGO_REGISTR", "CARGO_PKG_", "CARGO_MANIFEST_")
 #: Per-target forms such as `x86_64_unknown_linux_gnu_CC` or `CFLAGS_x86_64-unknown-linux-gnu`.
-_RELEVANT_ENDS = ("_AR", "_CC", "_CXX", "_CFLAGS", "_CXXFLAGS", "_LDFLAGS")
+_RELEVANT_ENDS = ("_AR", "_ARFLAGS", "_CC", "_CFLAGS", "_CPPFLAGS", "_CXX", "_CXXFLAGS", "_LDFLAGS", "_RANLIB")
 
 #: A pipe planted in a record's place must not hold the import.
 _OPEN = os.O_RDONLY
@@ -65,6 +69,19 @@ for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):
 
 _INTERPRETER = (sys.version, sys.implementation.cache_tag, sys.platform, sys.maxsize, getattr(sys, "abiflags", ""))
 
+
+def _host() -> tuple[str, str]:
+    """
+    Machine and C library: a home folder may be shared by hosts that cannot load the same library.
+    """
+    machine = os.uname().machine if hasattr(os, "uname") else ""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") if hasattr(os, "confstr") else None
+    except (ValueError, OSError):
+        libc = None
+    return machine, libc or ""
+
+
 Signature = tuple[int, int, int, int]
 
 
@@ -72,24 +89,40 @@ def relevant(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
     The part of an environment that a record is made for.
     """
-    return tuple(sorted(item for item in environment.items() if item[0].startswith(_RELEVANT) or item[0].endswith(_RELEVANT_ENDS)))
+    return tuple(sorted(item for item in environment.items() if _is_relevant(item[0])))
+
+
+def _is_relevant(name: str) -> bool:
+    if name.startswith(_RELEVANT):
+        return not name.startswith(_IRRELEVANT)
+    return name in _RELEVANT_NAMES or name.endswith(_RELEVANT_ENDS)
+
+
+def sealed(value: object) -> str:
+    """
+    A digest that stands for a value which may be secret; 128 bits, for comparing alone.
+    """
+    # The interpreter's own hash: hashlib would load OpenSSL, which costs more than all the rest of a warm import.
+    data = ascii(value).encode("ascii")
+    return (_imp.source_hash(FORMAT, data) + _imp.source_hash(~FORMAT, data)).hex()
 
 
 def path_of(root: str, identity: Identity) -> str:
     """
     File of a record. The name may collide: the identity is stored and compared.
     """
-    # Not marshal, whose bytes depend on reference counts; and the interpreter's own keyed hash, since hashlib would load
-    # OpenSSL, which costs more than all the rest of a warm import.
-    name = _imp.source_hash(FORMAT, ascii(identity).encode("ascii")).hex()
-    return os.path.join(root, "records", name)
+    # Not of marshal's bytes, which depend on reference counts.
+    return os.path.join(root, "records", sealed(identity))
 
 
 def identify(module: str, workspace: str, mode: str, environment: Mapping[str, str], path: Iterable[str] | None) -> Identity:
     """
-    What one record is about; *path* is the `__path__` of the module's parent, if it has one.
+    What one record is about; `path` is the `__path__` of the module's parent, if it has one.
+
+    The workspace counts by its real path, since one name may lead to another checkout tomorrow.
     """
-    return (module, workspace, mode, _INTERPRETER, relevant(environment), folders_of(path))
+    place = (os.path.realpath(workspace), folders_of(path))
+    return (module, place, mode, _INTERPRETER, _host(), sealed(relevant(environment)))
 
 
 def folders_of(path: Iterable[str] | None) -> tuple[str, ...]:
@@ -109,10 +142,12 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
         fields = _load(path_of(root, identity))
         if fields is None:
             return None
-        version, stored, declared, present, absent, library, boot = fields
+        version, stored, declared, search_path, present, absent, library, boot = fields
         if version != FORMAT or stored != identity:
             return None
-        if any(environment.get(name) != value for name, value in declared):
+        if any(sealed(environment.get(name)) != value for name, value in declared):
+            return None
+        if search_path is not None and search_path != tuple(sys.path):
             return None
         if boot is not None and boot != boot_id():
             return None
@@ -139,7 +174,7 @@ def _load(path: str) -> tuple[Any, ...] | None:
     if data[:8] != _imp.source_hash(FORMAT, data[8:]):
         return None
     fields = marshal.loads(data[8:])  # noqa: S302 - ours by owner and mode, whole by its checksum
-    return fields if isinstance(fields, tuple) and len(fields) == 7 else None
+    return fields if isinstance(fields, tuple) and len(fields) == 8 else None
 
 
 def _ours(status: os.stat_result) -> bool:
@@ -169,7 +204,7 @@ def signature(path: str) -> Signature | None:
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
-def compose(
+def compose(  # noqa: PLR0913 - the fields of a record, by name
     identity: Identity,
     *,
     declared: Iterable[tuple[str, str | None]],
@@ -179,17 +214,24 @@ def compose(
     started_ns: int,
     boot: str | None,
     renamed: Container[str] = (),
+    search_path: tuple[str, ...] | None = None,
 ) -> bytes | None:
     """
-    The bytes of a record, or `None` while any stamp is unsettled.
+    The bytes of a record, or `None` while any stamp is unsettled, or when this boot has no name.
+
+    `search_path` is `sys.path`, if installed distributions were looked at; `boot` the name of this boot, if the CPU was.
 
     `started_ns` is the wall clock before the first of `present` was looked at. What is `renamed` is only ever replaced by
     another file, never written to: its stamps need not settle.
     """
+    if boot == "":
+        return None
     settled = started_ns - UNSETTLED_NS
     if any(mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path not in renamed):
         return None
-    fields: tuple[Any, ...] = (FORMAT, identity, tuple(declared), tuple(sorted(present.items())), tuple(sorted(absent)), library, boot)
+    values = tuple((name, sealed(value)) for name, value in declared)
+    stood = (tuple(sorted(present.items())), tuple(sorted(absent)))
+    fields: tuple[Any, ...] = (FORMAT, identity, values, search_path, *stood, library, boot)
     data = marshal.dumps(fields)
     return _imp.source_hash(FORMAT, data) + data
 

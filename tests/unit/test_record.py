@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SECOND = 1_000_000_000
-ENVIRONMENT = {"PATH": "/bin", "MY_FLAVOUR": "sweet"}
+ENVIRONMENT = {"PATH": "/bin", "MY_FLAVOUR": "sweet", "RUST_TOKEN": "s3cr3t-one"}
+
+Declared = Sequence[tuple[str, str | None]]
+DECLARED: Declared = (("MY_FLAVOUR", "sweet"), ("MY_OTHER", None))
 
 
 @dataclass
@@ -73,18 +77,24 @@ class World:
     def file(self) -> Path:
         return Path(_record.path_of(str(self.root), self.identity))
 
-    def write(self, *, boot: str | None = None) -> None:
+    def compose(
+        self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED
+    ) -> bytes | None:
         present = (self.source, self.source.parent, self.proxy, self.library)
-        data = _record.compose(
+        return _record.compose(
             self.identity,
-            declared=[("MY_FLAVOUR", "sweet"), ("MY_OTHER", None)],
+            declared=declared,
             present={str(path): found for path in present if (found := _record.signature(str(path))) is not None},
             absent=[str(self.config)],
             library=str(self.library),
             # As if looking had begun when every stamp was settled: time is injected, nobody waits.
             started_ns=time.time_ns() + 3 * SECOND,
             boot=boot,
+            search_path=search_path,
         )
+
+    def write(self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED) -> None:
+        data = self.compose(boot=boot, search_path=search_path, declared=declared)
         assert data is not None
         self.put(data)
 
@@ -211,7 +221,8 @@ def test_variables_that_a_crate_declares_are_compared(world: World, environment:
         "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "CARGO_ENCODED_RUSTFLAGS", "PATH", "HOME", "CC", "CXX", "AR", "CFLAGS", "CXXFLAGS",
         "LDFLAGS", "HOST_CC", "TARGET_CFLAGS", "CC_x86_64-unknown-linux-gnu", "CFLAGS_x86_64_unknown_linux_gnu",
         "x86_64_unknown_linux_gnu_CC", "PKG_CONFIG_PATH", "PROTOC", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT", "PYO3_CONFIG_FILE",
-        "SGLANG_RUST_BUILD_MODE", "SGLANG_RUST_STALE", "CI",
+        "SGLANG_RUST_BUILD_MODE", "SGLANG_RUST_STALE", "CI", "CPPFLAGS", "RANLIB", "ARFLAGS", "CRATE_CC_NO_DEFAULTS", "CXXSTDLIB",
+        "RUSTC_BOOTSTRAP", "x86_64_unknown_linux_gnu_RANLIB", "CPPFLAGS_aarch64-apple-darwin", "HOST_PKG_CONFIG_PATH",
     ],
 )  # fmt: skip
 def test_variables_that_decide_make_another_record(variable: str) -> None:
@@ -225,7 +236,22 @@ def test_variables_that_decide_make_another_record(variable: str) -> None:
     assert _record.path_of("r", with_it) != _record.path_of("r", without)
 
 
-@pytest.mark.parametrize("variable", ["LANG", "PWD", "PYTHONHASHSEED", "TERM", "SHLVL", "COLUMNS", "MAKEFLAGS", "_"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "LANG",
+        "PWD",
+        "PYTHONHASHSEED",
+        "TERM",
+        "SHLVL",
+        "COLUMNS",
+        "MAKEFLAGS",
+        "_",
+        "CI_JOB_TOKEN",
+        "HOMEBREW_TOKEN",
+        "CARGO_REGISTRY_TOKEN",
+    ],
+)
 def test_variables_that_decide_nothing_make_no_record(variable: str) -> None:
     """
     Noise from the shell does not cost the warm path.
@@ -255,6 +281,66 @@ def test_a_record_of_something_else_is_none(world: World, identity: tuple[object
     assert _record.read(str(world.root), identity, ENVIRONMENT) is None
 
 
+def test_a_workspace_counts_by_where_it_really_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A link that leads to another checkout tomorrow, or a relative name from another folder, is another workspace.
+    """
+    for name in ("a", "b"):
+        (tmp_path / name / "rust").mkdir(parents=True)
+    current = tmp_path / "current"
+
+    def by(workspace: object) -> tuple[object, ...]:
+        return _record.identify("m", str(workspace), "auto", {}, [])
+
+    current.symlink_to(tmp_path / "a")
+    assert by(current / "rust") == by(tmp_path / "a" / "rust")
+    current.unlink()
+    current.symlink_to(tmp_path / "b")
+    assert by(current / "rust") == by(tmp_path / "b" / "rust")
+    monkeypatch.chdir(tmp_path / "a")
+    assert by("rust") == by(tmp_path / "a" / "rust")
+
+
+def test_no_value_of_a_variable_is_written_down(world: World) -> None:
+    """
+    A token that happens to decide, or that a crate declares, does not end up on the disk in clear.
+    """
+    world.write(declared=[("MY_TOKEN", "s3cr3t-two")])
+
+    assert b"s3cr3t" not in world.file.read_bytes()
+
+
+@pytest.mark.parametrize(("folders", "trusted"), [(("/a", "/b"), True), (("/b", "/a"), False), (("/a",), False)])
+def test_installed_distributions_are_those_of_this_search_path(
+    world: World, monkeypatch: pytest.MonkeyPatch, folders: tuple[str, ...], trusted: bool
+) -> None:
+    """
+    Where versions of distributions were looked at, another `sys.path` may have others.
+    """
+    world.write(search_path=("/a", "/b"))
+    monkeypatch.setattr(sys, "path", list(folders))
+
+    assert (world.read() is not None) == trusted
+
+
+@pytest.mark.parametrize("host", [("aarch64", "glibc 2.36"), ("x86_64", "glibc 2.17")])
+def test_another_host_has_its_own(world: World, monkeypatch: pytest.MonkeyPatch, host: tuple[str, str]) -> None:
+    """
+    On a home folder that hosts share, a record does not answer for a machine or a C library that cannot load the same file.
+    """
+    here = world.identity
+    monkeypatch.setattr(_record, "_host", lambda: host)
+
+    assert world.identity != here
+
+
+def test_without_a_name_of_this_boot_nothing_for_this_very_cpu(world: World) -> None:
+    """
+    A kernel that does not name its boots cannot say that the CPU is still the same.
+    """
+    assert world.compose(boot="") is None
+
+
 def test_another_interpreter_has_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A record made by one Python does not answer for another.
@@ -273,7 +359,7 @@ def test_a_sealed_record_with_other_fields_is_none(world: World) -> None:
     """
     The seal fits and the fields do not: another version's, too few, no path.
     """
-    rest = (world.identity, (), (), ())
+    rest = (world.identity, (), None, (), ())
     library = str(world.library)
     world.put(sealed(_record.FORMAT, *rest, library, None))
     assert world.read() == library, "the helper seals as the code does"
@@ -285,9 +371,9 @@ def test_a_sealed_record_with_other_fields_is_none(world: World) -> None:
         sealed(_record.FORMAT, *rest, library, None, None),
         sealed(_record.FORMAT, *rest, 7, None),
         sealed(_record.FORMAT, *rest, None, None),
-        sealed(_record.FORMAT, world.identity, 7, (), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), (("/x",),), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), (("a\0b", ()),), (), library, None),
+        sealed(_record.FORMAT, world.identity, 7, None, (), (), library, None),
+        sealed(_record.FORMAT, world.identity, (), None, (("/x",),), (), library, None),
+        sealed(_record.FORMAT, world.identity, (), None, (("a\0b", ()),), (), library, None),
     ):
         world.put(data)
         assert world.read() is None, data
