@@ -147,10 +147,7 @@ class ToolchainMissing(RustExtensionError):
             "too-old": "run `rustup update`",
         }.get(self.problem, f"run `{self.tool} -vV` to see what it says")
         need = f"{self.needed_for} must be built, but " if self.needed_for else ""
-        return (
-            f"{need}`{self.tool}` is not usable: {self.detail}; {remedy}, "
-            "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never"
-        )
+        return f"{need}`{self.tool}` is not usable: {self.detail}; {remedy}, or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never"
 
 
 class BuildFailed(RustExtensionError):
@@ -267,9 +264,7 @@ class CacheUnavailable(RustExtensionError):
         self.tried = tried
 
     def __str__(self) -> str:
-        return (
-            f"nowhere to build: {'; '.join(self.tried)}; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) on a writable disk"
-        )
+        return f"nowhere to build: {'; '.join(self.tried)}; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) on a writable disk"
 
 
 class SettingError(RustExtensionError, ValueError):
