@@ -319,6 +319,17 @@ def test_an_entry_in_anothers_place_is_a_miss(root: Path) -> None:
     assert look_up(root, facts=wanted) is None
 
 
+def test_names_of_folders_may_collide(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Keys are shortened in folder names; the facts are compared whole, so another build in the same folder is a miss.
+    """
+    monkeypatch.setattr(_store, "SHORT", 0)
+    publish(root)
+
+    assert look_up(root) is not None
+    assert look_up(root, facts={**FACTS, "source/src/lib.rs": "bb"}) is None
+
+
 def test_roots_are_searched_in_order(tmp_path: Path, root: Path) -> None:
     """
     The first root that has a whole entry serves it; a corrupt one in front of it does not hide it.
