@@ -17,7 +17,8 @@ import hashlib
 import os
 import re
 
-from . import _cargo_config, _manifest, _settings
+from . import _cargo_config, _manifest, _settings, _staging
+from ._errors import CacheUnavailable
 from ._model import ExtensionSpec, Gathered, Watched
 
 TYPE_CHECKING = False
@@ -141,11 +142,32 @@ def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
     What cargo gets of an environment.
 
     Never more than the build needs, so that two shells, editors or virtual environments compile the same thing once.
+    Raises `CacheUnavailable` when the user has no home and none can be made that is safe.
     """
     child = {name: value for name, value in environment.items() if not _NOISE.fullmatch(name)}
     # A build does not install toolchains behind anybody's back.
     child["RUSTUP_AUTO_INSTALL"] = "0"
     if "CARGO_HOME" not in child and _cargo_config.user_home(child) is None:
         # Cargo refuses to run without a home; in a container the user may have none.
-        child["CARGO_HOME"] = os.path.join(_settings.temporary_root(), "cargo")
+        child["CARGO_HOME"] = _private_cargo_home()
     return child
+
+
+def _private_cargo_home() -> str:
+    """
+    A home for cargo under the system's temporary folder.
+
+    Whoever could write there could have cargo run a program of theirs, so each folder is made by us or belongs to us.
+    """
+    root = _settings.temporary_root()
+    home = os.path.join(root, "cargo")
+    for folder in (root, home):
+        try:
+            os.mkdir(folder, mode=0o700)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise CacheUnavailable((f"{folder}: {error.strerror}",)) from error
+        if (reason := _staging.distrust(folder)) is not None:
+            raise CacheUnavailable((reason,))
+    return home

@@ -5,13 +5,14 @@ Which variables and cargo settings decide about a build.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from rust_ext_loader import _environment
-from rust_ext_loader._errors import ManifestError
+from rust_ext_loader._errors import CacheUnavailable, ManifestError
 from rust_ext_loader._model import ExtensionSpec, Gathered
 
 if TYPE_CHECKING:
@@ -312,12 +313,62 @@ def test_cargo_gets_a_constant_environment() -> None:
     assert _environment.child_environment(child) == child
 
 
-def test_a_user_without_a_home_can_build(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
-    Cargo refuses to run without one, so it gets a folder of the user's own.
+    A user whom the password database does not know; the folder of ours under the system's temporary one.
     """
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path / "rust_ext_loader-4000000000"
 
-    child = _environment.child_environment({"PATH": "/bin"})
 
-    assert Path(child["CARGO_HOME"]).is_absolute()
+def test_a_user_without_a_home_can_build(homeless: Path) -> None:
+    """
+    Cargo refuses to run without one, so it gets a folder that is closed to everybody else; and the same one again.
+    """
+    children = [_environment.child_environment({"PATH": "/bin"}) for _ in range(2)]
+
+    assert [child["CARGO_HOME"] for child in children] == [str(homeless / "cargo")] * 2
+    assert [path.stat().st_mode & 0o777 for path in (homeless, homeless / "cargo")] == [0o700, 0o700]
+
+
+def _open_root(root: Path) -> None:
+    root.mkdir()
+    root.chmod(0o777)
+
+
+def _open_cargo_folder(root: Path) -> None:
+    (root / "cargo").mkdir(parents=True)
+    (root / "cargo").chmod(0o777)
+
+
+def _linked_root(root: Path) -> None:
+    root.symlink_to(root.parent)
+
+
+def _linked_cargo_folder(root: Path) -> None:
+    root.mkdir(mode=0o700)
+    (root / "cargo").symlink_to(root)
+
+
+def _root_of_another_user(root: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a folder away")
+    root.mkdir(mode=0o700)
+    os.chown(root, 12345, 12345)
+
+
+def _file(root: Path) -> None:
+    root.write_text("")
+
+
+@pytest.mark.parametrize("plant", [_open_root, _open_cargo_folder, _linked_root, _linked_cargo_folder, _root_of_another_user, _file])
+def test_a_home_that_others_could_have_planted_is_refused(homeless: Path, plant: Callable[[Path], None]) -> None:
+    """
+    A configuration in it could have cargo run any program.
+    """
+    plant(homeless)
+
+    with pytest.raises(CacheUnavailable, match=re.escape(str(homeless))):
+        _environment.child_environment({"PATH": "/bin"})
