@@ -114,31 +114,35 @@ def _disturbed(stamps: Mapping[str, _record.Signature | None], snapshot: Snapsho
 class _TargetState:
     """
     Content digests of the path packages that a target folder holds compiled code of.
+
+    By profile, because cargo compiles and cleans each of them apart.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "rust-ext-state.json"
 
-    def read(self) -> dict[str, str | None]:
+    def read(self) -> dict[str, dict[str, str | None]]:
         try:
             state = json.loads(self._path.read_bytes())
         except (OSError, ValueError, RecursionError):
             return {}
-        return state if isinstance(state, dict) else {}
+        return state if isinstance(state, dict) and all(isinstance(known, dict) for known in state.values()) else {}
 
     def unsettle(self, snapshot: Snapshot) -> None:
         """
         Mark every package of a closure as unknown: what is compiled from now on may be cut short or see other text.
         """
-        self._write({**self.read(), **{os.fspath(package.directory): None for package in snapshot.packages}})
+        self._write(snapshot.spec.profile, {os.fspath(package.directory): None for package in snapshot.packages})
 
     def settle(self, snapshot: Snapshot) -> None:
         """
         Mark a closure as compiled from this very content.
         """
-        self._write({**self.read(), **{os.fspath(package.directory): package.digest for package in snapshot.packages}})
+        self._write(snapshot.spec.profile, {os.fspath(package.directory): package.digest for package in snapshot.packages})
 
-    def _write(self, state: dict[str, str | None]) -> None:
+    def _write(self, profile: str, packages: Mapping[str, str | None]) -> None:
+        state = self.read()
+        state[profile] = {**state.get(profile, {}), **packages}
         _staging.write_atomically(self._path, json.dumps(state).encode())
 
 
@@ -160,7 +164,8 @@ def _compile(
         shutil.rmtree(folder, ignore_errors=True)
     _staging.private_folder(folder)
     child = _child_environment(snapshot, folder, environment)
-    changed = [package.name for package in snapshot.packages if _must_clean(package, known, from_scratch=from_scratch)]
+    compiled = known.get(spec.profile, {})
+    changed = [package.name for package in snapshot.packages if _must_clean(package, compiled, from_scratch=from_scratch)]
     state.unsettle(snapshot)
     if changed:
         cleaned = _cargo.clean(
@@ -196,14 +201,14 @@ def _compile(
     return _compile(snapshot, folder, environment, progress, log, log_path, from_scratch=True)
 
 
-def _must_clean(package: PathPackage, known: Mapping[str, str | None], *, from_scratch: bool) -> bool:
+def _must_clean(package: PathPackage, compiled: Mapping[str, str | None], *, from_scratch: bool) -> bool:
     """
-    Whether this folder holds compiled code of a package that is not of its present text.
+    Whether this folder holds compiled code of a package, in the profile at hand, that is not of its present text.
 
     A package that was never compiled here has nothing to clean, and asking cargo costs a process.
     """
     directory = os.fspath(package.directory)
-    return directory in known and (from_scratch or known[directory] != package.digest)
+    return directory in compiled and (from_scratch or compiled[directory] != package.digest)
 
 
 def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:

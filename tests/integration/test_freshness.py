@@ -148,6 +148,22 @@ def test_an_older_dependency_is_compiled_while_the_crate_is_edited_too(plain: Ch
     assert plain.load().value == "alpha-2 part-1 middle-2"
 
 
+def test_an_older_dependency_is_compiled_in_every_profile(plain: Checkout) -> None:
+    """
+    That one extension was built from an edit says nothing of another whose profile is another.
+    """
+    plain.replace("beta/Cargo.toml", 'features = ["loud"]', 'features = ["loud"]\nprofile = "dev"')
+    plain.replace("beta/Cargo.toml", "[dependencies]", '[dependencies]\nmiddle = { path = "../middle" }')
+    plain.replace("Cargo.lock", ' "pymod",\n]\n\n[[package]]\nname = "middle"', ' "middle",\n "pymod",\n]\n\n[[package]]\nname = "middle"')
+    plain.write("beta/src/lib.rs", 'pymod::module!(PyInit_beta, "beta", format!("beta-1 {}", middle::WORD));\n')
+    assert [plain.load(module).value for module in ("fx.alpha", "fx.beta")] == [ALPHA, "beta-1 middle-1"]
+
+    plain.replace("middle/src/lib.rs", "middle-1", "middle-2", older=86400)
+
+    assert plain.load().value == "alpha-1 part-1 middle-2"
+    assert plain.load("fx.beta").value == "beta-1 middle-2"
+
+
 @pytest.mark.parametrize(
     ("act", "value"),
     [
