@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from dataclasses import dataclass
 
 from . import _cargo_config, _manifest, _settings, _staging
 from ._errors import CacheUnavailable
@@ -69,7 +70,17 @@ _NOISE = re.compile(
 )
 
 
-def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Gathered:
+@dataclass(frozen=True, slots=True)
+class Flags(Gathered):
+    """
+    What flags, variables and configuration contribute.
+    """
+
+    #: Whether any of them asks for code that is made for the very CPU at hand.
+    native: bool = False
+
+
+def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
     """
     Facts about flags, variables and configuration files in force for a crate.
 
@@ -77,20 +88,25 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Gathered:
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
     facts = {f"request/env/{name}": value for name, value in _rustflags(environment, spec.workspace)}
+    # As they stand, since a fact may be a hash.
+    values = [*facts.values()]
     hidden = _hides_rustflags(environment)
     for key, value in _cargo_config.relevant(config, spec.profile):
         if hidden and key.endswith("rustflags") and key.startswith(("build.", "target.")):
             continue
         text = _manifest.canonical(value)
+        values.append(text)
         facts[f"flags/config/{key}"] = _hashed(key, text) if key.startswith("env.") else text
     for name, value in environment.items():
         if value and _is_known(name, spec.profile):
+            values.append(value)
             facts[f"flags/env/{name}"] = _cargo_config.within(value, spec.workspace)
     for name in spec.env:
         # Empty and unset are two things to a build script.
         if name in environment and f"flags/env/{name}" not in facts and f"request/env/{name}" not in facts:
+            values.append(environment[name])
             facts[f"flags/env/{name}"] = _hashed(name, environment[name])
-    return Gathered(facts, Watched(config.present, config.absent))
+    return Flags(facts, Watched(config.present, config.absent), any(map(_NATIVE.search, values)))
 
 
 def _rustflags(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
@@ -130,11 +146,11 @@ def _hashed(name: str, value: str) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def wants_native(gathered: Gathered) -> bool:
+def wants_native(flags: Flags) -> bool:
     """
     Whether the flags in force make code for the very CPU at hand.
     """
-    return any(_NATIVE.search(value) for name, value in gathered.facts.items() if "flags" in name.rpartition("/")[2].lower())
+    return flags.native
 
 
 def child_environment(environment: Mapping[str, str]) -> dict[str, str]:

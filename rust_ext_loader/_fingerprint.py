@@ -26,13 +26,13 @@ FORMAT = 1
 #: Groups of facts that decide the source key.
 SOURCE_GROUPS = ("request", "resolution", "source")
 #: Groups that only the machine at hand can tell.
-HOST_GROUPS = ("abi", "flags", "toolchain")
+HOST_GROUPS = ("abi", "cpu", "flags", "toolchain")
 
 #: Digits of a key in a folder's name: 80 bits, short enough for Windows. The manifest holds the whole key.
 SHORT = 20
 
 #: What changes go by when they are put into one line, most telling first.
-_SAYING_ORDER = ("source", "request", "flags", "resolution", "toolchain", "abi")
+_SAYING_ORDER = ("source", "request", "flags", "resolution", "toolchain", "cpu", "abi")
 
 
 @dataclass(frozen=True, slots=True)

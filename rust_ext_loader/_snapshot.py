@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from . import _abi, _discover, _environment, _inputs, _toolchain
+from . import _abi, _cpu, _discover, _environment, _inputs, _toolchain
 from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
 
 TYPE_CHECKING = False
@@ -83,13 +83,11 @@ def take(
     flags = _environment.gather(spec, environment)
     native = _environment.wants_native(flags)
     abi = _abi.gather(inputs.pyo3_features)
-    facts = {**inputs.gathered.facts, **flags.facts, **abi.facts}
+    facts = {**inputs.gathered.facts, **flags.facts, **abi.facts, **(_cpu.facts() if native else {})}
     watched = inputs.gathered.watched | flags.watched
     compiler = None
     if toolchain:
-        compiler = _toolchain.probe(
-            spec.directory, environment, memo_root, needed_for=spec.module, native=native, rust_version=inputs.rust_version
-        )
+        compiler = _toolchain.probe(spec.directory, environment, memo_root, needed_for=spec.module, rust_version=inputs.rust_version)
         facts.update(compiler.gathered.facts)
         watched |= compiler.gathered.watched
     return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, compiler, native, started_ns)

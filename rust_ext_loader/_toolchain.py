@@ -20,9 +20,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from . import _cargo_config, _environment, _memo
+from . import _cargo_config, _environment, _memo, _watching
 from ._errors import ToolchainMissing
-from ._model import Gathered, Toolchain, Watched
+from ._model import Gathered, Toolchain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,23 +56,20 @@ def probe(
     environment: Mapping[str, str],
     memo_root: Path | None,
     needed_for: str,
-    native: bool = False,
     rust_version: str | None = None,
 ) -> Toolchain:
     """
     The toolchain that cargo would use in *directory*.
 
-    With *native*, the features of the CPU at hand join the facts. *memo_root* is where answers are remembered, `None` for
-    nowhere. Raises `ToolchainMissing` when there is none, or when it is older than *rust_version*.
+    *memo_root* is where answers are remembered, `None` for nowhere. Raises `ToolchainMissing` when there is none, or when it
+    is older than *rust_version*.
     """
     tools = _find_tools(directory, environment, needed_for)
-    boot = _boot_id() if native else ""
-    subject = [str(directory), tools.cargo, tools.rustc, boot, *(tools.environment.get(name, "") for name in _VARIABLES)]
-    # Without the name of this boot nothing says that the CPU is still the same.
-    file = None if memo_root is None or boot is None else memo_root / "probes" / f"{_short(subject)}.json"
+    subject = [str(directory), tools.cargo, tools.rustc, *(tools.environment.get(name, "") for name in _VARIABLES)]
+    file = None if memo_root is None else memo_root / "probes" / f"{_short(subject)}.json"
     answer = _memo.recall(file, subject) if file is not None else None
     if answer is None:
-        answer = _ask_and_keep(tools, needed_for, native, file, subject)
+        answer = _ask_and_keep(tools, needed_for, file, subject)
     if rust_version is not None and _numbers(answer["facts"]["toolchain/rustc"]) < _numbers(rust_version):
         detail = f"rustc {answer['facts']['toolchain/rustc']} is older than {rust_version}, which the crate asks for"
         raise ToolchainMissing("rustc", "too-old", detail, needed_for)
@@ -85,11 +82,7 @@ def _short(subject: object) -> str:
 
 def _toolchain(tools: _Tools, answer: dict[str, Any]) -> Toolchain:
     facts = dict(answer["facts"])
-    present: set[str] = set()
-    absent: set[str] = set()
-    for path in (*tools.deciding, *answer["compilers"]):
-        (present if os.path.exists(path) else absent).add(path)
-    gathered = Gathered(facts, Watched(frozenset(present), frozenset(absent)))
+    gathered = Gathered(facts, _watching.watch((*tools.deciding, *answer["compilers"])))
     return Toolchain(tools.cargo, facts["toolchain/rustc"], facts["toolchain/host"], gathered)
 
 
@@ -154,21 +147,13 @@ def _deciding_files(directory: Path, environment: Mapping[str, str]) -> list[str
     return [*files, *(os.path.join(rustup, name) for name in ("settings.toml", "toolchains"))] if rustup else files
 
 
-def _boot_id() -> str | None:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return None
-
-
 # Asking them.
 
 
-def _ask_and_keep(tools: _Tools, needed_for: str, native: bool, file: Path | None, subject: object) -> dict[str, Any]:
+def _ask_and_keep(tools: _Tools, needed_for: str, file: Path | None, subject: object) -> dict[str, Any]:
     started_ns = _memo.now_ns()
     before = _memo.stamps(tools.deciding)
-    answer = _ask(tools, needed_for, native)
+    answer = _ask(tools, needed_for)
     # Looked at before the answer, or old enough not to have moved since.
     known = {**before, **_memo.stamps(answer["compilers"])}
     if file is not None and _memo.settled(known, started_ns):
@@ -176,14 +161,12 @@ def _ask_and_keep(tools: _Tools, needed_for: str, native: bool, file: Path | Non
     return answer
 
 
-def _ask(tools: _Tools, needed_for: str, native: bool) -> dict[str, Any]:
+def _ask(tools: _Tools, needed_for: str) -> dict[str, Any]:
     questions = {
         "cargo": [tools.cargo, "-V"],
         "rustc": [tools.rustc, "-vV"],
         "sysroot": [tools.rustc, "--print", "sysroot"],
     }
-    if native:
-        questions["cpu"] = [tools.rustc, "--print", "cfg", "-C", "target-cpu=native"]
     said = _run_all(questions, tools)
     version = re.match(r"cargo (\S.*)", said["cargo"].out)
     lines = dict(line.split(": ", 1) for line in said["rustc"].out.splitlines() if ": " in line)
@@ -198,11 +181,6 @@ def _ask(tools: _Tools, needed_for: str, native: bool) -> dict[str, Any]:
         "toolchain/llvm": lines.get("LLVM version", "unknown"),
         "toolchain/cargo": version[1].strip(),
     }
-    if native:
-        features = sorted(line for line in said["cpu"].out.splitlines() if line.startswith("target_feature="))
-        if not features:
-            raise _unusable("rustc", said["cpu"], needed_for)
-        facts["toolchain/cpu"] = hashlib.sha256("\n".join(features).encode()).hexdigest()
     return {"facts": facts, "compilers": _real_compilers(said["sysroot"].out.strip(), tools)}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from rust_ext_loader import _environment
 from rust_ext_loader._errors import CacheUnavailable, ManifestError
-from rust_ext_loader._model import ExtensionSpec, Gathered
+from rust_ext_loader._model import ExtensionSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,22 +263,36 @@ def test_files_in_force_and_those_that_could_be_are_watched(plant: Plant) -> Non
 
 
 @pytest.mark.parametrize(
-    ("facts", "expected"),
+    ("environment", "config", "expected"),
     [
-        pytest.param({"request/env/RUSTFLAGS": "-C target-cpu=native"}, True, id="RUSTFLAGS"),
-        pytest.param({"flags/config/target.x.rustflags": '["-Ctarget-cpu=native"]'}, True, id="configuration"),
-        pytest.param({"flags/env/CFLAGS": "-march=native"}, True, id="C"),
-        pytest.param({"request/env/RUSTFLAGS": "-C target-cpu=native-like"}, False, id="another CPU"),
-        pytest.param({"request/env/RUSTFLAGS": "-C target-cpu=x86-64-v3"}, False, id="a named level"),
-        pytest.param({"flags/env/CC": "/opt/march=native/cc"}, False, id="a path"),
-        pytest.param({}, False, id="nothing"),
+        pytest.param({"RUSTFLAGS": "-C target-cpu=native"}, "", True, id="RUSTFLAGS"),
+        pytest.param({"CARGO_ENCODED_RUSTFLAGS": "-C\x1ftarget-cpu=native"}, "", True, id="encoded"),
+        pytest.param({}, "[target.x]\nrustflags = ['-Ctarget-cpu=native']", True, id="configuration"),
+        pytest.param({}, "[build]\nrustflags = ['-C', 'target-cpu=native']", True, id="configuration, in two words"),
+        pytest.param({"CFLAGS": "-march=native"}, "", True, id="C"),
+        pytest.param({"CXXFLAGS_x86_64_unknown_linux_gnu": "-mcpu=native"}, "", True, id="C++ of a target"),
+        pytest.param({"CC": "gcc -march=native"}, "", True, id="in the compiler's name"),
+        pytest.param({"HOST_CXX": "g++ -march=native"}, "", True, id="in a host compiler's name"),
+        pytest.param({}, "[env]\nCFLAGS = '-march=native'", True, id="a variable of the configuration"),
+        pytest.param({}, "[env]\nCC = { value = 'gcc -march=native', force = true }", True, id="a forced one"),
+        pytest.param({"MINE": "-march=native"}, "", True, id="a declared variable"),
+        pytest.param({"RUSTFLAGS": ""}, "[build]\nrustflags = ['-Ctarget-cpu=native']", False, id="silenced"),
+        pytest.param({"RUSTFLAGS": "-C target-cpu=native-like"}, "", False, id="another CPU"),
+        pytest.param({"RUSTFLAGS": "-C target-cpu=x86-64-v3"}, "", False, id="a named level"),
+        pytest.param({"CC": "/opt/march=native/cc"}, "", False, id="a path"),
+        pytest.param({"NOTES": "-march=native"}, "", False, id="a variable that no compiler reads"),
+        pytest.param({}, "", False, id="nothing"),
     ],
 )
-def test_who_asks_for_the_very_cpu(facts: dict[str, str], expected: bool) -> None:
+def test_who_asks_for_the_very_cpu(plant: Plant, environment: dict[str, str], config: str, expected: bool) -> None:
     """
-    Only flags can, from wherever they come.
+    Only flags can, from wherever they come, though their values may not be shown.
     """
-    assert _environment.wants_native(Gathered(facts)) is expected
+    root = plant({".cargo/config.toml": config})
+
+    flags = _environment.gather(spec_in(root, env=("MINE",)), {"HOME": str(root / "home"), **environment})
+
+    assert _environment.wants_native(flags) is expected
 
 
 def test_cargo_gets_a_constant_environment() -> None:

@@ -63,11 +63,8 @@ class Machine:
         path.chmod(0o755)
         return path
 
-    def rustc(self, version: str = RUSTC, features: str = "sse2", folder: str = "bin") -> Path:
-        answers = (
-            f'case "$*" in -vV) cat <<END\n{version}\nEND\n;; *sysroot*) echo {self.root}/sysroot;; '
-            f"*cfg*) printf 'unix\\ntarget_feature=\"%s\"\\n' {features};; esac"
-        )
+    def rustc(self, version: str = RUSTC, folder: str = "bin") -> Path:
+        answers = f'case "$*" in -vV) cat <<END\n{version}\nEND\n;; *sysroot*) echo {self.root}/sysroot;; esac'
         return self.tool("rustc", answers, folder)
 
     def probe(self, *, memo: bool = True, **options: object) -> dict[str, str]:
@@ -260,22 +257,6 @@ def test_nowhere_to_remember_is_no_error(machine: Machine) -> None:
     assert len(machine.calls) == 6
 
 
-def test_native_adds_the_cpu(machine: Machine) -> None:
-    """
-    Another set of features is another build; the same one is not asked for again before the next boot.
-    """
-    plain = machine.probe()
-    first = machine.probe(native=True)
-    asked = len(machine.calls)
-    assert machine.probe(native=True) == first
-    if sys.platform == "linux":
-        assert len(machine.calls) == asked
-    machine.rustc(features="avx2")
-
-    assert first["toolchain/cpu"] != machine.probe(native=True)["toolchain/cpu"]
-    assert {name: value for name, value in first.items() if name != "toolchain/cpu"} == plain
-
-
 PROBLEMS = [
     pytest.param("cargo", None, "missing", "it is not on PATH", id="no cargo"),
     pytest.param("rustc", None, "missing", "it is not on PATH", id="no rustc"),
@@ -370,6 +351,20 @@ def test_all_that_was_looked_at_is_watched(machine: Machine) -> None:
     } <= watched.absent
 
 
+def test_a_tool_that_is_a_link_to_nowhere_is_not_called_absent(machine: Machine) -> None:
+    """
+    It is there and could lead somewhere again.
+    """
+    link = machine.root / "first/cargo"
+    link.parent.mkdir()
+    link.symlink_to(machine.root / "gone")
+
+    watched = _toolchain.probe(machine.crate, machine.environment, None, "m").gathered.watched
+
+    assert str(link) not in watched.absent
+    assert str(machine.root / "gone") in watched.absent
+
+
 @pytest.mark.skipif(shutil.which("cargo") is None or shutil.which("rustc") is None, reason="no Rust here")
 def test_the_real_toolchain(tmp_path: Path) -> None:
     """
@@ -377,12 +372,11 @@ def test_the_real_toolchain(tmp_path: Path) -> None:
     """
     spawned: list[str] = []
     sys.addaudithook(lambda event, _: spawned.append(event) if event == "subprocess.Popen" else None)
-    first = _toolchain.probe(tmp_path, os.environ, tmp_path / "cache", "m", native=True)
+    first = _toolchain.probe(tmp_path, os.environ, tmp_path / "cache", "m")
     asked = len(spawned)
-    second = _toolchain.probe(tmp_path, os.environ, tmp_path / "cache", "m", native=True)
+    second = _toolchain.probe(tmp_path, os.environ, tmp_path / "cache", "m")
 
     assert first == second
     assert first.release.count(".") == 2
-    assert asked == 4
-    if sys.platform == "linux":
-        assert len(spawned) == asked
+    assert asked == 3
+    assert len(spawned) == asked
