@@ -19,7 +19,7 @@ import re
 import stat
 from dataclasses import dataclass, field
 
-from . import _manifest, _patterns
+from . import _manifest, _patterns, _watching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -119,7 +119,9 @@ class Sources:
             mode = os.stat(path).st_mode
         except OSError:
             self.digests[self.name_of(path)] = f"nothing{arrow}"
-            self.absent.add(path)
+            watched = _watching.watch([path])
+            self.present |= watched.present
+            self.absent |= watched.absent
             return None
         if stat.S_ISREG(mode):
             self._add_file(path, arrow)

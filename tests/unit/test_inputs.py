@@ -280,6 +280,23 @@ def test_links_count_for_their_content_and_their_target(plant: Plant) -> None:
     assert "source/ext/src/one.txt" in moved({**before, **facts(root)}, before)
 
 
+def test_a_link_that_leads_nowhere_is_watched_for_its_target(plant: Plant) -> None:
+    """
+    The link itself is there, so it is not called absent: a record that asks for it would never hold.
+    """
+    root = plant(TREE)
+    (root / "ext/src/nowhere").symlink_to("gone")
+    (root / "later.txt").symlink_to("much-later.txt")
+
+    watched = gather(root).gathered.watched
+
+    assert {path for path in watched.absent if os.path.dirname(path) in (str(root / "ext/src"), str(root))} == {
+        str(root / "ext/src/gone"),
+        str(root / "much-later.txt"),
+    }
+    assert str(root) in watched.present
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_what_is_not_a_file_is_passed_over(plant: Plant) -> None:
     """
