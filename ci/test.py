@@ -128,6 +128,7 @@ def _suite_steps() -> Iterator[Step]:
 
     # Before the tests, where progress can be seen and no test's time limit applies.
     yield Step("build", "the extension modules, as an import would build them", (("rust-ext", "build"),), "rust", slow=True)
+    yield Step("golden", "every golden picture against Pillow", (("python", "ci/golden_table.py"),), slow=True)
     yield Step("tests-unit", "pure functions", (("pytest", *_folders("unit", "properties")),))
     rest = _folders(*(suite for suite in SUITES if suite not in ("unit", "properties")))
     yield Step("tests", "real builds, commands, modules and installs", (("pytest", *_WORKERS, *rest),), slow=True)
