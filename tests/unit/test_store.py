@@ -4,6 +4,7 @@ Entries on disk: found when whole and ours, a miss in every other state.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -323,11 +324,17 @@ def test_names_of_folders_may_collide(root: Path, monkeypatch: pytest.MonkeyPatc
     """
     Keys are shortened in folder names; the facts are compared whole, so another build in the same folder is a miss.
     """
-    monkeypatch.setattr(_store, "SHORT", 0)
-    publish(root)
+    monkeypatch.setattr(_store, "SHORT", 1)
+    place = publish(root).folder.parent
+    many = ({**FACTS, "source/src/lib.rs": str(number)} for number in itertools.count())
+    other = next(facts for facts in many if slot_of(root, Fingerprint(facts)) == place)
 
     assert look_up(root) is not None
-    assert look_up(root, facts={**FACTS, "source/src/lib.rs": "bb"}) is None
+    assert look_up(root, facts=other) is None
+
+
+def slot_of(root: Path, fingerprint: Fingerprint) -> Path:
+    return root / "artifacts" / MODULE / fingerprint.source_key[:1] / fingerprint.build_key[:1]
 
 
 def test_roots_are_searched_in_order(tmp_path: Path, root: Path) -> None:
