@@ -157,27 +157,8 @@ def _compile(
 ) -> tuple[Path, tuple[int, int] | None]:
     spec, toolchain = snapshot.spec, snapshot.toolchain
     assert toolchain is not None, "a build needs a toolchain"
-    state = _TargetState(folder)
-    known = state.read()
-    if not known:
-        # Compiled code of which nobody knows the text is worth nothing.
-        shutil.rmtree(folder, ignore_errors=True)
-    _staging.private_folder(folder)
     child = _child_environment(snapshot, folder, environment)
-    compiled = known.get(spec.profile, {})
-    changed = [package.name for package in snapshot.packages if _must_clean(package, compiled, from_scratch=from_scratch)]
-    state.unsettle(snapshot)
-    if changed:
-        cleaned = _cargo.clean(
-            changed,
-            cargo=toolchain.cargo,
-            directory=spec.directory,
-            environment=child,
-            profile=spec.profile,
-            target=child.get("CARGO_BUILD_TARGET"),
-            target_folder=folder,
-        )
-        _require(cleaned, snapshot, log_path, folder)
+    _clean_what_changed(snapshot, folder, child, log_path, from_scratch=from_scratch)
     result = _cargo.run(
         arguments(snapshot, environment),
         cargo=toolchain.cargo,
@@ -199,6 +180,33 @@ def _compile(
     # It was right when it was compiled. Cargo believes its outputs by their time stamps, and would for ever.
     progress.note(f"{artifact} is damaged; compiling again")
     return _compile(snapshot, folder, environment, progress, log, log_path, from_scratch=True)
+
+
+def _clean_what_changed(snapshot: Snapshot, folder: Path, child: Mapping[str, str], log_path: Path, *, from_scratch: bool) -> None:
+    """
+    Make the folder ready: what it holds of other texts is cleaned, and what it will hold is unknown until it is settled.
+    """
+    spec, toolchain = snapshot.spec, snapshot.toolchain
+    assert toolchain is not None, "a build needs a toolchain"
+    state = _TargetState(folder)
+    known = state.read()
+    if not known:
+        # Compiled code of which nobody knows the text is worth nothing.
+        shutil.rmtree(folder, ignore_errors=True)
+    _staging.private_folder(folder)
+    compiled = known.get(spec.profile, {})
+    changed = [package.name for package in snapshot.packages if _must_clean(package, compiled, from_scratch=from_scratch)]
+    state.unsettle(snapshot)
+    # The closure may hold more than cargo knows, and cargo cleans nothing if it does not know one of the names.
+    changed = [name for name in changed if name in _locked_names(snapshot)]
+    if changed:
+        cleaned = _cargo.clean(changed, cargo=toolchain.cargo, directory=spec.directory, environment=child, profile=spec.profile)
+        _require(cleaned, snapshot, log_path, folder)
+
+
+def _locked_names(snapshot: Snapshot) -> frozenset[str]:
+    prefix = "resolution/lock/"
+    return frozenset(fact[len(prefix) :].partition(" ")[0] for fact in snapshot.fingerprint.facts if fact.startswith(prefix))
 
 
 def _must_clean(package: PathPackage, compiled: Mapping[str, str | None], *, from_scratch: bool) -> bool:
@@ -232,7 +240,7 @@ def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
         "--profile",
         spec.profile,
         *(["--features", ",".join(features)] if features else []),
-        "--message-format=json-render-diagnostics",
+        _cargo.MESSAGE_FORMAT,
         *_link_arguments(snapshot),
     ]
 
@@ -253,7 +261,6 @@ def _child_environment(snapshot: Snapshot, folder: Path, environment: Mapping[st
         **snapshot.abi.build_environment,
         "CARGO_TARGET_DIR": os.fspath(folder),
         "CARGO_BUILD_BUILD_DIR": os.fspath(folder),
-        "RUSTUP_AUTO_INSTALL": "0",
     }
 
 
@@ -296,14 +303,13 @@ def _verify(artifact: Path, snapshot: Snapshot) -> _library_file.LibraryFile:
     """
     Refuse to publish what could not be imported, or could not be shared as its name promises.
     """
-    import platform
-
     module, leaf = snapshot.spec.module, snapshot.spec.leaf
     try:
         library = _library_file.inspect(artifact)
     except ValueError as error:
         raise InvalidArtifact(module, str(artifact), str(error)) from error
-    problem = _library_file.problem(library, leaf=leaf, machine=platform.machine(), system=sys.platform, abi3=snapshot.abi.abi3 is not None)
+    machine = snapshot.abi.facts["abi/machine"]
+    problem = _library_file.problem(library, leaf=leaf, machine=machine, system=sys.platform, abi3=snapshot.abi.abi3 is not None)
     if problem:
         raise InvalidArtifact(module, str(artifact), problem)
     return library

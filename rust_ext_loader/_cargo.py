@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     _Event = tuple[int, int, str]
     _Events = queue.SimpleQueue["_Event | None"]
 
-_MESSAGE_FORMAT = "--message-format=json-render-diagnostics"
+#: Makes cargo speak as this module understands: belongs among the arguments of `run`, before any `--`.
+MESSAGE_FORMAT = "--message-format=json-render-diagnostics"
 
 #: Seconds between two looks at the clock while cargo is silent.
 _TICK = 0.1
@@ -98,11 +99,11 @@ def run(
     time_limit: float | None,
 ) -> CargoResult:
     """
-    Run a cargo command that builds, to its end or to the limit.
+    Run a cargo command that builds, to its end or to the limit; `MESSAGE_FORMAT` is among its arguments.
 
     Whatever is raised meanwhile, `KeyboardInterrupt` first of all, ends cargo and every compiler at once and is raised again.
     """
-    command = (cargo, *_with_messages(arguments))
+    command = (cargo, *arguments)
     child = {
         **environment,
         "CARGO_TERM_QUIET": "false",
@@ -120,29 +121,17 @@ def clean(
     directory: Path,
     environment: Mapping[str, str],
     profile: str,
-    target: str | None,
-    target_folder: Path,
 ) -> CargoResult:
     """
     Make cargo forget what it compiled of some packages, so that it compiles them whatever their time stamps say.
+
+    For which target and in which folder is what *environment* tells cargo, as for the build.
     """
     names = [part for name in packages for part in ("--package", name)]
-    where = ["--target-dir", str(target_folder), *(["--target", target] if target else [])]
     # Without `--locked` cargo would bring the lockfile up to date, in somebody's checkout.
-    command = (cargo, "clean", "--locked", "--profile", profile, *where, *names)
+    command = (cargo, "clean", "--locked", "--profile", profile, *names)
     child = {**environment, "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
     return _run(command, directory, child, None, None, None, _judge_plain)
-
-
-def _with_messages(arguments: Sequence[str]) -> list[str]:
-    """
-    The arguments, with our message format among those that are cargo's own.
-    """
-    ours = list(arguments)
-    end = ours.index("--") if "--" in ours else len(ours)
-    if _MESSAGE_FORMAT not in ours[:end]:
-        ours.insert(end, _MESSAGE_FORMAT)
-    return ours
 
 
 @dataclass

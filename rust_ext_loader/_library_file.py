@@ -67,7 +67,7 @@ def problem(library: LibraryFile, *, leaf: str, machine: str, system: str, abi3:
     """
     Why this library cannot be the module, as the end of a sentence about it; `None` if it can.
 
-    *leaf* is the last part of the module's name; *machine* and *system* are `platform.machine()` and `sys.platform`.
+    *leaf* is the last part of the module's name; *machine* is what this process runs on, *system* is `sys.platform`.
     """
     expected = _FORMATS.get(system.lower(), "elf")
     if library.format != expected:

@@ -164,6 +164,37 @@ def test_an_older_dependency_is_compiled_in_every_profile(plain: Checkout) -> No
     assert plain.load("fx.beta").value == "beta-1 middle-2"
 
 
+def test_a_package_that_cargo_does_not_know_is_in_nobodys_way(plain: Checkout) -> None:
+    """
+    An optional dependency that nobody enables counts as a source, and is nothing that could be cleaned.
+    """
+    for name, further in (("outside", '[dependencies]\nspare = { path = "../spare", optional = true }\n'), ("spare", "")):
+        plain.write(f"../{name}/Cargo.toml", f'[package]\nname = "{name}"\nversion = "0.1.0"\nedition = "2024"\n{further}')
+        plain.write(f"../{name}/src/lib.rs", "")
+    plain.replace("alpha/Cargo.toml", "[dependencies]", '[dependencies]\noutside = { path = "../../outside" }')
+    plain.replace("Cargo.lock", ' "middle",\n "pymod",', ' "middle",\n "outside",\n "pymod",')
+    plain.replace(
+        "Cargo.lock", '[[package]]\nname = "pymod"', '[[package]]\nname = "outside"\nversion = "0.1.0"\n\n[[package]]\nname = "pymod"'
+    )
+    assert plain.load().value == ALPHA
+
+    plain.write("../spare/src/lib.rs", "// edited")
+    edited = plain.load()
+    forced = plain.load(mode="force")
+
+    assert (edited.value, edited.error) == (ALPHA, None)
+    assert (forced.value, forced.error) == (ALPHA, None)
+
+
+def test_the_machine_is_the_one_of_this_process(plain: Checkout) -> None:
+    """
+    What the kernel calls itself is not asked: a process of half the width, or under an emulator, has another machine.
+    """
+    loaded = plain.load(prelude="import platform; platform.machine = lambda: 'another'")
+
+    assert (loaded.value, loaded.error) == (ALPHA, None)
+
+
 @pytest.mark.parametrize(
     ("act", "value"),
     [

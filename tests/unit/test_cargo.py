@@ -136,21 +136,6 @@ def test_progress_is_read_from_bars(line: str, expected: tuple[int, int, str] | 
     assert _cargo._event(line) == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        pytest.param(["build"], ["build", _cargo._MESSAGE_FORMAT], id="at the end"),
-        pytest.param(["rustc", "--", "-Cx"], ["rustc", _cargo._MESSAGE_FORMAT, "--", "-Cx"], id="before the compiler's arguments"),
-        pytest.param(["rustc", _cargo._MESSAGE_FORMAT, "--", "-Cx"], ["rustc", _cargo._MESSAGE_FORMAT, "--", "-Cx"], id="once"),
-    ],
-)
-def test_the_message_format_is_asked_for_once(arguments: list[str], expected: list[str]) -> None:
-    """
-    Among cargo's own arguments, wherever those end.
-    """
-    assert _cargo._with_messages(arguments) == expected
-
-
 STDERR = r"""
 printf '   Compiling mm v0.1.0 (/w/mm)\n' >&2
 printf '    Building [=>  ] 3/7: mm   \r   \r' >&2
@@ -181,7 +166,7 @@ def test_output_is_what_a_person_would_read(tmp_path: Path) -> None:
     assert result.warnings == "warning: unused variable\n --> src/lib.rs:1:1\n\nwarning: `mm` (lib) generated 1 warning"
     assert log.getvalue().decode() == f"   Compiling mm v0.1.0 (/w/mm)\n{result.output}    Finished dev\n"
     assert progress.heard == [(3, 7, "mm")]
-    assert result.command == (str(tmp_path / "cargo"), "rustc", _cargo._MESSAGE_FORMAT)
+    assert result.command == (str(tmp_path / "cargo"), "rustc")
 
 
 @needs_posix
@@ -596,7 +581,7 @@ def write(crate: Path, text: str, *, at: float | None = None) -> None:
 
 def build(crate: Path, profile: str = "dev", progress: Progress | None = None) -> CargoResult:
     return _cargo.run(
-        ["rustc", "--locked", "--lib", "--crate-type", "cdylib", "--profile", profile],
+        ["rustc", "--locked", "--lib", "--crate-type", "cdylib", "--profile", profile, _cargo.MESSAGE_FORMAT],
         cargo="cargo",
         directory=crate,
         environment={**os.environ, "CARGO_TARGET_DIR": str(crate / "target")},
@@ -606,10 +591,9 @@ def build(crate: Path, profile: str = "dev", progress: Progress | None = None) -
     )
 
 
-def clean(crate: Path, profile: str = "dev", packages: tuple[str, ...] = ("mm",), target: str | None = None) -> CargoResult:
-    return _cargo.clean(
-        packages, cargo="cargo", directory=crate, environment=os.environ, profile=profile, target=target, target_folder=crate / "target"
-    )
+def clean(crate: Path, profile: str = "dev", packages: tuple[str, ...] = ("mm",)) -> CargoResult:
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(crate / "target")}
+    return _cargo.clean(packages, cargo="cargo", directory=crate, environment=environment, profile=profile)
 
 
 def text_of(result: CargoResult) -> bytes:
