@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ._case import Case
     from ._snapshot import Snapshot
 
+#: Seconds since the epoch.
+_IMPORTED = time.time()
+
 
 def produce(case: Case, now: Snapshot) -> str:
     """
@@ -44,7 +47,7 @@ def produce(case: Case, now: Snapshot) -> str:
     progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or summary(moved) or 'not built here yet'}")
     folder = _build.target_folder(case.write_root, now)
     _staging.private_folder(folder.parent)
-    limit = _settings.seconds(_settings.LOCK_TIMEOUT, case.environment, 3600.0) or 3600.0
+    limit = _settings.seconds(_settings.LOCK_TIMEOUT, case.environment, 3600.0)
     try:
         with _locks.hold(
             folder.with_name(folder.name + ".lock"),
@@ -65,13 +68,16 @@ def _acceptable(case: Case, now: Snapshot) -> _store.Entry | None:
     """
     What somebody else has built meanwhile and will do.
     """
-    entry = _store.look_up(case.roots, case.spec.module, now.fingerprint)
-    if entry is None or case.mode != "force":
-        return entry
+    if case.mode != "force":
+        return _store.look_up(case.roots, case.spec.module, now.fingerprint)
     if case.request.always:
         return None
     token = case.environment.get(_settings.FORCE_TOKEN)
-    return entry if entry.began >= _process_began() or (token is not None and entry.token == token) else None
+
+    def made_for_us(entry: _store.Entry) -> bool:
+        return entry.began >= _process_began() or (token is not None and entry.token == token)
+
+    return _store.look_up(case.roots, case.spec.module, now.fingerprint, made_for_us)
 
 
 def _build_alone(case: Case, folder: Path, progress: Progress) -> str:
@@ -133,11 +139,11 @@ def _publish(case: Case, built: _build.Built) -> str:
 
 def _process_began() -> float:
     """
-    Seconds since the epoch at which this process started; where that cannot be told, now, which only means more builds.
+    Seconds since the epoch at which this process started; where that cannot be told, when it imported this module.
     """
     try:
         with open("/proc/self/stat") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
         return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError, IndexError, AttributeError):
-        return time.time()
+        return _IMPORTED

@@ -16,6 +16,9 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from typing import TypeVar
+
+    _Default = TypeVar("_Default", float, None)
 
 #: `auto`, `never` or `force`: whether an import may or must build.
 BUILD_MODE = "SGLANG_RUST_BUILD_MODE"
@@ -75,7 +78,7 @@ def stale_is_error(environment: Mapping[str, str]) -> bool:
     return choice == "error"
 
 
-def seconds(name: str, environment: Mapping[str, str], default: float | None) -> float | None:
+def seconds(name: str, environment: Mapping[str, str], default: _Default) -> float | _Default:
     """
     A duration in seconds; an unset or empty variable gives the default.
     """
@@ -90,7 +93,7 @@ def jobs(environment: Mapping[str, str]) -> int | None:
     return None if count is None else max(1, int(count))
 
 
-def _number(name: str, text: str | None, default: float | None, expected: str) -> float | None:
+def _number(name: str, text: str | None, default: _Default, expected: str) -> float | _Default:
     if not text:
         return default
     try:

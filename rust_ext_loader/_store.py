@@ -9,7 +9,8 @@ Keep built extensions on disk and find them again.
 Keys in folder names are shortened; the manifest holds them whole and is compared.
 
 Invariant: an entry is written once, by rename. An entry that cannot be trusted,
-read or verified is a miss, never an error.
+read or verified is a miss, never an error. One that is ours and damaged is set
+aside; one that is merely not for this host is left for the host it is for.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ._library_file import host_glibc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: Version of the manifest's fields. An entry of another format is a miss.
 FORMAT = 1
@@ -112,13 +113,22 @@ def _cannot_execute(root: Path) -> bool:
     return bool(flag and os.statvfs(root).f_flag & flag)
 
 
-def look_up(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Entry | None:
+class _Damaged(Exception):
+    """
+    An entry is ours and not what it says: it will be as wrong for whoever looks next.
+    """
+
+
+def look_up(roots: Sequence[Path], module: str, fingerprint: Fingerprint, accept: Callable[[Entry], bool] = lambda _: True) -> Entry | None:
     """
     The entry with exactly these facts, verified, or `None`.
+
+    *accept* is asked before the library is read: a refusal costs a manifest.
     """
     for root in roots:
-        entry = _current(_slot(root, module, fingerprint.source_key, fingerprint.build_key), root)
-        if entry is not None and entry.facts == fingerprint.facts:
+        slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
+        entry = _current(slot, root, lambda entry: entry.facts == fingerprint.facts and accept(entry))
+        if entry is not None:
             return entry
     return None
 
@@ -132,9 +142,27 @@ def equal_but_for(roots: Sequence[Path], module: str, fingerprint: Fingerprint, 
         entry
         for root in roots
         for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT])
-        if (entry := _current(slot, root)) is not None and Fingerprint(entry.facts).without(group) == wanted
+        if (entry := _current(slot, root, lambda entry: Fingerprint(entry.facts).without(group) == wanted)) is not None
     ]
     return max(found, key=lambda entry: entry.began, default=None)
+
+
+def damaged(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Path | None:
+    """
+    Where an entry of these sources lies that was found damaged.
+    """
+    for root in roots:
+        for folder in _folders(root / "quarantine"):
+            if folder.name.startswith(f"{module}-{fingerprint.source_key[:SHORT]}-"):
+                return folder
+        # Where nothing can be set aside it lies in its place.
+        for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT]):
+            with contextlib.suppress(OSError):
+                try:
+                    _read(slot, root, lambda _: True)
+                except _Damaged:
+                    return slot
+    return None
 
 
 def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, name: str, origin: Origin) -> Entry:
@@ -275,19 +303,39 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
     }
 
 
-def _current(slot: Path, root: Path) -> Entry | None:
+def _current(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
+    """
+    The entry in force in a slot, if it is whole and accepted; one that is damaged is set aside.
+    """
     try:
-        generation = (slot / "current").read_text("ascii").strip()
-        folder = slot / generation
-        if generation in ("", ".", "..") or os.sep in generation or any(map(_staging.distrust, _chain(folder, root))):
-            return None
-        manifest = json.loads((folder / "manifest.json").read_bytes())
-        library = folder / manifest["library"]
-        if library.parent != folder or not _describes(manifest, slot, library):
-            return None
-        return _entry(folder, library, manifest)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return _read(slot, root, accept)
+    except _Damaged as damage:
+        quarantine_library(root, Path(str(damage)))
+    except OSError:
+        pass
+    return None
+
+
+def _read(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
+    generation = (slot / "current").read_bytes().decode("ascii", "replace").strip()
+    folder = slot / generation
+    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or any(map(_staging.distrust, _chain(folder, root))):
         return None
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        if manifest["format"] != FORMAT:
+            return None
+        library = folder / manifest["library"]
+        if not _describes(manifest, root, folder):
+            raise _Damaged(folder / "manifest.json")
+        entry = _entry(folder, library, manifest)
+        if _staging.distrust(library) or _is_for_newer_system(manifest) or not accept(entry):
+            return None
+        if library.stat().st_size != manifest["size"] or digest_of_file(library) != manifest["sha256"]:
+            raise _Damaged(library)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _Damaged(folder / "manifest.json") from error
+    return entry
 
 
 def _chain(folder: Path, root: Path) -> Iterator[Path]:
@@ -298,23 +346,22 @@ def _chain(folder: Path, root: Path) -> Iterator[Path]:
     yield from (folder, *folder.parents[: len(folder.parents) - len(root.parents)])
 
 
-def _describes(manifest: dict[str, Any], slot: Path, library: Path) -> bool:
+def _describes(manifest: dict[str, Any], root: Path, folder: Path) -> bool:
     """
-    Whether a manifest is of this format, in its own place, and its library the very bytes it names.
+    Whether a manifest agrees with itself and with the place it lies in.
     """
     facts = Fingerprint(manifest["facts"])
-    floor = manifest["glibc_floor"]
-    here = host_glibc()
     return (
-        manifest["format"] == FORMAT
-        and facts.source_key == manifest["source_key"]
+        facts.source_key == manifest["source_key"]
         and facts.build_key == manifest["build_key"]
-        and slot.name == facts.build_key[:SHORT]
-        and _staging.distrust(library) is None
-        and library.stat().st_size == manifest["size"]
-        and (floor is None or here is None or tuple(floor) <= here)
-        and digest_of_file(library) == manifest["sha256"]
+        and folder.parent == _slot(root, manifest["module"], facts.source_key, facts.build_key)
+        and (folder / manifest["library"]).parent == folder
     )
+
+
+def _is_for_newer_system(manifest: dict[str, Any]) -> bool:
+    floor, here = manifest["glibc_floor"], host_glibc()
+    return floor is not None and here is not None and tuple(floor) > here
 
 
 def _entry(folder: Path, library: Path, manifest: dict[str, Any]) -> Entry:

@@ -270,6 +270,64 @@ def test_what_cannot_be_trusted_is_a_miss(root: Path, happened: Callable[[_store
     assert _store.equal_but_for([root], MODULE, Fingerprint(FACTS), "toolchain") is None
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("alpha.so", BYTES[:-1], id="library cut short"),
+        pytest.param("alpha.so", b"L" + BYTES[1:], id="library of other bytes"),
+        pytest.param("manifest.json", b"{", id="manifest cut short"),
+        pytest.param("manifest.json", b"{}", id="manifest without a field"),
+    ],
+)
+def test_a_damaged_entry_is_set_aside(root: Path, name: str, content: bytes) -> None:
+    """
+    Whoever looks first moves it out of everybody's way, and it is known that there was one.
+    """
+    entry = publish(root)
+    (entry.folder / name).write_bytes(content)
+
+    assert look_up(root) is None
+    assert not entry.folder.exists()
+    assert [path.read_bytes() for path in (root / "quarantine").rglob(name)] == [content]
+    assert _store.damaged([root], MODULE, Fingerprint(FACTS)) is not None
+
+
+def test_an_entry_of_another_host_or_format_is_left_in_peace(root: Path) -> None:
+    """
+    What is whole and not for us may be for somebody else.
+    """
+    entries = [publish(root, made=origin(floor=(99, 0))), publish(root, {**FACTS, "abi/tag": "other"})]
+    manifest = entries[1].folder / "manifest.json"
+    manifest.write_text(json.dumps({"format": _store.FORMAT + 1}))
+    if host_glibc() is not None:
+        assert look_up(root) is None
+    assert look_up(root, facts=entries[1].facts) is None
+
+    assert all(entry.folder.is_dir() for entry in entries)
+    assert _store.damaged([root], MODULE, Fingerprint(FACTS)) is None
+
+
+def test_what_is_not_accepted_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A refusal, by a fact or by the asker, costs a manifest and no digest of a library.
+    """
+    entry = publish(root)
+    digests = list[Path]()
+    real = _store.digest_of_file
+
+    def noted(path: Path) -> str:
+        digests.append(path)
+        return real(path)
+
+    monkeypatch.setattr(_store, "digest_of_file", noted)
+
+    assert _store.look_up([root], MODULE, Fingerprint(FACTS), lambda entry: entry.token == "t") is None
+    assert _store.equal_but_for([root], MODULE, Fingerprint({**FACTS, "abi/tag": "other"}), "toolchain") is None
+    assert digests == []
+    assert _store.look_up([root], MODULE, Fingerprint(FACTS), lambda entry: entry.token is None) == entry
+    assert digests == [entry.library]
+
+
 def test_a_miss_is_replaced_by_the_next_build(root: Path) -> None:
     """
     A corrupt entry does not stand in the way of a whole one.
