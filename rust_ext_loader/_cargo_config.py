@@ -18,6 +18,7 @@ from typing import Any
 
 from . import _manifest, _toml
 from ._errors import ManifestError
+from ._watching import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,9 +54,9 @@ class Config:
     """
 
     values: Mapping[str, Any]
-    #: Files that were read.
+    #: What was looked at.
     present: frozenset[str]
-    #: Files that would be read if they were there.
+    #: What would be looked at if it were there.
     absent: frozenset[str]
 
 
@@ -67,12 +68,12 @@ class _Reading:
 
     def file_in(self, folder: Path) -> Path | None:
         """
-        The configuration file of one `.cargo` folder.
+        The configuration file of one `.cargo` folder; in one that is closed to us there is none, for cargo neither.
         """
         found = None
         # With both, cargo reads the one without a suffix.
         for path in (folder / "config.toml", folder / "config"):
-            if path.is_file():
+            if os.path.isfile(path):
                 self.present.add(str(path))
                 found = path
             else:
@@ -90,7 +91,7 @@ class _Reading:
         merged: dict[str, Any] = {}
         for name, optional in _includes(content.get("include")):
             included = Path(os.path.normpath(path.parent / name))
-            if included.is_file():
+            if os.path.isfile(included):
                 merged = _merge(merged, self.load(included, (*above, path)))
                 continue
             self.absent.add(str(included))
@@ -116,7 +117,8 @@ def read(directory: Path, environment: Mapping[str, str], root: Path) -> Config:
     for folder in reversed(folders):
         if (path := reading.file_in(folder)) is not None:
             merged = _merge(merged, reading.load(path))
-    return Config(merged, frozenset(reading.present), frozenset(reading.absent))
+    watched = watch(reading.present | reading.absent)
+    return Config(merged, watched.present, watched.absent)
 
 
 def cargo_home(directory: Path, environment: Mapping[str, str]) -> Path | None:

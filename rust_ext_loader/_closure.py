@@ -18,7 +18,7 @@ from typing import Any
 
 from . import _lockfile, _manifest, _toml
 from ._errors import LockfileOutdated, ManifestError
-from ._workspace import MANIFEST, Workspace, root_of
+from ._workspace import MANIFEST, Workspace, has_manifest, root_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _add(closure: Closure, start: Path) -> None:
         closure.packages[folder] = package
         for dependency in package.dependencies:
             for target in closure.target(dependency):
-                if (target / MANIFEST).is_file():
+                if has_manifest(target):
                     waiting.append((target, dependency.absolute or package.elsewhere))
                 else:
                     _note_missing(closure, package, dependency, target)
@@ -226,7 +226,7 @@ def _declared(closure: Closure, item: _lockfile.Locked) -> frozenset[str] | None
     # Not led to by any manifest, so by a patch of something from a registry.
     before = set(closure.packages)
     for folder in closure.patches.get(item.name, []):
-        if (folder / MANIFEST).is_file():
+        if has_manifest(folder):
             _add(closure, folder)
     for folder in closure.packages.keys() - before:
         package = closure.packages[folder]

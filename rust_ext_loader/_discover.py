@@ -18,8 +18,9 @@ from typing import Any
 
 from . import _manifest, _settings, _toml
 from ._errors import DuplicateModule, ExtensionNotFound, ManifestError
-from ._model import ExtensionSpec
-from ._workspace import MANIFEST, Workspace, read_workspace, root_of
+from ._model import ExtensionSpec, Watched
+from ._watching import watch
+from ._workspace import MANIFEST, Workspace, has_manifest, read_workspace, root_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class Declared:
     workspace: Path
     #: Which of the broken ones stand for which module, where that much can be told.
     broken_modules: Mapping[str, ManifestError] = field(default_factory=dict)
+    #: What would move if anything of this were declared otherwise.
+    watched: Watched = field(default_factory=Watched)
 
 
 def find_workspace(start: Path) -> Path | None:
@@ -71,11 +74,11 @@ def find_workspace(start: Path) -> Path | None:
     package = None
     start = Path(os.path.abspath(start))
     for folder in (start, *start.parents):
-        if (folder / MANIFEST).is_file():
+        if has_manifest(folder):
             if _has_workspace_table(folder):
                 return _root_or_own(package, folder)
             package = package or folder
-        if (folder / "pyproject.toml").is_file() and (named := _named_workspace(folder)) is not None:
+        if os.path.isfile(folder / "pyproject.toml") and (named := _named_workspace(folder)) is not None:
             return named
     return package
 
@@ -118,7 +121,10 @@ def extensions(path: Path, table: str = _settings.METADATA_TABLE) -> Declared:
     specs: dict[str, list[ExtensionSpec]] = {}
     broken: list[ManifestError] = []
     broken_modules: dict[str, ManifestError] = {}
-    for workspace in _with_further(start, table, broken):
+    asked: set[str] = set()
+    watched = Watched()
+    for workspace in _with_further(start, table, broken, asked):
+        watched |= workspace.watched
         broken.extend(workspace.broken)
         for folder, manifest in workspace.members.items():
             try:
@@ -137,6 +143,7 @@ def extensions(path: Path, table: str = _settings.METADATA_TABLE) -> Declared:
         broken=tuple(broken),
         workspace=start.root,
         broken_modules=broken_modules,
+        watched=watched | watch(asked),
     )
 
 
@@ -169,9 +176,9 @@ def _advice(module: str, known: list[str], table: str) -> str:
     return f"{hint}declared are {', '.join(known)}"
 
 
-def _with_further(start: Workspace, table: str, broken: list[ManifestError]) -> Iterator[Workspace]:
+def _with_further(start: Workspace, table: str, broken: list[ManifestError], asked: set[str]) -> Iterator[Workspace]:
     """
-    The workspace and those it lists, each once; one that cannot be read joins the broken.
+    The workspace and those it lists, each once; one that cannot be read joins the broken, and each manifest the asked.
     """
     waiting = [start]
     seen = {start.root}
@@ -184,8 +191,10 @@ def _with_further(start: Workspace, table: str, broken: list[ManifestError]) -> 
             broken.append(error)
             continue
         for item in listed:
+            path = workspace.root / item
+            asked.add(os.path.normpath(path if path.name == MANIFEST else path / MANIFEST))
             try:
-                further = read_workspace(workspace.root / item)
+                further = read_workspace(path)
             except ManifestError as error:
                 broken.append(error)
                 continue

@@ -11,6 +11,7 @@ evaluated), except that dependencies of tests are not followed.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +103,7 @@ def read(root: Path) -> Lockfile:
     Raises `LockfileMissing`, or `ManifestError` when it is not TOML.
     """
     path = root / LOCKFILE
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise LockfileMissing(str(path))
     content = _toml.load(path)
     checksums = _manifest.table(content, "metadata")

@@ -19,6 +19,8 @@ from typing import Any
 
 from . import _manifest, _toml
 from ._errors import ManifestError
+from ._model import Watched
+from ._watching import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class Workspace:
     members: Mapping[Path, Mapping[str, Any]]
     #: Members that cannot be read.
     broken: tuple[ManifestError, ...]
+    #: What would move if there were another member, or one said something else.
+    watched: Watched = field(default_factory=Watched)
 
 
 def read_workspace(path: Path) -> Workspace:
@@ -56,8 +60,10 @@ def read_workspace(path: Path) -> Workspace:
         if root is not None and folder in (above := read_workspace(root)).members:
             return above
     members = _Members(folder, manifest)
+    if "workspace" not in manifest:
+        members.asked.update(str(above / MANIFEST) for above in folder.parents)
     members.collect()
-    return Workspace(folder, manifest, members.found, tuple(members.broken))
+    return Workspace(folder, manifest, members.found, tuple(members.broken), watch(members.asked))
 
 
 def root_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
@@ -68,7 +74,7 @@ def root_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
     if isinstance(pointer, str):
         return Path(os.path.normpath(folder / pointer))
     for above in folder.parents:
-        if not (above / MANIFEST).is_file():
+        if not has_manifest(above):
             continue
         try:
             candidate = _toml.load(above / MANIFEST)
@@ -77,6 +83,13 @@ def root_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
         if "workspace" in candidate:
             return None if _is_excluded(folder, above, candidate) else above
     return None
+
+
+def has_manifest(folder: Path) -> bool:
+    """
+    Whether there is a manifest to be seen in a folder; one that is closed to us has none.
+    """
+    return os.path.isfile(folder / MANIFEST)
 
 
 def _is_excluded(folder: Path, root: Path, manifest: Mapping[str, Any]) -> bool:
@@ -99,13 +112,17 @@ class _Members:
     manifest: Mapping[str, Any]
     found: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
     broken: list[ManifestError] = field(default_factory=list)
+    #: Every path whose being there or content was asked for.
+    asked: set[str] = field(default_factory=set)
     _seen: set[Path] = field(default_factory=set)
 
     def collect(self) -> None:
+        self.asked.add(str(self.root / MANIFEST))
         if "package" in self.manifest:
             self._visit(self.root, self.manifest)
         for folder, is_glob in self._listed():
-            if is_glob and not (folder / MANIFEST).is_file():
+            self.asked.add(str(folder / MANIFEST))
+            if is_glob and not has_manifest(folder):
                 continue
             if not _is_excluded(folder, self.root, self.manifest):
                 self._enter(folder)
@@ -117,6 +134,7 @@ class _Members:
                 continue
             import glob
 
+            self.asked.update(_glob_parents(pattern, self.root))
             for match in sorted(glob.glob(pattern, root_dir=self.root, recursive=True)):
                 yield Path(os.path.normpath(self.root / match)), True
 
@@ -142,7 +160,10 @@ class _Members:
                 self._enter(dependency.directory)
 
     def _may_belong(self, folder: Path) -> bool:
-        if _is_excluded(folder, self.root, self.manifest) or not (folder / MANIFEST).is_file():
+        if _is_excluded(folder, self.root, self.manifest):
+            return False
+        self.asked.add(str(folder / MANIFEST))
+        if not has_manifest(folder):
             return False
         if _manifest.is_inside(folder, self.root):
             return "workspace" in self.manifest
@@ -151,3 +172,18 @@ class _Members:
         except ManifestError:
             return False
         return root_of(folder, manifest) == self.root
+
+
+def _glob_parents(pattern: str, root: Path) -> Iterator[str]:
+    """
+    The folders in which a new entry could match a pattern.
+    """
+    import glob
+
+    parts = pattern.split("/")
+    fixed = next(index for index, part in enumerate(parts) if any(character in part for character in "*?["))
+    yield os.path.normpath(root.joinpath(*parts[:fixed]))
+    for length in range(fixed + 1, len(parts) + (parts[-1] == "**")):
+        for match in glob.iglob("/".join(parts[:length]), root_dir=root, recursive=True):
+            if os.path.isdir(root / match):
+                yield os.path.normpath(root / match)

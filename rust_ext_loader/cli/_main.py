@@ -50,7 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _workspace_here() -> Path:
-    here = Path.cwd()
+    try:
+        here = Path.cwd()
+    except OSError as error:
+        raise ManifestError(
+            ".", f"the current folder cannot be found ({error.strerror}); go to another, or name one with --workspace"
+        ) from error
     found = _discover.find_workspace(here)
     if found is None:
         raise ManifestError(str(here), "no cargo workspace here or above; name one with --workspace")

@@ -288,6 +288,78 @@ def test_further_workspaces_count_and_may_refer_back(plant: Plant) -> None:
     assert [error.where for error in declared.broken] == [str(root / "gone/Cargo.toml")]
 
 
+WATCHED = {
+    "Cargo.toml": '[workspace]\nmembers = ["crates/*", "deep/*/rust", "gone"]\nexclude = ["crates/out"]\n',
+    "crates/a/Cargo.toml": package("a", module("m.a"), rest='[dependencies]\nb = { path = "../../b" }\n'),
+    "crates/notes/README": "",
+    "deep/x/rust/Cargo.toml": package("x"),
+    "deep/y/README": "",
+    "b/Cargo.toml": package("b"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_there"),
+    [
+        pytest.param("Cargo.toml", True, id="the root"),
+        pytest.param("crates/a/Cargo.toml", True, id="a member"),
+        pytest.param("b/Cargo.toml", True, id="a member by dependency"),
+        pytest.param("crates", True, id="a folder that could gain a member"),
+        pytest.param("deep", True, id="one above that"),
+        pytest.param("deep/y", True, id="one further down"),
+        pytest.param("crates/notes/Cargo.toml", False, id="what would make a folder a member"),
+        pytest.param("gone/Cargo.toml", False, id="a listed member that is missing"),
+    ],
+)
+def test_whatever_could_change_the_declarations_is_watched(plant: Plant, name: str, is_there: bool) -> None:
+    """
+    A new member, or another module of an old one, may be a duplicate of what is built.
+    """
+    path = str(plant(WATCHED) / name)
+
+    for watched in (
+        _discover.read_workspace(Path(path.removesuffix(name))).watched,
+        _discover.extensions(Path(path.removesuffix(name))).watched,
+    ):
+        assert path in (watched.present if is_there else watched.absent)
+
+
+def test_further_workspaces_are_watched_too(plant: Plant) -> None:
+    """
+    Those that are there with their members, and those that are not for appearing.
+    """
+    further = '[workspace.metadata.sglang]\nextension-manifests = ["../two/Cargo.toml", "../gone"]\n'
+    root = plant(
+        {"one/Cargo.toml": ROOT + further, "one/a/Cargo.toml": package("a"), "two/Cargo.toml": ROOT, "two/a/Cargo.toml": package("a")}
+    )
+
+    watched = _discover.extensions(root / "one").watched
+
+    assert {str(root / name) for name in ("one/Cargo.toml", "one/a/Cargo.toml", "two/Cargo.toml", "two/a/Cargo.toml")} <= watched.present
+    assert watched.absent == {str(root / "gone/Cargo.toml")}
+
+
+def test_a_lone_package_is_watched_for_a_workspace_above(plant: Plant) -> None:
+    """
+    One that appears there may take it in.
+    """
+    root = plant({"a/Cargo.toml": package("a")})
+
+    assert str(root / "Cargo.toml") in _discover.read_workspace(root / "a").watched.absent
+
+
+def test_a_folder_that_cannot_be_looked_into_holds_nothing(plant: Plant) -> None:
+    """
+    Here its name is too long for the system; no permission is the same to us.
+    """
+    root = plant(
+        {"Cargo.toml": ROOT, "a/Cargo.toml": package("a", module("m.a"), rest=f'[dependencies]\nb = {{ path = "{"b" * 300}" }}\n')}
+    )
+
+    assert list(_discover.extensions(root).specs) == ["m.a"]
+    assert _discover.find_workspace(root / "a" / ("x" * 300)) == root
+
+
 FINDING = [
     pytest.param({"Cargo.toml": ROOT, "a/Cargo.toml": package("a")}, "a/src", ".", id="the root above"),
     pytest.param({"a/Cargo.toml": package("a")}, "a/src", "a", id="a lone package"),

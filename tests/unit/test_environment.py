@@ -247,6 +247,39 @@ def test_a_configuration_that_cargo_would_refuse(plant: Plant, text: str, words:
     assert caught.value.where == str(root / ".cargo/config.toml")
 
 
+def test_a_home_that_cannot_be_looked_into_configures_nothing(tmp_path: Path) -> None:
+    """
+    Here its name is too long for the system; one that belongs to somebody else is the same to us, and to cargo.
+    """
+    assert facts(tmp_path, {"HOME": str(tmp_path / ("h" * 300))}) == {}
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="nothing is closed to this user")
+def test_a_home_of_another_user_configures_nothing(plant: Plant) -> None:
+    """
+    As it is for cargo.
+    """
+    root = plant({"home/.cargo/config.toml": "[build]\nincremental = true\n"})
+    (root / "home/.cargo").chmod(0)
+    try:
+        assert facts(root, {}) == {}
+    finally:
+        (root / "home/.cargo").chmod(0o700)
+
+
+def test_a_configuration_that_is_a_link_to_nowhere_is_not_called_absent(plant: Plant) -> None:
+    """
+    It is there, so a record that asks for its absence would never hold.
+    """
+    root = plant({".cargo/x": "", "crate/x": ""})
+    (root / ".cargo/config.toml").symlink_to("gone.toml")
+
+    watched = _environment.gather(spec_in(root), {"HOME": str(root / "home")}).watched
+
+    assert not any(os.path.lexists(path) for path in watched.absent)
+    assert str(root / ".cargo/gone.toml") in watched.absent
+
+
 def test_files_in_force_and_those_that_could_be_are_watched(plant: Plant) -> None:
     """
     A new one anywhere up the tree is noticed.
