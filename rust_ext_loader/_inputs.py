@@ -54,20 +54,23 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
     present = {str(workspace.root / MANIFEST), str(closure.lockfile.path)}
     absent = set(closure.absent)
     packages = []
+    distributions = _distributions(spec.key_on)
     table = _metadata_table(closure, spec.module)
     for package in closure.packages.values():
-        own = (spec.exclude, spec.source_inputs) if package.directory == spec.directory else _declared(package, table)
-        sources = _package_sources(package, workspace.root, *own)
+        is_own = package.directory == spec.directory
+        declared = (spec.exclude, spec.source_inputs) if is_own else _declared(package, table)
+        sources = _package_sources(package, workspace.root, *declared)
         facts.update({f"source/{name}": digest for name, digest in sources.digests.items()})
         present |= sources.present | {str(package.directory / MANIFEST)}
         present |= {str(package.inherits_from)} if package.inherits_from else set()
         absent |= sources.absent
-        packages.append(PathPackage(package.name, package.version, package.directory, _digest(package, sources)))
-    distributions = _distributions(spec.key_on)
+        # Cargo knows nothing of distributions: only a digest that moved makes it compile for another version.
+        versions = {f"key-on {name}": version for name, version, _ in distributions} if is_own else {}
+        packages.append(PathPackage(package.name, package.version, package.directory, _digest(package, sources, versions)))
     facts.update({f"request/key-on/{name}": version for name, version, _ in distributions})
     present.update(path for _, _, paths in distributions for path in paths)
     return Inputs(
-        Gathered(facts, Watched(frozenset(present), frozenset(absent))),
+        Gathered(facts, Watched(frozenset(present), frozenset(absent)) | workspace.watched),
         tuple(packages),
         _activation.pyo3_features(closure, wanted),
         _rust_version(closure),
@@ -211,13 +214,15 @@ def _package_sources(package: _closure.Package, root: Path, exclude: tuple[str, 
     return sources
 
 
-def _digest(package: _closure.Package, sources: _sources.Sources) -> str:
+def _digest(package: _closure.Package, sources: _sources.Sources, versions: dict[str, str]) -> str:
     """
-    Digest over all that the package alone contributes, its manifest to the byte: what cargo would have to compile again.
+    Digest over all that the package alone contributes, its manifest to the byte: when cargo would have to compile it again.
     """
     hasher = hashlib.sha256()
     for data in _sources.digest_lines(sources.digests):
         hasher.update(data)
     hasher.update((_sources.file_digest(str(package.directory / MANIFEST)) or "").encode())
     hasher.update(_manifest.canonical(package.resolved).encode())
+    for data in _sources.digest_lines(versions):
+        hasher.update(data)
     return hasher.hexdigest()

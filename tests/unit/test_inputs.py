@@ -4,6 +4,7 @@ What of a checkout decides about a build, and what does not.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -350,6 +351,29 @@ def test_a_package_digest_follows_its_own_files_alone(plant: Plant) -> None:
 
     assert list(before) == ["ext", "dep"]
     assert {name for name in before if before[name] != after[name]} == {"dep"}
+
+
+def test_a_version_that_a_crate_is_keyed_on_moves_its_own_digest_alone(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Cargo sees no distribution: only the digest makes it compile for another version.
+    """
+    root = plant({**TREE, **edited("ext/Cargo.toml", "exclude = ", 'key-on = ["pytest"]\nexclude = ')})
+    found = []
+    for version in ("1.0", "1.0", "2.0"):
+        monkeypatch.setattr(importlib.metadata, "version", lambda _, version=version: version)
+        found.append({package.name: package.digest for package in gather(root).packages})
+
+    assert found[0] == found[1]
+    assert {name for name in found[0] if found[0][name] != found[2][name]} == {"ext"}
+
+
+def test_a_new_member_is_noticed(plant: Plant) -> None:
+    """
+    It may declare the same module: the manifests of members that this crate never reaches are watched.
+    """
+    root = plant(TREE)
+
+    assert str(root / "other/Cargo.toml") in gather(root).gathered.watched.present
 
 
 def test_no_lockfile(plant: Plant) -> None:
