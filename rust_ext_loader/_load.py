@@ -12,6 +12,7 @@ so nothing heavy is imported.
 
 from __future__ import annotations
 
+import _thread
 import sys
 from importlib.machinery import ExtensionFileLoader, ModuleSpec
 
@@ -60,21 +61,38 @@ class RustExtensionLoader(ExtensionFileLoader):
 
 class ParentFinder:
     """
-    Supplies the parents of one module as namespace packages, where nobody else does.
+    Supplies the parents of one module as namespace packages, where nobody else does, to the thread that asks for the module.
     """
 
     def __init__(self, module: str) -> None:
         self._module = module
+        self._thread = _thread.get_ident()
+        self._made: list[ModuleSpec] = []
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """
         A namespace package without folders, for ancestors of the module only.
         """
-        if not self._module.startswith(name + "."):
+        if not self._module.startswith(name + ".") or _thread.get_ident() != self._thread:
             return None
         spec = ModuleSpec(name, None, is_package=True)
         spec.submodule_search_locations = []
+        self._made.append(spec)
         return spec
+
+    def take_back(self) -> None:
+        """
+        Remove the stand-ins, lowest first, unless somebody has put something below them meanwhile.
+        """
+        for spec in reversed(self._made):
+            module = sys.modules.get(spec.name)
+            if getattr(module, "__spec__", None) is not spec or any(name.startswith(spec.name + ".") for name in list(sys.modules)):
+                continue
+            del sys.modules[spec.name]
+            parent, _, leaf = spec.name.rpartition(".")
+            above = sys.modules.get(parent)
+            if above is not None and getattr(above, leaf, None) is module:
+                delattr(above, leaf)
 
 
 def import_with(finder: object, module: str) -> ModuleType:
@@ -86,6 +104,9 @@ def import_with(finder: object, module: str) -> ModuleType:
     sys.meta_path.append(parents)
     try:
         __import__(module)
+    except BaseException:
+        parents.take_back()
+        raise
     finally:
         sys.meta_path.remove(finder)  # type: ignore[arg-type]
         sys.meta_path.remove(parents)

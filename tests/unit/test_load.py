@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import threading
 from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -102,16 +103,43 @@ def test_real_parents_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("failure", [ImportError("no"), RuntimeError("no"), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
 def test_what_fails_leaves_nothing_behind(failure: BaseException) -> None:
     """
-    The module is not in `sys.modules`, not on its parent, and no finder of ours stays.
+    The module is not in `sys.modules`, nor is any parent that was made up for it, and no finder of ours stays.
     """
     finders = list(sys.meta_path)
 
     with pytest.raises(type(failure)):
-        import_with(OneModule("nobody.fails", failure), "nobody.fails")
+        import_with(OneModule("nobody.ever.fails", failure), "nobody.ever.fails")
 
-    assert "nobody.fails" not in sys.modules
-    assert not hasattr(sys.modules["nobody"], "fails")
+    assert not [name for name in sys.modules if name.partition(".")[0] == "nobody"]
     assert sys.meta_path == finders
+
+
+def test_a_stand_in_that_others_use_stays() -> None:
+    """
+    A failure takes back what it made and nothing that another load rests on.
+    """
+    import_with(OneModule("nobody.works"), "nobody.works")
+
+    with pytest.raises(RuntimeError):
+        import_with(OneModule("nobody.ever.fails", RuntimeError("no")), "nobody.ever.fails")
+
+    assert "nobody.works" in sys.modules
+    assert "nobody.ever" not in sys.modules
+    assert not hasattr(sys.modules["nobody"], "ever")
+
+
+def test_other_threads_are_supplied_nothing() -> None:
+    """
+    A name that does not exist does not come into being for whoever tries it meanwhile.
+    """
+    finder = ParentFinder("a.b")
+    answers = list[ModuleSpec | None]()
+    thread = threading.Thread(target=lambda: answers.append(finder.find_spec("a")))
+    thread.start()
+    thread.join()
+
+    assert answers == [None]
+    assert finder.find_spec("a") is not None
 
 
 def test_no_finder_stays() -> None:
