@@ -22,6 +22,7 @@ import time
 from dataclasses import dataclass, field
 
 from ._process_group import ProcessGroup
+from ._settings import BUILD_TIMEOUT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -79,7 +80,6 @@ class CargoResult:
     #: The warnings among them.
     warnings: str
     command: tuple[str, ...]
-    seconds: float
     #: Exit status, negative for a signal; `None` if nobody knows it.
     status: int | None
     #: What went wrong, in a few words; empty if nothing did.
@@ -282,7 +282,7 @@ def _run(
     try:
         group = ProcessGroup(command, directory=directory, environment=environment)
     except OSError as error:
-        return _result(heard, command, began, None, (False, f"cargo could not be started: {error}"))
+        return _result(heard, command, None, (False, f"cargo could not be started: {error}"))
     limit = False
     try:
         # First ears, then words.
@@ -297,8 +297,10 @@ def _run(
         raise
     finally:
         status = group.close()
-    verdict = (False, f"time limit of {time_limit:g} s") if limit and time_limit is not None else judge(heard, status)
-    return _result(heard, command, began, status, verdict)
+    verdict = judge(heard, status)
+    if limit and time_limit is not None:
+        verdict = (False, f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is simply slow")
+    return _result(heard, command, status, verdict)
 
 
 def _listen(group: ProcessGroup, heard: _Heard) -> _Events:
@@ -361,12 +363,10 @@ def _ending(status: int | None) -> str:
     return f"signal {-status}" if status < 0 else f"status {status}"
 
 
-def _result(heard: _Heard, command: tuple[str, ...], began: float, status: int | None, verdict: tuple[bool, str]) -> CargoResult:
+def _result(heard: _Heard, command: tuple[str, ...], status: int | None, verdict: tuple[bool, str]) -> CargoResult:
     output = _joined(heard.lines)
     warnings = "\n\n".join(part for part in output.strip("\n").split("\n\n") if part.startswith("warning"))
-    return CargoResult(
-        verdict[0], tuple(heard.artifacts), output, warnings, command, time.monotonic() - began, status, verdict[1], _joined(heard.rendered)
-    )
+    return CargoResult(verdict[0], tuple(heard.artifacts), output, warnings, command, status, verdict[1], _joined(heard.rendered))
 
 
 def _joined(lines: list[str]) -> str:
