@@ -257,7 +257,7 @@ def _link_arguments(snapshot: Snapshot) -> list[str]:
 
 def _child_environment(snapshot: Snapshot, folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     return {
-        **_environment.child_environment(environment),
+        **_environment.child_environment(environment, snapshot.spec.env),
         **snapshot.abi.build_environment,
         "CARGO_TARGET_DIR": os.fspath(folder),
         "CARGO_BUILD_BUILD_DIR": os.fspath(folder),

@@ -12,6 +12,7 @@ absolute ones inside it; where a checkout lies never shows.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,9 @@ _HARMLESS = {
     },
     "target": {"runner", "rustdocflags"},
 }
+
+#: Where one path ends and the next may begin, as in a class of characters.
+_BORDERS = r"\s=:;,'\"\x1f"
 
 #: Keys whose values are paths that cargo counts from the folder around `.cargo`.
 _PATHS = frozenset({"linker", "rustc", "path", "directory", "local-registry"})
@@ -189,12 +193,15 @@ def _spell(value: object, keys: tuple[str, ...], base: Path, root: Path) -> obje
 
 def within(text: str, root: Path) -> str:
     """
-    A text in which the workspace's own folder is written as a dot.
+    A text in which the workspace's own folder is written as a dot, wherever a path begins with it.
+
+    A path begins a text or follows a separator, maybe behind a flag that is glued on: `-L/here/lib`, `prefix=/here=x`.
     """
     top = str(root)
     if top not in text:
         return text
-    return text.replace(top + os.sep, "./") if text != top else "."
+    found = re.compile(rf"((?:^|[{_BORDERS}])(?:[-@][^{_BORDERS}/\\]*)?){re.escape(top)}(?=[/\\{_BORDERS}]|$)")
+    return found.sub(r"\1.", text)
 
 
 def relevant(config: Config, profile: str) -> Iterator[tuple[str, Any]]:

@@ -24,7 +24,7 @@ from ._model import ExtensionSpec, Gathered, Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
 _RUSTFLAGS = re.compile(r"RUSTFLAGS|CARGO_ENCODED_RUSTFLAGS|CARGO_BUILD_RUSTFLAGS|CARGO_TARGET_.+_RUSTFLAGS")
@@ -46,6 +46,7 @@ _KNOWN = re.compile(
 _HARMLESS = re.compile(
     r"""
     CARGO_BUILD_(?:JOBS|TARGET_DIR|BUILD_DIR|ARTIFACT_DIR|RUSTC_WRAPPER|RUSTC_WORKSPACE_WRAPPER|RUSTDOC|RUSTDOCFLAGS|WARNINGS)
+    | CARGO_BUILD_TARGET                       # a fact of the request
     | CARGO_BUILD_RUSTC                        # a path; the compiler it names is the toolchain's fact
     | CARGO_TARGET_(?:.+_)?(?:RUNNER|RUSTDOCFLAGS) | CARGO_TARGET_TMPDIR
     """,
@@ -90,9 +91,11 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
     facts = {f"request/env/{name}": value for name, value in _rustflags(environment, spec.workspace)}
     # As they stand, since a fact may be a hash.
     values = [*facts.values()]
+    if target := _target(config, environment, spec.workspace):
+        facts["request/target"] = target
     hidden = _hides_rustflags(environment)
     for key, value in _cargo_config.relevant(config, spec.profile):
-        if hidden and key.endswith("rustflags") and key.startswith(("build.", "target.")):
+        if key == "build.target" or (hidden and key.endswith("rustflags") and key.startswith(("build.", "target."))):
             continue
         text = _manifest.canonical(value)
         values.append(text)
@@ -101,12 +104,38 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
         if value and _is_known(name, spec.profile):
             values.append(value)
             facts[f"flags/env/{name}"] = _cargo_config.within(value, spec.workspace)
-    for name in spec.env:
+    for name in declared_names(spec, config):
         # Empty and unset are two things to a build script.
         if name in environment and f"flags/env/{name}" not in facts and f"request/env/{name}" not in facts:
             values.append(environment[name])
             facts[f"flags/env/{name}"] = _hashed(name, environment[name])
     return Flags(facts, Watched(config.present, config.absent), any(map(_NATIVE.search, values)))
+
+
+def declared_names(spec: ExtensionSpec, config: _cargo_config.Config) -> tuple[str, ...]:
+    """
+    Variables that the build reads by the word of the crate or of the configuration, whose `[env]` yields to the environment.
+    """
+    configured = _manifest.table(config.values, "env")
+    return tuple(dict.fromkeys([*spec.env, *(name for name in configured if not _NOISE.fullmatch(name))]))
+
+
+def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """
+    These variables and their values.
+    """
+    config = _cargo_config.read(spec.directory, environment, spec.workspace)
+    return [(name, environment.get(name)) for name in declared_names(spec, config)]
+
+
+def _target(config: _cargo_config.Config, environment: Mapping[str, str], root: Path) -> str:
+    """
+    The target triple that is asked for, if one is.
+    """
+    if chosen := environment.get("CARGO_BUILD_TARGET"):
+        return _cargo_config.within(chosen, root)
+    configured = _manifest.table(config.values, "build").get("target")
+    return configured if isinstance(configured, str) else ",".join(_manifest.strings(configured))
 
 
 def _rustflags(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
@@ -153,14 +182,14 @@ def wants_native(flags: Flags) -> bool:
     return flags.native
 
 
-def child_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def child_environment(environment: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
     """
-    What cargo gets of an environment.
+    What cargo gets of an environment; the names to *keep* are never taken for noise.
 
     Never more than the build needs, so that two shells, editors or virtual environments compile the same thing once.
     Raises `CacheUnavailable` when the user has no home and none can be made that is safe.
     """
-    child = {name: value for name, value in environment.items() if not _NOISE.fullmatch(name)}
+    child = {name: value for name, value in environment.items() if name in keep or not _NOISE.fullmatch(name)}
     # A build does not install toolchains behind anybody's back.
     child["RUSTUP_AUTO_INSTALL"] = "0"
     if "CARGO_HOME" not in child and _cargo_config.user_home(child) is None:

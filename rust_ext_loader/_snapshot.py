@@ -97,4 +97,4 @@ def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list
     """
     The variables that a crate says its build reads, and their values.
     """
-    return [(name, environment.get(name)) for name in spec.env]
+    return _environment.declared_values(spec, environment)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _environment
+from rust_ext_loader import _cargo_config, _environment
 from rust_ext_loader._errors import CacheUnavailable, ManifestError
 from rust_ext_loader._model import ExtensionSpec
 
@@ -31,7 +31,6 @@ def facts(root: Path, environment: dict[str, str], **spec: object) -> dict[str, 
 
 
 DIFFERS = [
-    pytest.param("CARGO_BUILD_TARGET", "x86_64-unknown-linux-musl", id="target"),
     pytest.param("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "clang", id="linker"),
     pytest.param("CARGO_PROFILE_RELEASE_LTO", "fat", id="profile"),
     pytest.param("CARGO_UNSTABLE_BUILD_STD", "std", id="unstable"),
@@ -126,11 +125,11 @@ def test_a_declared_variable_differs_and_is_not_shown(tmp_path: Path) -> None:
 CONFIG = [
     pytest.param({"crate/.cargo/config.toml": '[build]\nrustflags = "-g  -O"'}, {"build.rustflags": '["-g","-O"]'}, id="in the crate"),
     pytest.param({".cargo/config.toml": "[profile.release]\nlto = true"}, {"profile.release.lto": "true"}, id="at the root"),
-    pytest.param({"home/.cargo/config.toml": '[build]\ntarget = "t"'}, {"build.target": '"t"'}, id="at home"),
-    pytest.param({"crate/.cargo/config": '[build]\ntarget = "t"'}, {"build.target": '"t"'}, id="without suffix"),
+    pytest.param({"home/.cargo/config.toml": '[build]\nx = "t"'}, {"build.x": '"t"'}, id="at home"),
+    pytest.param({"crate/.cargo/config": '[build]\nx = "t"'}, {"build.x": '"t"'}, id="without suffix"),
     pytest.param(
-        {"crate/.cargo/config.toml": '[build]\ntarget = "near"', ".cargo/config.toml": '[build]\ntarget = "far"'},
-        {"build.target": '"near"'},
+        {"crate/.cargo/config.toml": '[build]\nx = "near"', ".cargo/config.toml": '[build]\nx = "far"'},
+        {"build.x": '"near"'},
         id="the closer wins",
     ),
     pytest.param(
@@ -139,8 +138,8 @@ CONFIG = [
         id="lists are joined",
     ),
     pytest.param(
-        {".cargo/config.toml": 'include = ["x.toml"]\n[build]\ntarget = "own"', ".cargo/x.toml": '[build]\ntarget = "x"\nrustc = "r"'},
-        {"build.target": '"own"', "build.rustc": '"r"'},
+        {".cargo/config.toml": 'include = ["x.toml"]\n[build]\nx = "own"', ".cargo/x.toml": '[build]\nx = "x"\nrustc = "r"'},
+        {"build.x": '"own"', "build.rustc": '"r"'},
         id="an included file lies below",
     ),
     pytest.param({".cargo/config.toml": "[target.'cfg(unix)']\nlinker = './ld'"}, {"target.cfg(unix).linker": '"ld"'}, id="a linker"),
@@ -201,6 +200,61 @@ def test_variables_set_by_the_configuration_are_not_shown(plant: Plant) -> None:
 
     assert list(found) == ["flags/config/env.TOKEN"]
     assert found["flags/config/env.TOKEN"].startswith("sha256:")
+
+
+@pytest.mark.parametrize(
+    ("environment", "config", "expected"),
+    [
+        pytest.param({"CARGO_BUILD_TARGET": "t"}, "", "t", id="a variable"),
+        pytest.param({}, "[build]\ntarget = 't'", "t", id="the configuration"),
+        pytest.param({}, "[build]\ntarget = ['t', 'u']", "t,u", id="several"),
+        pytest.param({"CARGO_BUILD_TARGET": "t"}, "[build]\ntarget = 'u'", "t", id="the variable wins"),
+    ],
+)
+def test_the_target_asked_for_is_part_of_the_request(plant: Plant, environment: dict[str, str], config: str, expected: str) -> None:
+    """
+    So it is in both keys, and one way to ask is as good as another.
+    """
+    root = plant({".cargo/config.toml": config, "crate/x": ""})
+
+    assert facts(root, environment) == {"request/target": expected}
+
+
+def test_a_variable_that_the_configuration_sets_is_declared(plant: Plant) -> None:
+    """
+    Cargo leaves one that is set already alone, so its value in the environment decides.
+    """
+    root = plant({".cargo/config.toml": '[env]\nTOKEN = "x"\nVIRTUAL_ENV = "y"\n', "crate/x": ""})
+    spec = spec_in(root, env=("MINE",))
+    home = {"HOME": str(root / "home")}
+
+    assert facts(root, {})["flags/config/env.TOKEN"] == facts(root, {"TOKEN": "secret"})["flags/config/env.TOKEN"]
+    assert facts(root, {"TOKEN": "secret"})["flags/env/TOKEN"].startswith("sha256:")
+    assert "flags/env/VIRTUAL_ENV" not in facts(root, {"VIRTUAL_ENV": "never passed on"})
+    assert _environment.declared_values(spec, {**home, "TOKEN": "secret"}) == [("MINE", None), ("TOKEN", "secret")]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("/co/x", ".", id="the folder"),
+        pytest.param("/co/x/lib", "./lib", id="below it"),
+        pytest.param("-L/co/x/lib -I/co/x", "-L./lib -I.", id="glued to a flag"),
+        pytest.param("-L native=/co/x/lib", "-L native=./lib", id="behind a sign"),
+        pytest.param("--remap-path-prefix=/co/x=", "--remap-path-prefix=.=", id="a prefix to be replaced"),
+        pytest.param("/co/x:/co/x/y:/usr", ".:./y:/usr", id="a list of folders"),
+        pytest.param("-Wl,-rpath,/co/x/lib", "-Wl,-rpath,./lib", id="between commas"),
+        pytest.param("/co/xy/lib", "/co/xy/lib", id="a sibling"),
+        pytest.param("/co/x.old", "/co/x.old", id="a sibling with a dot"),
+        pytest.param("/mnt/co/x/lib", "/mnt/co/x/lib", id="further down in another path"),
+        pytest.param("-L/mnt/co/x/lib", "-L/mnt/co/x/lib", id="likewise, glued to a flag"),
+    ],
+)
+def test_the_checkouts_own_folder_is_a_dot(text: str, expected: str) -> None:
+    """
+    Where a path begins with it, and nowhere else.
+    """
+    assert _cargo_config.within(text, Path("/co/x")) == expected
 
 
 def test_paths_inside_the_checkout_are_relative(plant: Plant) -> None:
@@ -358,6 +412,17 @@ def test_cargo_gets_a_constant_environment() -> None:
 
     assert child == {**kept, "RUSTUP_AUTO_INSTALL": "0"}
     assert _environment.child_environment(child) == child
+
+
+def test_a_declared_variable_reaches_the_build() -> None:
+    """
+    Though it is noise to any other crate.
+    """
+    environment = {"HOME": "/h", "CONDA_PREFIX": "/opt", "VIRTUAL_ENV": "/v"}
+
+    child = _environment.child_environment(environment, ("CONDA_PREFIX", "UNSET"))
+
+    assert child == {"HOME": "/h", "CONDA_PREFIX": "/opt", "RUSTUP_AUTO_INSTALL": "0"}
 
 
 @pytest.fixture
