@@ -25,6 +25,13 @@ _ABI3 = re.compile(r"abi3-py3(\d+)")
 
 #: What a process of half the width calls the machine that the kernel names.
 _NARROW = {"x86_64": "i686", "amd64": "i686", "aarch64": "armv8l", "arm64": "armv8l", "ppc64": "ppc", "s390x": "s390"}
+#: And one of double the width, to which `setarch` or a container may claim a narrow machine.
+_WIDE = (
+    (re.compile(r"i[3-6]86"), "x86_64"),
+    (re.compile(r"arm(?!64).*"), "aarch64"),
+    (re.compile(r"ppc"), "ppc64"),
+    (re.compile(r"s390"), "s390x"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +156,16 @@ def _machine(bits: int, platform: str) -> str:
     """
     if sys.platform == "win32":
         return platform.partition("-")[2] or "x86"
-    machine = os.uname().machine
-    return _NARROW.get(machine, machine) if bits == 32 else machine
+    return of_width(os.uname().machine, bits)
+
+
+def of_width(machine: str, bits: int) -> str:
+    """
+    The machine that a process of some width runs on, whatever the kernel calls it.
+    """
+    if bits == 32:
+        return _NARROW.get(machine, machine)
+    return next((wide for narrow, wide in _WIDE if narrow.fullmatch(machine)), machine)
 
 
 def _libc(soabi: str) -> str:

@@ -5,6 +5,7 @@ Which Pythons share an artifact.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -150,6 +151,53 @@ def test_the_running_python() -> None:
     assert python.version == sys.version_info[:2]
     assert python.machine
     assert os.path.realpath(python.executable) == python.executable
+
+
+@pytest.mark.parametrize(
+    ("kernel", "bits", "machine"),
+    [
+        ("x86_64", 64, "x86_64"),
+        ("x86_64", 32, "i686"),
+        ("i686", 64, "x86_64"),
+        ("i386", 64, "x86_64"),
+        ("i686", 32, "i686"),
+        ("aarch64", 64, "aarch64"),
+        ("aarch64", 32, "armv8l"),
+        ("armv8l", 64, "aarch64"),
+        ("armv7l", 64, "aarch64"),
+        ("arm", 64, "aarch64"),
+        ("armv7l", 32, "armv7l"),
+        ("arm64", 64, "arm64"),
+        ("ppc64", 64, "ppc64"),
+        ("ppc64le", 64, "ppc64le"),
+        ("riscv64", 64, "riscv64"),
+    ],
+)
+def test_the_machine_is_that_of_the_process(kernel: str, bits: int, machine: str) -> None:
+    """
+    Under `setarch` the kernel claims another than the process runs on.
+    """
+    assert _abi.of_width(kernel, bits) == machine
+
+
+@pytest.mark.skipif(shutil.which("setarch") is None or sys.maxsize < 2**32, reason="no personality to change here")
+def test_a_personality_changes_nothing() -> None:
+    """
+    The same process is the same ABI.
+    """
+    code = "from rust_ext_loader import _abi; print(_abi.current().machine)"
+    root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))
+    done = subprocess.run(
+        ["setarch", "linux32", sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    if "setarch" in done.stderr:
+        pytest.skip("this system lets nobody change it")
+
+    assert done.stdout.strip() == _abi.current().machine
 
 
 def test_two_virtual_environments_of_one_python_are_one(tmp_path: Path) -> None:
