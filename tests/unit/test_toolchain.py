@@ -228,13 +228,17 @@ def _link(memo: Path) -> None:
     memo.symlink_to(memo.with_suffix(".real"))
 
 
+def _open_its_folder(memo: Path) -> None:
+    memo.parent.chmod(0o777)
+
+
 def _of_another_user(memo: Path) -> None:
     if os.getuid() != 0:
         pytest.skip("only root can give a file away")
     os.chown(memo, 12345, 12345)
 
 
-@pytest.mark.parametrize("harm", [_garble, _empty, _open_to_all, _link, _of_another_user])
+@pytest.mark.parametrize("harm", [_garble, _empty, _open_to_all, _open_its_folder, _link, _of_another_user])
 def test_a_memo_that_cannot_be_trusted_is_none(machine: Machine, harm: object) -> None:
     """
     Then the tools are asked, and the verdict is the same.
