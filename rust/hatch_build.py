@@ -11,12 +11,16 @@ in `_vendor`; never from an index, and never from what happens to be installed.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TOOLKIT = "rust_ext_loader"
 VENDORED = "_vendor"
@@ -54,18 +58,43 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
 
     def _editable(self, build_data: dict[str, Any]) -> None:
         root = Path(self.root)
-        sys.path.insert(0, str(toolkit_folder(root)))
+        line, problems = editable_line(root)
+        for problem in problems:
+            self.app.display_warning(f"{problem}\nIts module can be imported once that is mended; in a new package, after a new install.")
+        self._scratch = tempfile.TemporaryDirectory()
+        pth = Path(self._scratch.name, PTH)
+        pth.write_text(line + "\n", encoding="ascii")
+        build_data["force_include_editable"][str(pth)] = PTH
+        build_data["dependencies"].append("rust-ext-loader")
+
+
+def editable_line(root: Path) -> tuple[str, list[str]]:
+    """
+    The `.pth` line for every module that is declared, rightly or not, and what is wrong with them.
+    """
+    with importable(toolkit_folder(root)):
         from rust_ext_loader import _discover
         from rust_ext_loader._packaging import _editable
 
         declared = _discover.extensions(root)
-        for problem in declared.broken:
-            self.app.display_warning(f"{problem}\nIts module can be imported once that is mended; in a new package, after a new install.")
-        self._scratch = tempfile.TemporaryDirectory()
-        pth = Path(self._scratch.name, PTH)
-        pth.write_text(_editable.pth_line(_editable.prefixes_of(declared.specs), str(root)) + "\n", encoding="ascii")
-        build_data["force_include_editable"][str(pth)] = PTH
-        build_data["dependencies"].append("rust-ext-loader")
+        duplicates = [str(_discover.DuplicateModule(module, manifests)) for module, manifests in declared.duplicates.items()]
+        # What is wrong now may be mended tomorrow, and nobody installs anew for that.
+        modules = {*declared.specs, *declared.duplicates, *declared.broken_modules}
+        line = _editable.pth_line(_editable.prefixes_of(modules), str(root))
+        return line, [*map(str, declared.broken), *duplicates]
+
+
+@contextlib.contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """
+    Let imports find what lies in a folder, for a while: the process belongs to the installer.
+    """
+    before = sys.path[:]
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        sys.path[:] = before
 
 
 def toolkit_folder(root: Path) -> Path:
