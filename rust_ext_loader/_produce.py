@@ -42,9 +42,6 @@ def produce(case: Case, now: Snapshot) -> str:
     if entry is not None:
         return case.use(entry.library, now)
     progress = Progress(label=case.spec.module)
-    moved, known = case.changes(now)
-    forced = "asked for" if case.mode == "force" else ""
-    progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or summary(moved) or 'not built here yet'}")
     folder = _build.target_folder(case.write_root, now)
     _staging.private_folder(folder.parent)
     limit = _settings.seconds(_settings.LOCK_TIMEOUT, case.environment, 3600.0)
@@ -98,6 +95,9 @@ def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
     entry = _acceptable(case, now)
     if entry is not None:
         return case.use(entry.library, now)
+    moved, known = case.changes(now)
+    forced = "asked for" if case.mode == "force" else ""
+    progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or summary(moved) or 'not built here yet'}")
     try:
         built = _build.build(
             now,

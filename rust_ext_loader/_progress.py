@@ -3,8 +3,8 @@ Decide what a waiting person sees of a build, and when.
 
 On a terminal there is one live line, redrawn in place and gone at the end;
 elsewhere a plain line every ten seconds, which keeps a CI job from looking
-hung. A *note* is said at once; the *announcement* (why we build) is held back
-until the build has taken a second, so that a short one says nothing at all.
+hung. The *announcement* (why we build) and every *note* are said at once; the
+rest only of a build that takes more than a second.
 
 Invariant: telling never fails. A stream that is absent, closed or broken is
 given up, and the build goes on in silence.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TextIO
 
-#: Seconds before anything but a note is said.
+#: Seconds before progress is shown.
 QUIET = 1.0
 #: Seconds between plain lines.
 PLAIN_EVERY = 10.0
@@ -45,7 +45,6 @@ class Progress:
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._began = clock()
-        self._announcement = ""
         self._state = (0, 0, "")
         #: When a plain line, or the live one, was last written.
         self._spoke = self._began
@@ -57,9 +56,9 @@ class Progress:
 
     def announce(self, reason: str) -> None:
         """
-        Say why we build, if it turns out to take a while; it begins now.
+        Say why we build; it begins now.
         """
-        self._announcement = reason
+        self.note(reason)
         self._began = self._spoke = self._clock()
 
     def update(self, done: int, total: int, current: str) -> None:
@@ -76,7 +75,6 @@ class Progress:
         now = self._clock()
         if now - self._began < QUIET:
             return
-        self._say_announcement()
         if self._live:
             if not self._drawn or now - self._spoke >= _REDRAW_EVERY:
                 self._spoke = now
@@ -99,14 +97,8 @@ class Progress:
         self._erase()
         if self._clock() - self._began < QUIET:
             return
-        self._say_announcement()
         if text:
             self._write(f"{text}\n" if ok else f"failed: {text}\n")
-
-    def _say_announcement(self) -> None:
-        if self._announcement:
-            said, self._announcement = self._announcement, ""
-            self.note(said)
 
     def _plain_line(self, elapsed: float) -> str:
         done, total, current = self._state

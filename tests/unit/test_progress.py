@@ -84,8 +84,8 @@ REASON = "rebuilding app._mm: src/lib.rs changed\n"
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        pytest.param([(0, announce), (0.5, update), (0.9, finish)], "", id="under a second"),
-        pytest.param([(0, announce), (0.5, update), (1.1, update)], REASON, id="the reason after a second"),
+        pytest.param([(0, announce), (0.5, update), (0.9, finish)], REASON, id="under a second"),
+        pytest.param([(0, announce), (0.5, update), (1.1, update)], REASON, id="the reason once"),
         pytest.param([(0, announce), (1.5, finish)], REASON + "built app._mm\n", id="reason and end"),
         pytest.param([(0, announce), (1.1, tick), (5, tick), (9.9, tick)], REASON, id="no line before ten seconds"),
         pytest.param(
@@ -95,7 +95,7 @@ REASON = "rebuilding app._mm: src/lib.rs changed\n"
         ),
         pytest.param([(0, announce), (11, tick)], REASON + "app._mm: cargo is starting, 11 s\n", id="before cargo counts"),
         pytest.param([(0, lambda progress: progress.note("waiting for pid 7"))], "waiting for pid 7\n", id="notes at once"),
-        pytest.param([(0, tick), (60, announce), (60.5, finish)], "", id="waiting before the announcement is no building"),
+        pytest.param([(0, tick), (60, announce), (60.5, finish)], REASON, id="waiting before the announcement is no building"),
         pytest.param(
             [(0, announce), (2, lambda progress: progress.finish(False, "not built"))], REASON + "failed: not built\n", id="a failed end"
         ),
