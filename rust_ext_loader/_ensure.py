@@ -268,9 +268,11 @@ class _Story:
             return self.case.use(self.case.bundled.library, self.case.sources)
         entry = _store.equal_but_for(self.case.roots, self.case.spec.module, self.case.sources.fingerprint, "toolchain")
         if entry is None:
+            broken = _store.damaged(self.case.roots, self.case.spec.module, self.case.sources.fingerprint)
+            what = f"its cached copy was damaged (see {broken})" if broken else "it is not built"
             raise ExtensionNotFound(
                 self.case.spec.module,
-                f"it is not built, and {_settings.BUILD_MODE}=never forbids building it",
+                f"{what}, and {_settings.BUILD_MODE}=never forbids building it",
                 f"run `rust-ext build {self.case.spec.module}` or set {_settings.BUILD_MODE}=auto",
             )
         return self.case.use(entry.library, self.case.sources)

@@ -313,7 +313,7 @@ CHECKOUT = [
         "nothing bundled, stored and torn",
         truncated,
         auto=BUILT,
-        never=Refused("ExtensionNotFound", ("it is not built",)),
+        never=Refused("ExtensionNotFound", ("its cached copy was damaged",)),
         force=BUILT,
     ),
     *row(
@@ -502,6 +502,20 @@ def test_extra_features_never_match_a_bundled_module(built: Checkout) -> None:
     absent = built.load(features=["loud"], workspace=None)
     assert absent.reason == "not-found"
     assert "extra features need a build" in str(absent.error)
+
+
+def test_never_tells_a_damaged_copy_from_none(built: Checkout) -> None:
+    """
+    Whoever forbids building learns that there was something to load, and where it lies now; the next process too.
+    """
+    entry(built).write_bytes(b"damaged")
+
+    for _ in range(2):
+        refused = built.load(mode="never")
+        assert refused.reason == "not-found"
+        assert "its cached copy was damaged (see " in str(refused.error)
+    assert [path.read_bytes() for path in (built.cache / "quarantine").rglob("*.so")] == [b"damaged"]
+    assert built.load().value == ALPHA
 
 
 def test_no_stored_extension_is_put_in_place_half(built: Checkout) -> None:
