@@ -97,13 +97,14 @@ def differences(library: Path, leaf: str, wanted: Fingerprint) -> tuple[str, ...
     """
     Why a bundled library is not what these sources would give; empty if it is.
 
-    Source key and ABI decide. The toolchain and the flags of the machine that built it do not: a wheel is used as shipped.
+    Source key, ABI and, for code made for one CPU, its features decide. The toolchain and the flags of the machine that
+    built it do not: a wheel is used as shipped.
     """
     from ._fingerprint import SOURCE_GROUPS, explain
 
     facts = describe(library, leaf)
     if facts is None:
         return ("no sidecar describes it",)
-    groups = (*SOURCE_GROUPS, "abi")
+    groups = (*SOURCE_GROUPS, "abi", "cpu")
     changes = explain(Fingerprint(facts).select(groups), wanted.select(groups))
     return tuple(str(change) for change in changes)

@@ -21,7 +21,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from . import _bundled, _discover, _record, _settings, _snapshot, _staging, _store
-from ._errors import CacheUnavailable, CacheWarning
+from ._errors import CacheUnavailable, CacheWarning, RustExtensionError
 from ._fingerprint import SHORT, Change, explain
 
 TYPE_CHECKING = False
@@ -202,7 +202,8 @@ class Case:
         if now.toolchain is not None:
             _store.remember(self.notes, self.spec.workspace, self.spec.module, now.fingerprint.facts)
         if not self.request.features and not self.request.overlay:
-            with contextlib.suppress(OSError):
+            # Whatever is wrong by now is for the next process to say.
+            with contextlib.suppress(OSError, RustExtensionError):
                 self._write_record(self.notes, library, now)
         return str(library)
 
@@ -212,7 +213,8 @@ class Case:
         workspace = self.request.workspace or str(self.spec.workspace)
         identity = _record.identify(self.spec.module, workspace, self.mode, self.environment, self.folders)
         beside = set(_bundled.candidates(self.spec.leaf, self.folders))
-        present = now.watched.present | {path for path in beside if os.path.lexists(path)}
+        watched = now.watched | _discover.extensions(Path(workspace)).watched
+        present = watched.present | {path for path in beside if os.path.lexists(path)}
         renamed: set[str] = set()
         if str(library) in beside:
             present |= {str(_bundled.sidecar_of(library, self.spec.leaf))}
@@ -237,7 +239,7 @@ class Case:
             identity,
             declared=_snapshot.declared_values(self.spec, self.environment),
             present=signatures,
-            absent=now.watched.absent | (beside - present),
+            absent=watched.absent | (beside - present),
             library=str(library),
             started_ns=now.started_ns,
             boot=_record.boot_id() if now.native else None,

@@ -298,6 +298,7 @@ def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
         pytest.param(lambda checkout: (checkout.root / "alpha/src/part.rs").unlink(), id="source gone"),
         pytest.param(append("middle/Cargo.toml"), id="manifest of a dependency"),
         pytest.param(append("Cargo.toml"), id="manifest of the workspace"),
+        pytest.param(append("beta/Cargo.toml"), id="manifest of another member, which could declare the module too"),
         pytest.param(append("Cargo.lock"), id="lockfile"),
         pytest.param(write("alpha/.cargo/config.toml"), id="configuration appears in the crate"),
         pytest.param(write(".cargo/config.toml"), id="configuration appears in the workspace"),

@@ -234,7 +234,7 @@ def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> Non
     [
         pytest.param({"RUSTFLAGS": "-Copt-level=1"}, SOURCE, id="RUSTFLAGS"),
         pytest.param({"CARGO_ENCODED_RUSTFLAGS": "-Copt-level=1"}, SOURCE, id="CARGO_ENCODED_RUSTFLAGS"),
-        pytest.param({"CARGO_BUILD_TARGET": "wasm32-wasip1"}, BUILD, id="CARGO_BUILD_TARGET"),
+        pytest.param({"CARGO_BUILD_TARGET": "wasm32-wasip1"}, SOURCE, id="CARGO_BUILD_TARGET"),
         pytest.param({"CARGO_PROFILE_RELEASE_LTO": "fat"}, BUILD, id="CARGO_PROFILE_RELEASE_LTO"),
         pytest.param({"CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER": "clang"}, BUILD, id="CARGO_TARGET_*_LINKER"),
         pytest.param({"CC": "clang"}, BUILD, id="CC"),
@@ -247,7 +247,7 @@ def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_variable_differs(inputs: Checkout, variables: dict[str, str], expected: str) -> None:
     """
-    Compiler flags are part of the request and count in both keys; the rest of the environment counts in the build key.
+    Compiler flags and the target are part of the request and count in both keys; the rest of the environment counts in the build key.
     """
     assert moved(keys(inputs), keys(inputs, variables=variables)) == expected
 
