@@ -170,7 +170,7 @@ def _compile(
     )
     _require(result, snapshot, log_path, folder)
     if result.warnings and _settings.switched_on(_settings.SHOW_WARNINGS, environment):
-        progress.note(result.warnings)
+        progress.note(result.rendered)
     artifact, fresh = _artifact(result, snapshot, log_path)
     try:
         return artifact, _verify(artifact, snapshot).glibc_floor
