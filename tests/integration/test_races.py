@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
-from processes import PATIENCE, Gate, Start, ended_at_last, linker_gate, load_through, run_script, settle, values
+from processes import PATIENCE, Gate, Start, alive, ended_at_last, linker_gate, load_through, run_script, settle, values, wait_until
 
 if TYPE_CHECKING:
     pass
@@ -274,6 +274,8 @@ def test_a_dead_holder_blocks_nobody(plain: Checkout) -> None:
         gate.reached(builder)
         builder.kill()
         builder.wait(PATIENCE)
+        # Else it might still be the dead one's that is met at the gate.
+        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left")
     gate.let_through()
     left = [path for path in (plain.cache / "targets").iterdir() if path.is_file()]
     assert {".lock", ".holder"} <= {path.suffix for path in left}
