@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
 import prerequisites
@@ -39,6 +40,7 @@ def main() -> int:
     Parse, set up, run.
     """
     options = _parse()
+    _take_signals_back()
     prerequisites.require("fmt", "clippy")
     import environment
     import interpreters
@@ -54,6 +56,16 @@ def main() -> int:
     except environment.InstallFailed as error:
         raise SystemExit(f"could not set up .venv: `{error}` failed") from None
     return steps.run_all(chosen, _variables())
+
+
+def _take_signals_back() -> None:
+    """
+    Undo what a launcher ignored (`nohup`, a shell's `&`): tests interrupt processes, and those inherit it from here.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in ("SIGCHLD", "SIGHUP", "SIGTERM"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
 
 
 def _parse() -> argparse.Namespace:
