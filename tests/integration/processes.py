@@ -39,14 +39,35 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIEN
         time.sleep(0.01)
 
 
+def processes() -> list[int]:
+    """
+    Numbers of all processes, zombies among them.
+    """
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def has_open(process: int, path: Path) -> bool:
+    """
+    Whether a process holds a file open.
+    """
+    # Files are closed, and processes end, while this looks.
+    with contextlib.suppress(OSError):
+        for descriptor in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if os.readlink(descriptor) == os.fspath(path):
+                    return True
+    return False
+
+
 def alive(mark: str) -> list[str]:
     """
     Command lines of the living processes that carry a mark in their arguments or their environment.
     """
     found = []
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or folder.name == str(os.getpid()):
+    for process in processes():
+        if process == os.getpid():
             continue
+        folder = Path(f"/proc/{process}")
         # Gone meanwhile; a zombie has neither arguments nor environment.
         with contextlib.suppress(OSError):
             command = (folder / "cmdline").read_bytes()
@@ -69,6 +90,7 @@ class Gate:
         text = (checkout.root / library).read_text(encoding="utf-8")
         checkout.write(library, f'{text}\nconst _: &[u8] = include_bytes!("gate");\n')
         self._holding: list[int] = []
+        self._standing: set[int] = set()
 
     def reached(self, builder: subprocess.Popen[str]) -> None:
         """
@@ -77,6 +99,8 @@ class Gate:
         wait_until(lambda: self._take_hold() or builder.poll() is not None, "a compiler at the gate")
         if not self._holding:
             raise AssertionError(builder.communicate())
+        wait_until(lambda: bool(self._readers()), "the compiler at the gate has it open")
+        self._standing = self._readers()
 
     def _take_hold(self) -> bool:
         try:
@@ -88,10 +112,17 @@ class Gate:
 
     def let_through(self) -> None:
         """
-        Let the compiler go on that stands at the gate.
+        Let the compiler go on that stands at the gate, and wait until it has left, or has died.
+
+        A dying process loses its arguments before it closes its files. Without the wait it
+        could be taken for the next one to come, and that one would find nobody to open the gate.
         """
         while self._holding:
             os.close(self._holding.pop())
+        wait_until(lambda: not self._standing & self._readers(), "the compiler has left the gate")
+
+    def _readers(self) -> set[int]:
+        return {process for process in processes() if process != os.getpid() and has_open(process, self._fifo)}
 
 
 def linker_gate(checkout: Checkout) -> Path:
