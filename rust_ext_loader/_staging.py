@@ -11,6 +11,7 @@ Invariant: a published name is absent or complete, whatever dies in between.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import stat
@@ -134,6 +135,18 @@ def publish_folder(staged: Path, destination: Path) -> Path:
     os.rename(staged, destination)
     _sync_folder(destination.parent)
     return destination
+
+
+def move(path: Path, destination: Path) -> None:
+    """
+    Rename, or copy and remove where a rename is refused: a folder of an image's layer cannot be renamed in its container.
+    """
+    try:
+        os.rename(path, destination)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.move(path, destination)
 
 
 def _sync_folder(path: Path) -> None:

@@ -16,6 +16,7 @@ aside; one that is merely not for this host is left for the host it is for.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -77,6 +78,10 @@ def ready_root(root: Path) -> str | None:
     """
     Prepare a root for writing; the reason if it cannot be used.
     """
+    # Permission is asked for before it is needed: nothing that only reads shall be seen to fail at writing.
+    above = next((folder for folder in (root, *root.parents) if os.path.exists(folder)), root)
+    if above != root and not _writable(above):
+        return f"{root} does not exist, and {above} is not writable"
     try:
         _staging.private_folder(root)
         if reason := _staging.distrust(root):
@@ -85,12 +90,11 @@ def ready_root(root: Path) -> str | None:
             return f"{root} is not a folder"
         if _cannot_execute(root):
             return f"{root} is on a noexec mount"
+        if not _writable(root):
+            return f"{root} is not writable"
         tag = root / "CACHEDIR.TAG"
         if not tag.exists():
             _staging.write_atomically(tag, _CACHEDIR_TAG.encode())
-        if not os.access(root, os.W_OK | os.X_OK):
-            return f"{root} is not writable"
-        # A read-only mount says so only when it is written to.
         _staging.private_folder(root / "staging")
     except OSError as error:
         return f"{error.filename or root}: {error.strerror}"
@@ -105,6 +109,11 @@ def may_serve(root: Path) -> bool:
         return _staging.distrust(root) is None and not _cannot_execute(root)
     except OSError:
         return False
+
+
+def _writable(folder: Path) -> bool:
+    # On a read-only mount the answer is no, for root too.
+    return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _cannot_execute(root: Path) -> bool:
@@ -210,9 +219,10 @@ def quarantine_library(root: Path, library: Path) -> None:
 
 def _set_aside(root: Path, path: Path) -> None:
     quarantine = _staging.private_folder(root / "quarantine")
+    destination = quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{uuid.uuid4().hex[:8]}"
     # Another process may have been faster.
     with contextlib.suppress(FileNotFoundError):
-        os.rename(path, quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{uuid.uuid4().hex[:8]}")
+        _staging.move(path, destination)
 
 
 def _make_way(root: Path, slot: Path) -> None:
@@ -307,19 +317,26 @@ def _current(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
     """
     The entry in force in a slot, if it is whole and accepted; one that is damaged is set aside.
     """
-    try:
-        return _read(slot, root, accept)
-    except _Damaged as damage:
-        quarantine_library(root, Path(str(damage)))
-    except OSError:
-        pass
+    for _ in range(2):
+        try:
+            return _read(slot, root, accept)
+        except _Damaged as damage:
+            quarantine_library(root, Path(str(damage)))
+            break
+        except OSError as error:
+            # A network file system forgot what it knew; it looks again when it is asked again.
+            if error.errno != errno.ESTALE:
+                break
     return None
 
 
 def _read(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
-    generation = (slot / "current").read_bytes().decode("ascii", "replace").strip()
+    pointer = slot / "current"
+    generation = pointer.read_bytes().decode("ascii", "replace").strip()
+    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or _staging.distrust(pointer):
+        return None
     folder = slot / generation
-    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or any(map(_staging.distrust, _chain(folder, root))):
+    if any(map(_staging.distrust, _chain(folder, root))):
         return None
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())

@@ -7,12 +7,17 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from checkout import CRATES, Checkout, check_out
+from processes import Mounts, tool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture
@@ -29,6 +34,22 @@ def built(_plain_once: Checkout, tmp_path: Path) -> Checkout:
     A checkout of `tests/crates/plain` whose `fx.alpha` and `fx.beta` were built in another checkout.
     """
     return _again(_plain_once, tmp_path)
+
+
+@pytest.fixture
+def mounts() -> Iterator[Mounts]:
+    """
+    A private mount namespace, where this user may make one.
+    """
+    missing = [name for name in ("unshare", "nsenter", "mount") if tool(name) is None]
+    if missing:
+        pytest.skip(f"no {missing[0]} on this machine")
+    try:
+        namespace = Mounts()
+    except OSError as error:
+        pytest.skip(f"no private mounts: {error}")
+    yield namespace
+    namespace.close()
 
 
 @pytest.fixture

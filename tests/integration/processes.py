@@ -8,12 +8,12 @@ deadline that no healthy machine comes near.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -190,7 +190,13 @@ class Mounts:
         """
         Run `mount` inside.
         """
-        subprocess.run([*self._enter(), "mount", *(os.fspath(item) for item in arguments)], check=True, capture_output=True)
+        self.run("mount", *arguments)
+
+    def run(self, *command: str | Path) -> None:
+        """
+        Run a command inside.
+        """
+        subprocess.run([*self._enter(), *(os.fspath(item) for item in command)], check=True, capture_output=True)
 
     def make_read_only(self, folder: Path) -> None:
         """
@@ -199,11 +205,12 @@ class Mounts:
         self.mount("--bind", folder, folder)
         self.mount("-o", "remount,bind,ro", folder)
 
-    def python(self, folder: Path) -> str:
+    def inside(self, checkout: Checkout) -> Checkout:
         """
-        An interpreter that runs inside.
+        The same checkout, loaded by interpreters that run inside.
         """
-        return script(folder / "python-inside", f'exec {" ".join(self._enter())} "{sys.executable}" "$@"')
+        python = script(checkout.cache.parent / "python-inside", f'exec {" ".join(self._enter())} "{checkout.python}" "$@"')
+        return dataclasses.replace(checkout, python=python)
 
     def _enter(self) -> list[str]:
         return ["nsenter", f"--target={self._keeper.pid}", "--mount", "--"]

@@ -18,28 +18,12 @@ from checkout import Checkout
 from processes import Mounts, script, settle, tool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 ALPHA = "alpha-1 part-1 middle-1"
 
 #: A user id that no account has.
 STRANGER = 12345
-
-
-@pytest.fixture
-def mounts() -> Iterator[Mounts]:
-    """
-    A private mount namespace, where this user may make one.
-    """
-    missing = [name for name in ("unshare", "nsenter", "mount") if tool(name) is None]
-    if missing:
-        pytest.skip(f"no {missing[0]} on this machine")
-    try:
-        namespace = Mounts()
-    except OSError as error:
-        pytest.skip(f"no private mounts: {error}")
-    yield namespace
-    namespace.close()
 
 
 @functools.cache
@@ -48,13 +32,6 @@ def may_give_away() -> bool:
     Whether this user may give files to another one.
     """
     return os.geteuid() == 0
-
-
-def inside(mounts: Mounts, checkout: Checkout) -> Checkout:
-    """
-    The same checkout, loaded by processes that see the private mounts.
-    """
-    return Checkout(checkout.root, checkout.cache, checkout.environment, mounts.python(checkout.cache.parent))
 
 
 def last_resort(checkout: Checkout) -> Path:
@@ -75,7 +52,7 @@ def test_a_read_only_cache_serves_what_it_holds(plain: Checkout, mounts: Mounts,
     built = settle(plain) if warm else plain.load()
     mounts.make_read_only(plain.cache)
 
-    loaded = inside(mounts, plain).load()
+    loaded = mounts.inside(plain).load()
 
     assert (ALPHA, built.file) == (loaded.value, loaded.file)
     assert (loaded.cargo, loaded.warnings, loaded.stderr) == ((), (), "")
@@ -89,7 +66,7 @@ def test_a_read_only_cache_is_passed_over_for_a_build(plain: Checkout, mounts: M
     """
     plain.cache.mkdir()
     mounts.make_read_only(plain.cache)
-    held = inside(mounts, plain)
+    held = mounts.inside(plain)
 
     first, second = held.load(), held.load()
 
@@ -108,7 +85,7 @@ def test_nowhere_to_build_is_one_clear_error(plain: Checkout, mounts: Mounts) ->
     plain.cache.mkdir()
     mounts.make_read_only(plain.cache.parent)
 
-    loaded = inside(mounts, plain).load()
+    loaded = mounts.inside(plain).load()
 
     assert loaded.reason == "cache-unavailable"
     assert "ImportError" in loaded.types
@@ -275,7 +252,7 @@ def test_a_disk_that_fills_up_while_storing(plain: Checkout, mounts: Mounts) -> 
     """
     plain.cache.mkdir(mode=0o700)
     mounts.mount("-t", "tmpfs", "-o", "size=64m,mode=700", "none", plain.cache)
-    held = inside(mounts, plain)
+    held = mounts.inside(plain)
     fill = f"""
         import contextlib
         from rust_ext_loader import _build
@@ -309,7 +286,7 @@ def test_a_disk_too_small_to_build(plain: Checkout, mounts: Mounts, kilobytes: i
     """
     plain.cache.mkdir(mode=0o700)
     mounts.mount("-t", "tmpfs", "-o", f"size={kilobytes}k,mode=700", "none", plain.cache)
-    held = inside(mounts, plain)
+    held = mounts.inside(plain)
 
     small = held.load()
     mounts.mount("-o", "remount,size=64m", plain.cache)
@@ -327,7 +304,7 @@ def test_a_disk_without_execution_is_passed_over(plain: Checkout, mounts: Mounts
     """
     plain.cache.mkdir(mode=0o700)
     mounts.mount("-t", "tmpfs", "-o", "size=64m,mode=700,noexec", "none", plain.cache)
-    held = inside(mounts, plain)
+    held = mounts.inside(plain)
 
     first, second = held.load(), held.load()
 
@@ -347,7 +324,7 @@ def test_an_entry_on_a_disk_without_execution_is_left_in_peace(plain: Checkout, 
     mounts.mount("--bind", plain.cache, plain.cache)
     mounts.mount("-o", "remount,bind,noexec", plain.cache)
 
-    elsewhere, again = inside(mounts, plain).load(), plain.load()
+    elsewhere, again = mounts.inside(plain).load(), plain.load()
 
     assert [elsewhere.value, again.value] == [ALPHA, ALPHA]
     assert Path(str(elsewhere.file)).is_relative_to(last_resort(plain))

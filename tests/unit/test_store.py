@@ -182,6 +182,10 @@ def generation(entry: _store.Entry) -> Path:
     return entry.folder
 
 
+def pointer(entry: _store.Entry) -> Path:
+    return _store.pointer_of(entry.library)
+
+
 def slot(entry: _store.Entry) -> Path:
     return entry.folder.parent
 
@@ -245,6 +249,9 @@ def whole_root(entry: _store.Entry) -> Path:
         pytest.param(point_at(b"/tmp"), id="pointer to anywhere"),
         pytest.param(point_at(b"\xff\0"), id="pointer not text"),
         pytest.param(point_at(b"a\0b"), id="pointer with a NUL"),
+        pytest.param(become_a_link(pointer), id="pointer behind a link"),
+        pytest.param(mode(0o622, pointer), id="pointer writable by all"),
+        pytest.param(give_away(pointer), id="pointer of another user"),
         pytest.param(become_a_link(generation), id="generation behind a link"),
         pytest.param(mode(0o777, generation), id="generation writable by all"),
         pytest.param(give_away(generation), id="generation of another user"),
