@@ -63,9 +63,9 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, '_errors')}"), name)
+    # Not by `importlib`, which a plain interpreter has not loaded: `load_rust_extension` is asked for on the warm path.
+    home = __import__(f"{__name__}.{_HOMES.get(name, '_errors')}", fromlist=[name])
+    return getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -2,25 +2,27 @@
 What a program calls: load an extension now, or ask whether it could be loaded.
 
 Invariant: an unknown mode is refused before anything else is looked at, and a
-module that is imported already is never replaced.
+module that is imported already is never replaced. Part of the warm path: while
+the record holds, only what `_hook` imports is imported.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import sys
-from threading import get_ident
 
-from . import _ensure, _hook, _record, _settings
-from ._errors import AlreadyImported
-from ._load import RustExtensionLoader, import_with
-from ._model import State, Verdict
+from . import _hook, _settings
+from ._load import import_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
+
+    from ._ensure import Request
+    from ._model import Verdict
 
 
 def load_rust_extension(
@@ -44,13 +46,25 @@ def load_rust_extension(
     `ExtensionNotFound`, `BuildFailed`, `ToolchainMissing`, `LockTimeout` and the rest of that hierarchy. What the module's
     own initialisation raises passes through.
     """
-    request = _request(module, mode, workspace, cache_dir, features, environment)
-    chosen = _settings.build_mode(request.mode, request.environment)
+    where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
+    chosen = _settings.build_mode(mode, _overlaid(environment))
     if module in sys.modules:
         if chosen == "force":
+            from ._errors import AlreadyImported
+
             raise AlreadyImported(module)
         return sys.modules[module]
-    return import_with(_RequestFinder(request, chosen), module)
+
+    def request() -> Request:
+        return _request(module, mode, where, cache, features, environment)
+
+    def recorded(path: Sequence[str] | None) -> str | None:
+        # What is asked for beyond the declaration has no record.
+        if where is None or features or environment:
+            return None
+        return _hook.recorded(module, where, chosen, cache, path)
+
+    return import_with(_OneModule(module, recorded, request), module)
 
 
 def can_load(
@@ -68,66 +82,58 @@ def can_load(
     Builds nothing and raises nothing for a module that cannot be had: the verdict says why. It is true if the module can be
     loaded or a build may be tried. Only an unknown mode raises (`SettingError`).
     """
-    request = _request(module, mode, workspace, cache_dir, features, environment)
-    chosen = _settings.build_mode(request.mode, request.environment)
+    where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
+    chosen = _settings.build_mode(mode, _overlaid(environment))
+    from ._model import State, Verdict
+
     if module in sys.modules:
+        from ._errors import AlreadyImported
+
         library = getattr(sys.modules[module], "__file__", None)
         forced = chosen == "force"
         why = str(AlreadyImported(module)) if forced else "imported by this process"
         return Verdict(module, State.IMPORTED, not forced, False, library, why)
-    return _ensure.judge(request)
+    from . import _ensure
+
+    return _ensure.judge(_request(module, mode, where, cache, features, environment))
+
+
+def _workspace(module: str, workspace: str | os.PathLike[str] | None) -> str | None:
+    return os.fspath(workspace) if workspace is not None else _hook.registered_workspace(module)
+
+
+def _overlaid(environment: Mapping[str, str] | None) -> Mapping[str, str]:
+    return {**os.environ, **environment} if environment else os.environ
 
 
 def _request(
     module: str,
     mode: str | None,
-    workspace: str | os.PathLike[str] | None,
-    cache_dir: str | os.PathLike[str] | None,
+    workspace: str | None,
+    cache_dir: str | None,
     features: Sequence[str],
     environment: Mapping[str, str] | None,
-) -> _ensure.Request:
-    where = os.fspath(workspace) if workspace is not None else _hook.registered_workspace(module)
-    return _ensure.Request(
-        module,
-        mode=mode,
-        workspace=where,
-        cache_dir=None if cache_dir is None else os.fspath(cache_dir),
-        features=tuple(features),
-        overlay=environment,
-    )
+) -> Request:
+    from ._ensure import Request
+
+    return Request(module, mode=mode, workspace=workspace, cache_dir=cache_dir, features=tuple(features), overlay=environment)
 
 
-class _RequestFinder:
+class _OneModule:
     """
-    Answers one request, for the thread that made it.
+    Finds one module, for the thread that asked for it.
     """
 
-    def __init__(self, request: _ensure.Request, mode: str) -> None:
+    def __init__(self, module: str, recorded: Callable[[Sequence[str] | None], str | None], request: Callable[[], Request]) -> None:
+        self._module = module
+        self._recorded = recorded
         self._request = request
-        self._mode = mode
-        self._thread = get_ident()
+        self._thread = _thread.get_ident()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         """
         The spec of the module asked for; nothing else is ours.
         """
-        if name != self._request.module or get_ident() != self._thread:
+        if name != self._module or _thread.get_ident() != self._thread:
             return None
-        from importlib.machinery import ModuleSpec
-
-        request = self._request
-        loader = RustExtensionLoader(
-            name,
-            self._from_record(path),
-            lambda: _ensure.locate(request),
-            lambda broken, error: _ensure.repair(request, broken, error),
-        )
-        return ModuleSpec(name, loader)
-
-    def _from_record(self, path: Sequence[str] | None) -> str | None:
-        request = self._request
-        if self._mode == "force" or request.features or request.overlay or request.workspace is None:
-            return None
-        identity = _record.identify(request.module, request.workspace, self._mode, request.environment, path)
-        roots = _settings.write_roots(request.cache_dir, request.environment)
-        return _record.find(roots, identity, request.environment)
+        return _hook.spec_of(name, self._recorded(path), self._request)

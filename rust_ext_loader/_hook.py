@@ -5,19 +5,24 @@ The `.pth` file of an editable install puts a finder of a few lines into
 `sys.meta_path`; it calls `find_spec` here when a name under its prefixes is
 asked for, and not before. `registered_workspace` finds those finders again.
 
-Invariant: asking for a spec never builds. On the warm path only `_record` and
-`_load` are imported.
+Invariant: asking for a spec never builds. While the record holds, only
+`_record`, `_settings` and `_load` are imported.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from _frozen_importlib import ModuleSpec
+
+from . import _record, _settings
+from ._load import RustExtensionLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from importlib.machinery import ModuleSpec
+    from collections.abc import Callable, Sequence
+
+    from ._ensure import Request
 
 
 def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
@@ -26,36 +31,45 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
 
     Raises `ManifestError` when the name is not declared, nothing else provides it, and a broken manifest may be why.
     """
-    from . import _record, _settings
+    library = recorded(name, workspace, _settings.build_mode(None, os.environ), None, path)
+    if library is None:
+        from . import _ensure
 
-    environment = os.environ
-    mode = _settings.build_mode(None, environment)
-    if mode != "force":
-        roots = _settings.write_roots(None, environment)
-        library = _record.find(roots, _record.identify(name, workspace, mode, environment, path), environment)
-        if library is not None:
-            return _spec(name, library, workspace)
-    from . import _ensure
+        if not _ensure.declares(name, workspace, path):
+            return None
 
-    if not _ensure.declares(name, workspace, path):
+    def request() -> Request:
+        from ._ensure import Request
+
+        return Request(name, workspace=workspace)
+
+    return spec_of(name, library, request)
+
+
+def recorded(module: str, workspace: str, mode: str, cache_dir: str | None, path: Sequence[str] | None) -> str | None:
+    """
+    The library that was chosen last time, if nothing moved since; `path` is the `__path__` of the parent.
+    """
+    if mode == "force":
         return None
-    return _spec(name, None, workspace)
+    identity = _record.identify(module, workspace, mode, os.environ, path)
+    return _record.find(_settings.write_roots(cache_dir, os.environ), identity, os.environ)
 
 
-def _spec(name: str, library: str | None, workspace: str) -> ModuleSpec:
-    from importlib.machinery import ModuleSpec
-
-    from ._load import RustExtensionLoader
+def spec_of(name: str, library: str | None, request: Callable[[], Request]) -> ModuleSpec:
+    """
+    The spec of an extension whose library is known, or is asked for when the module is created.
+    """
 
     def locate() -> str:
         from . import _ensure
 
-        return _ensure.locate(_ensure.Request(name, workspace=workspace))
+        return _ensure.locate(request())
 
     def repair(broken: str, error: ImportError) -> str:
         from . import _ensure
 
-        return _ensure.repair(_ensure.Request(name, workspace=workspace), broken, error)
+        return _ensure.repair(request(), broken, error)
 
     return ModuleSpec(name, RustExtensionLoader(name, library, locate, repair), origin=library)
 

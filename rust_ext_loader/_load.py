@@ -14,7 +14,10 @@ from __future__ import annotations
 
 import _thread
 import sys
-from importlib.machinery import ExtensionFileLoader, ModuleSpec
+
+# Where `importlib.machinery` has them from: that module would bring `importlib` and `warnings` along, a seventh of a warm import.
+from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import ExtensionFileLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

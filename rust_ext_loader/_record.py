@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Identity: TypeAlias = tuple[Any, ...]
 
 #: Raise it whenever the fields below change meaning.
-FORMAT = 2
+FORMAT = 3
 
 #: Time stamps younger than this before the decision began could hide a later edit.
 UNSETTLED_NS = 2_000_000_000
@@ -89,7 +89,7 @@ def relevant(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
     The part of an environment that a record is made for.
     """
-    return tuple(sorted(item for item in environment.items() if _is_relevant(item[0])))
+    return tuple(sorted((name, environment[name]) for name in environment if _is_relevant(name)))
 
 
 def _is_relevant(name: str) -> bool:
@@ -142,7 +142,7 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
         fields = _load(path_of(root, identity))
         if fields is None:
             return None
-        version, stored, declared, search_path, present, absent, library, boot = fields
+        version, stored, declared, search_path, present, stamps, absent, library, boot = fields
         if version != FORMAT or stored != identity:
             return None
         if any(sealed(environment.get(name)) != value for name, value in declared):
@@ -151,7 +151,9 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
             return None
         if boot is not None and boot != boot_id():
             return None
-        if any(signature(path) != seen for path, seen in present):
+        # Flat, because hundreds of little tuples cost more to unpack than to compare.
+        each = iter(stamps)
+        if any(signature(path) != seen for path, seen in zip(present, zip(each, each, each, each, strict=True), strict=True)):
             return None
         if any(os.path.lexists(path) for path in absent):
             return None
@@ -174,7 +176,7 @@ def _load(path: str) -> tuple[Any, ...] | None:
     if data[:8] != _imp.source_hash(FORMAT, data[8:]):
         return None
     fields = marshal.loads(data[8:])  # noqa: S302 - ours by owner and mode, whole by its checksum
-    return fields if isinstance(fields, tuple) and len(fields) == 8 else None
+    return fields if isinstance(fields, tuple) and len(fields) == 9 else None
 
 
 def _ours(status: os.stat_result) -> bool:
@@ -230,8 +232,9 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
     if any(mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path not in renamed):
         return None
     values = tuple((name, sealed(value)) for name, value in declared)
-    stood = (tuple(sorted(present.items())), tuple(sorted(absent)))
-    fields: tuple[Any, ...] = (FORMAT, identity, values, search_path, *stood, library, boot)
+    paths = tuple(sorted(present))
+    stamps = tuple(stamp for path in paths for stamp in present[path])
+    fields: tuple[Any, ...] = (FORMAT, identity, values, search_path, paths, stamps, tuple(sorted(absent)), library, boot)
     data = marshal.dumps(fields)
     return _imp.source_hash(FORMAT, data) + data
 

@@ -8,6 +8,7 @@ import costs.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import textwrap
@@ -17,9 +18,11 @@ from typing import TYPE_CHECKING
 import filelock
 from checkout import ROOT
 
+from rust_ext_loader import _bundled
 from rust_ext_loader._packaging._editable import pth_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from checkout import Checkout
@@ -29,16 +32,25 @@ import site, sys
 site.addsitedir({site!r})
 sys.path.append({others!r})
 before = set(sys.modules)
-spawned = []
-sys.addaudithook(lambda event, args: spawned.append(event) if event in (
-    "subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system") else None)
+noted = {{"spawned": [], "locked": [], "opened": [], "listed": [], "linked": []}}
+kinds = {{
+    "subprocess.Popen": "spawned", "os.posix_spawn": "spawned", "os.fork": "spawned", "os.forkpty": "spawned", "os.exec": "spawned",
+    "os.system": "spawned", "fcntl.flock": "locked", "fcntl.lockf": "locked", "fcntl.fcntl": "locked", "open": "opened",
+    "os.listdir": "listed", "os.scandir": "listed",
+}}
+def note(event, args):
+    # An import is noted by its name, and once more by its file when that is a library.
+    kind = "linked" if event == "import" and args[1] else kinds.get(event)
+    if kind:
+        noted[kind].append(event if kind in ("spawned", "locked") else str(args[kind == "linked"]))
+sys.addaudithook(note)
 said = None
 try:
 {code}
 except BaseException as error:
     said = [kind.__name__ for kind in type(error).__mro__], str(error)
 print()
-print(repr((said, spawned, sorted(set(sys.modules) - before))))
+print(repr((said, noted, sorted(set(sys.modules) - before))))
 """
 
 
@@ -55,6 +67,12 @@ class Ran:
     error: str
     #: How processes were started.
     spawned: tuple[str, ...]
+    #: How locks were taken.
+    locked: tuple[str, ...]
+    #: Files that were opened, folders that were listed and extension modules that were opened.
+    opened: tuple[str, ...]
+    listed: tuple[str, ...]
+    linked: tuple[str, ...]
     #: Modules that were not there before.
     imported: frozenset[str]
     #: Arguments of every cargo that ran meanwhile.
@@ -75,16 +93,28 @@ class Editable:
         line = pth_line(("fx.",), os.fspath(workspace or checkout.root))
         (self.site / "fx.pth").write_text(f"{os.fspath(ROOT)}\n{line}\n", encoding="utf-8")
 
-    def run(self, code: str, variables: dict[str, str] | None = None) -> Ran:
+    def ship(self) -> Path:
         """
-        Run a few lines in a new interpreter.
+        Put the cached `fx.alpha` into the package's folder with its sidecar, as a wheel would, and take the cache away.
+        """
+        (stored,) = (self.checkout.cache / "artifacts" / "fx.alpha").rglob("*.so")
+        manifest = json.loads((stored.parent / "manifest.json").read_bytes())
+        library = self.package / stored.name
+        library.write_bytes(stored.read_bytes())
+        _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, manifest["facts"]))
+        self.checkout.cache.rename(self.checkout.cache.with_name("elsewhere"))
+        return library
+
+    def run(self, code: str, variables: dict[str, str] | None = None, *, under: Sequence[str] = ()) -> Ran:
+        """
+        Run a few lines in a new interpreter, which another program may run in its turn.
         """
         # What the toolkit depends on lies there; that folder's own `.pth` files would import who knows what.
         others = os.path.dirname(os.path.dirname(filelock.__file__))
         program = _PROGRAM.format(site=os.fspath(self.site), others=others, code=textwrap.indent(textwrap.dedent(code), "    "))
         before = len(self.checkout.cargo_calls())
         done = subprocess.run(
-            [self.checkout.python, "-I", "-S", "-c", program],
+            [*under, self.checkout.python, "-I", "-S", "-c", program],
             env={**self.checkout.variables(), **(variables or {})},
             cwd=self.checkout.cache.parent,
             stdin=subprocess.DEVNULL,
@@ -95,13 +125,18 @@ class Editable:
         )
         assert done.returncode == 0, done.stderr
         out, _, last = done.stdout.rstrip("\n").rpartition("\n")
-        said, spawned, imported = ast.literal_eval(last)
+        said, noted, imported = ast.literal_eval(last)
         types, error = said or ((), "")
+        spawned, locked, opened, listed, linked = map(tuple, noted.values())
         return Ran(
             out=out.removesuffix("\n"),
             types=tuple(types),
             error=error,
-            spawned=tuple(spawned),
+            spawned=spawned,
+            locked=locked,
+            opened=opened,
+            listed=listed,
+            linked=linked,
             imported=frozenset(imported),
             cargo=tuple(self.checkout.cargo_calls()[before:]),
             stderr=done.stderr,
@@ -110,3 +145,15 @@ class Editable:
 
 #: Lines that make the next process believe that every time stamp is old: a record is made at once, and nobody waits.
 SETTLED = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
+
+#: All that a warm import may load.
+WARM = {
+    "__future__",
+    "fx",
+    "fx.alpha",
+    "rust_ext_loader",
+    "rust_ext_loader._hook",
+    "rust_ext_loader._load",
+    "rust_ext_loader._record",
+    "rust_ext_loader._settings",
+}

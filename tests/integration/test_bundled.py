@@ -106,12 +106,7 @@ def shipped(built: Checkout) -> Editable:
     An editable install whose package folder holds `fx.alpha` with a sidecar that fits, and nothing in the cache.
     """
     editable = Editable(built)
-    (stored,) = (built.cache / "artifacts" / "fx.alpha").rglob("*.so")
-    manifest = json.loads((stored.parent / "manifest.json").read_bytes())
-    library = editable.package / stored.name
-    library.write_bytes(stored.read_bytes())
-    sidecar_of(library).write_bytes(_bundled.sidecar("fx.alpha", library, manifest["facts"]))
-    built.cache.rename(built.cache.with_name("elsewhere"))
+    editable.ship()
     return editable
 
 

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import SETTLED, Editable
+from hooked import SETTLED, WARM, Editable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,25 +20,6 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 IMPORT = "import fx.alpha; print(fx.alpha.value)"
-
-#: What a warm import may load: ours, and what `importlib.machinery` brings with it.
-WARM = {
-    "__future__",
-    "fx",
-    "fx.alpha",
-    "importlib",
-    "importlib._abc",
-    "importlib._bootstrap",
-    "importlib._bootstrap_external",
-    "importlib.machinery",
-    "rust_ext_loader",
-    "rust_ext_loader._hook",
-    "rust_ext_loader._load",
-    "rust_ext_loader._record",
-    "rust_ext_loader._settings",
-    "types",
-    "warnings",
-}
 
 
 def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None:

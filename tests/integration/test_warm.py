@@ -1,0 +1,187 @@
+"""
+What a warm import does, counted: the gates of the fast path.
+
+Times are for `ci/bench.py`; what makes them is counted here, by the events that
+the interpreter audits and, where `strace` can be used, by the calls that the
+kernel sees. The same counters are shown to count on an import that is not warm.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from hooked import SETTLED, WARM, Editable
+
+if TYPE_CHECKING:
+    from checkout import Checkout
+    from hooked import Ran
+
+#: With the public call in place of the hook.
+CALLED = WARM | {"rust_ext_loader._api"}
+
+#: Files that decide what `fx.alpha` holds, in the checkout of `tests/crates/plain`.
+SOURCES = {
+    "Cargo.toml", "Cargo.lock", "alpha/Cargo.toml", "alpha/src/lib.rs", "alpha/src/part.rs", "middle/Cargo.toml", "middle/src/lib.rs",
+    "pymod/Cargo.toml", "pymod/src/lib.rs",
+}  # fmt: skip
+
+HOOK = "import fx.alpha"
+CALL = "import rust_ext_loader; rust_ext_loader.load_rust_extension('fx.alpha')"
+CALL_BY_FOLDER = "import rust_ext_loader; rust_ext_loader.load_rust_extension('fx.alpha', workspace={root!r}, cache_dir={cache!r})"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """
+    What one import did to the world.
+    """
+
+    processes: int
+    locks: int
+    #: Files of the workspace that were opened, and folders of it or of the cache that were listed.
+    sources: frozenset[str]
+    listed: int
+    #: Other files that were opened, apart from the toolkit's own and the standard library's: `record` or a path.
+    opened: tuple[str, ...]
+    #: Extension modules.
+    linked: tuple[str, ...]
+
+
+def count(ran: Ran, checkout: Checkout) -> Counted:
+    assert not ran.error, ran.error
+    ours = (str(checkout.root), str(checkout.cache))
+    beside = [path for path in ran.opened if path.startswith(str(checkout.cache.parent))]
+    sources = frozenset(path.removeprefix(f"{checkout.root}/") for path in beside if path.startswith(f"{checkout.root}/"))
+    records = f"{checkout.cache}/records/"
+    others = tuple("record" if path.startswith(records) else path for path in beside if not path.startswith(f"{checkout.root}/"))
+    return Counted(
+        processes=len(ran.spawned) + len(ran.cargo),
+        locks=len(ran.locked),
+        sources=sources,
+        listed=len([folder for folder in ran.listed if folder.startswith(ours)]),
+        opened=others,
+        linked=ran.linked,
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "mode", "bundled", "modules"),
+    [
+        pytest.param(HOOK, "auto", False, WARM, id="import"),
+        pytest.param(HOOK, "never", False, WARM, id="import in mode never"),
+        pytest.param(HOOK, "auto", True, WARM, id="import of a bundled module"),
+        pytest.param(CALL, "auto", False, CALLED, id="call that asks the editable install"),
+        pytest.param(CALL, "never", True, CALLED, id="call in mode never, for a bundled module"),
+        pytest.param(CALL_BY_FOLDER, "auto", False, CALLED, id="call that names workspace and cache"),
+    ],
+)
+def test_a_warm_import_opens_a_record_and_a_library(built: Checkout, code: str, mode: str, bundled: bool, modules: set[str]) -> None:
+    """
+    No process, no lock, no source read, no folder listed, no module beyond the list: one record, one library.
+    """
+    editable = Editable(built)
+    library = editable.ship() if bundled else next((built.cache / "artifacts" / "fx.alpha").rglob("*.so"))
+    code = code.format(root=str(built.root), cache=str(built.cache))
+    variables = {"SGLANG_RUST_BUILD_MODE": mode}
+    editable.run(f"{SETTLED}\n{code}", variables)
+    warm = editable.run(code, variables)
+
+    assert count(warm, built) == Counted(processes=0, locks=0, sources=frozenset(), listed=0, opened=("record",), linked=(str(library),))
+    assert warm.imported <= modules
+
+
+@pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
+def test_the_counters_count(plain: Checkout, code: str) -> None:
+    """
+    The first import starts processes, locks and reads; without its record the next one reads and does neither; then it is warm.
+    """
+    editable = Editable(plain)
+    cold = editable.run(f"{SETTLED}\n{code}")
+    shutil.rmtree(plain.cache / "records")
+    again = editable.run(f"{SETTLED}\n{code}")
+    warm = editable.run(code)
+    counted = [count(ran, plain) for ran in (cold, again, warm)]
+    foreign = [len(ran.imported - CALLED) for ran in (cold, again, warm)]
+
+    assert [(bool(one.processes), bool(one.locks), one.sources >= SOURCES, bool(one.listed)) for one in counted] == [
+        (True, True, True, True),
+        (False, False, True, True),
+        (False, False, False, False),
+    ]
+    assert len({one.linked[-1] for one in counted}) == 1, "the module is linked last, and the same file each time"
+    assert foreign[0] >= foreign[1] > 20 > foreign[2] == 0
+
+
+# The same, as the kernel sees it.
+
+#: Between these the import happens; asking for a path that is not there is a call that nothing else makes.
+BEGIN, END = "/the-import-begins", "/the-import-ends"
+CHANGING = {"unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat"}
+STARTING = {"execve", "execveat", "clone", "clone3", "fork", "vfork"}
+
+
+@pytest.fixture(scope="module")
+def strace(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    program = shutil.which("strace")
+    if program is None:
+        pytest.skip("strace is not installed; the audited events say the same of what the interpreter does itself")
+    command = (program, "-f", "-qq", "-y", "-s", "4096", "-e", "trace=%file,%process,%network,%desc", "-o")
+    probe = subprocess.run(
+        [*command, str(tmp_path_factory.mktemp("strace") / "probe"), "true"], check=False, capture_output=True, text=True
+    )
+    if probe.returncode != 0:
+        pytest.skip(f"processes cannot be traced here: {probe.stderr.strip()}")
+    return command
+
+
+def calls_between(trace: str, begin: str, end: str) -> list[tuple[str, str]]:
+    """
+    Names and arguments of the calls between two marks.
+    """
+    lines = re.findall(r"^\d+ +(\w+)\((.*)$", trace, re.MULTILINE)
+    asked = [number for number, (name, arguments) in enumerate(lines) if "access" in name and (begin in arguments or end in arguments)]
+    first, last = asked
+    return lines[first + 1 : last]
+
+
+@pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
+def test_the_kernel_sees_no_more(built: Checkout, strace: tuple[str, ...], code: str) -> None:
+    """
+    No process, lock or connection, nothing written; of all that is ours only the record and the library are opened.
+    """
+    editable = Editable(built)
+    trace = built.cache.parent / "trace"
+
+    def traced() -> list[tuple[str, str]]:
+        marked = f"import posix; posix.access({BEGIN!r}, 0)\n{code}\nposix.access({END!r}, 0)"
+        editable.run(marked, under=(*strace, str(trace)))
+        return calls_between(trace.read_text(errors="replace"), BEGIN, END)
+
+    editable.run(f"{SETTLED}\n{code}")
+    warm = traced()
+    (library,) = (built.cache / "artifacts" / "fx.alpha").rglob("*.so")
+    (record,) = (built.cache / "records").iterdir()
+    ours = (f'"{built.root}', f'"{built.cache}')
+
+    assert [path for path in opened(warm) if path.startswith(ours)] == [f'"{record}"', f'"{library}"']
+    assert [call for call in warm if call[0] in STARTING | CHANGING or call[0] in ("flock", "socket", "connect")] == []
+    assert [call for call in warm if re.search(r"O_WRONLY|O_RDWR|O_CREAT|F_(OFD_)?SETLK", call[1])] == []
+
+    record.unlink()
+    doubtful = traced()
+    read = {path.strip('"').removeprefix(f"{built.root}/") for path in opened(doubtful)}
+
+    assert read >= SOURCES, "the trace shows what is opened"
+    assert any("O_CREAT" in arguments for _, arguments in doubtful), "and what is written"
+
+
+def opened(calls: list[tuple[str, str]]) -> list[str]:
+    """
+    The quoted paths that were opened, or tried.
+    """
+    return [match[0] for name, arguments in calls if name in ("open", "openat", "openat2") and (match := re.search(r'"[^"]*"', arguments))]
