@@ -83,11 +83,11 @@ def build(
     """
     moved: tuple[str, ...] = ()
     for _ in range(ATTEMPTS):
-        began = time.time()
+        began, started = time.time(), time.monotonic()
         stamps = _stamps(snapshot)
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
             artifact, floor = _compile(snapshot, folder, environment, progress, log, log_path, from_scratch)
-        seconds = time.time() - began
+        seconds = time.monotonic() - started
         after = look_again()
         # A text that was there only meanwhile leaves no other trace than a time stamp.
         moved = after.moved_since(snapshot) or _disturbed(stamps, snapshot)

@@ -6,8 +6,8 @@ it left behind. A waiter says who builds and since when, and stops waiting as
 soon as what it came for has been published by another.
 
 Invariant: correctness never rests on the lock. Where the file system cannot
-lock, or where a lock would mean nothing to the next host, `LockUnavailable`
-tells the caller to build in a folder of its own.
+lock, or where a lock would mean nothing, `LockUnavailable` tells the caller to
+build in a folder of its own; each file system is put to the test first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import os
 import re
 import socket
 import sys
+import threading
 import time
+import uuid
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -39,6 +41,9 @@ NEXT_WORD = 15.0
 #: Seconds between two tries: at first, and at most.
 _POLL_FIRST = 0.02
 _POLL_LAST = 0.25
+
+#: Seconds after which a call that may not block counts as blocked for ever.
+_ANSWER = 5.0
 
 #: Their locks are a matter of servers and mount options: silently local on one host, blocking for ever on another.
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -97,6 +102,7 @@ def hold(
     *holder* says what we are about to build, for those who will wait for us. Raises `LockTimeout` or `LockUnavailable`.
     """
     lock = _lock(lock_file)
+    _put_to_the_test(lock_file)
     if not _try(lock, lock_file):
         found = _wait(lock, lock_file, timeout, ready, say, clock, sleep)
         if found is not None:
@@ -129,6 +135,44 @@ def _lock(lock_file: Path) -> BaseFileLock:
     return filelock.FileLock(lock_file, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
 
 
+def _put_to_the_test(lock_file: Path) -> None:
+    """
+    Raise `LockUnavailable` unless the file system answers, and a held lock keeps others out.
+
+    Some block whoever asks for ever, though told not to: a thread asks, which can be left to its fate. Some say yes to all.
+    """
+    if sys.platform == "win32":
+        return
+    answers: list[str] = []
+    thread = threading.Thread(target=lambda: answers.append(_what_is_wrong_with_locks(lock_file)), daemon=True)
+    thread.start()
+    thread.join(_ANSWER)
+    problem = answers[0] if answers else f"no answer within {_ANSWER:g} s"
+    if problem:
+        raise LockUnavailable(str(lock_file), problem)
+
+
+def _what_is_wrong_with_locks(lock_file: Path) -> str:
+    import fcntl
+
+    trial = lock_file.with_name(f".{uuid.uuid4().hex}.lock")
+    try:
+        lock_file.parent.mkdir(parents=True, exist_ok=True)
+        with trial.open("xb") as holder, trial.open("rb") as other:
+            # At once: whatever happens next, no file stays behind.
+            trial.unlink()
+            fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except (BlockingIOError, PermissionError):
+                # Which of the two depends on the file system.
+                return ""
+            return "locks keep nobody out"
+    except OSError as error:
+        # Whatever the reason (ENOSYS, ENOLCK, EROFS, EACCES, a full disk): it is the same in a minute.
+        return error.strerror or str(error)
+
+
 def _try(lock: BaseFileLock, lock_file: Path) -> bool:
     import filelock
 
@@ -138,7 +182,6 @@ def _try(lock: BaseFileLock, lock_file: Path) -> bool:
     except filelock.Timeout:
         return False
     except OSError as error:
-        # Whatever the reason (ENOSYS, ENOLCK, EROFS, EACCES, a full disk): it is the same in a minute.
         raise LockUnavailable(str(lock_file), error.strerror or str(error)) from error
     return True
 

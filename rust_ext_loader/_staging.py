@@ -15,7 +15,6 @@ import errno
 import os
 import shutil
 import stat
-import time
 import uuid
 
 TYPE_CHECKING = False
@@ -96,23 +95,24 @@ def staged_folder(root: Path) -> Iterator[Path]:
     """
     A fresh private folder under `root`; what is still there at the end is removed.
     """
-    staging = private_folder(root / "staging")
-    _sweep(staging)
-    folder = staging / uuid.uuid4().hex
+    folder = private_folder(root / "staging") / uuid.uuid4().hex
     folder.mkdir(mode=0o700)
+    _sweep(folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(staging: Path) -> None:
+def _sweep(ours: Path) -> None:
     """
     Remove what builders left that were killed.
     """
     with contextlib.suppress(OSError):
-        for item in os.scandir(staging):
-            if time.time() - item.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER:
+        # By the clock of the file system: that of this host may be days ahead of it, and what is young may be in use.
+        now = ours.stat().st_mtime
+        for item in os.scandir(ours.parent):
+            if now - item.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER:
                 shutil.rmtree(item.path, ignore_errors=True)
 
 

@@ -5,15 +5,9 @@ The process that loads, in the states that life brings it into.
 from __future__ import annotations
 
 import os
-import subprocess
-from typing import TYPE_CHECKING
 
-import pytest
 from checkout import Checkout
-from processes import run_script, tool
-
-if TYPE_CHECKING:
-    pass
+from processes import run_script
 
 ALPHA = "alpha-1 part-1 middle-1"
 
@@ -54,47 +48,3 @@ except BuildFailed as error:
     print(load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r}).value)
 """
     assert run_script(plain, text) == f"{ALPHA}\n"
-
-
-FLOCK = """
-#define _GNU_SOURCE
-#include <errno.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-int flock(int descriptor, int operation)
-{
-    %s
-}
-"""
-
-FLOCKS = {
-    "no locks": "errno = ENOLCK; return -1;",
-    "no such call": "errno = ENOSYS; return -1;",
-    "not supported": "errno = EOPNOTSUPP; return -1;",
-    "blocks for ever unless told not to": "if (!(operation & LOCK_NB)) for (;;) pause(); errno = ENOLCK; return -1;",
-}
-
-
-@pytest.mark.parametrize("kind", FLOCKS)
-def test_locks_that_do_not_work_are_not_needed(plain: Checkout, kind: str) -> None:
-    """
-    Where the file system cannot lock, each process builds in a folder of its own; what is stored is right, and no folder stays.
-    """
-    if tool("cc") is None:
-        pytest.skip("no C compiler")
-    folder = plain.cache.parent
-    (folder / "flock.c").write_text(FLOCK % FLOCKS[kind])
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / "flock.so", folder / "flock.c"], check=True)
-    # For this process alone: cargo has its own way with locks.
-    variables = {"LD_PRELOAD": os.fspath(folder / "flock.so")}
-    prelude = "import os; os.environ.pop('LD_PRELOAD')"
-
-    running = [plain.start(prelude=prelude, variables=variables) for _ in range(3)]
-    answers = [plain.finish(process) for process in running]
-    after = plain.load(prelude=prelude, variables=variables)
-
-    assert [answer["value"] for answer in answers] == [ALPHA] * 3
-    assert "cannot be locked" in str(answers[0]["stderr"])
-    assert (after.value, after.cargo, after.stderr) == (ALPHA, (), "")
-    assert [path for path in (plain.cache / "targets").iterdir() if path.is_dir()] == []

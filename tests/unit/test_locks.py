@@ -331,6 +331,30 @@ def test_a_file_system_that_cannot_lock_is_said_at_once(code: int, tmp_path: Pat
     assert not (tmp_path / "target.lock.holder").exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="flock is a Unix call")
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        pytest.param(lambda: None, "locks keep nobody out", id="says yes to all"),
+        pytest.param(lambda: threading.Event().wait(), "no answer within 0.1 s", id="never answers"),
+    ],
+)
+def test_locks_that_mean_nothing_are_found_out(
+    answer: Callable[[], None], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A file system is put to the test before its word is taken, and what it was tested with does not stay.
+    """
+    import fcntl
+
+    monkeypatch.setattr(_locks, "_ANSWER", 0.1)
+    monkeypatch.setattr(fcntl, "flock", lambda _descriptor, _operation: answer())
+    with pytest.raises(LockUnavailable, match=problem), take(tmp_path / "target.lock"):
+        pytest.fail("a lock that means nothing")
+
+    assert os.listdir(tmp_path) == []
+
+
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC], ids=errno.errorcode.get)
 def test_a_lock_file_that_cannot_be_made_is_said_at_once(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """

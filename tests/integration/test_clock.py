@@ -1,0 +1,106 @@
+"""
+Clocks that are wrong, or that are set while we look: content decides, so the code is right.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from checkout import Checkout
+
+ALPHA = "alpha-1 part-1 middle-1"
+EDITED = "alpha-1 part-2 middle-1"
+
+DAY = 86400.0
+
+
+def shifted(seconds: float) -> str:
+    """
+    A prelude after which the clock on the wall is off; the others go on.
+    """
+    return f"""
+import time
+time_ns, began = time.time_ns, time.monotonic()
+time.time_ns = lambda: time_ns() + {int(seconds * 1e9)}
+time.time = lambda: time.time_ns() / 1e9
+"""
+
+
+def stamp(folder: Path, seconds: float) -> None:
+    """
+    Shift the time stamp of every file in a folder.
+    """
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            then = path.stat().st_mtime + seconds
+            os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize("seconds", [DAY, -DAY, -50 * 365 * DAY], ids=["a day ahead", "a day behind", "long ago"])
+def test_a_clock_that_was_set_right(plain: Checkout, seconds: float) -> None:
+    """
+    What was built and stamped while the clock was wrong hides no edit, and forces nothing, once it is right again.
+    """
+    wrong = plain.load(prelude=shifted(seconds))
+    stamp(plain.root, seconds)
+    stamp(plain.cache, seconds)
+
+    hit = plain.load()
+    plain.replace("alpha/src/part.rs", "part-1", "part-2")
+    edited, after = plain.load(), plain.load()
+    forced = plain.load(mode="force")
+
+    assert [wrong.value, hit.value, edited.value, after.value, forced.value] == [ALPHA, ALPHA, EDITED, EDITED, EDITED]
+    assert [hit.compiled, edited.compiled, after.compiled, forced.compiled] == [[], ["alpha"], [], ["alpha"]]
+
+
+def test_force_believes_no_build_of_the_future(plain: Checkout) -> None:
+    """
+    A build that seems to have begun after the forcing process, because the clock was ahead at that time, is no answer to it.
+    """
+    first = plain.load(prelude=shifted(DAY))
+    forced, later = plain.load(mode="force"), plain.load()
+
+    assert [first.value, forced.value, later.value] == [ALPHA] * 3
+    assert forced.compiled == ["alpha"]
+    assert (forced.file, ()) == (later.file, later.cargo)
+
+
+def test_a_clock_that_is_set_back_during_the_build(plain: Checkout) -> None:
+    """
+    An hour less when the build ends than when it began: the module is right, stored, and took no negative time.
+    """
+    setting = f"""
+from rust_ext_loader import _cargo
+run = _cargo.run
+def run_and_set_back(*arguments, **named):
+    result = run(*arguments, **named)
+    exec({shifted(-3600)!r}, {{}})
+    return result
+_cargo.run = run_and_set_back
+"""
+    built, after = plain.load(prelude=setting), plain.load()
+
+    assert [built.value, after.value] == [ALPHA, ALPHA]
+    assert (built.warnings, after.cargo) == ((), ())
+    assert json.loads((Path(str(built.file)).parent / "manifest.json").read_bytes())["seconds"] > 0
+    plain.replace("alpha/src/part.rs", "part-1", "part-2")
+    assert plain.load().value == EDITED
+
+
+def test_what_others_are_writing_is_not_swept(plain: Checkout) -> None:
+    """
+    A process whose clock is days ahead takes nobody's half-written entry for litter.
+    """
+    plain.load()
+    young = plain.cache / "staging" / "young"
+    young.mkdir()
+    plain.replace("alpha/src/part.rs", "part-1", "part-2")
+
+    ahead = plain.load(prelude=shifted(3 * DAY))
+
+    assert (ahead.value, ahead.compiled) == (EDITED, ["alpha"])
+    assert young.exists()
