@@ -14,7 +14,7 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from environment import ROOT, InstallFailed
 
@@ -44,6 +44,8 @@ class Step:
     slow: bool = False
     #: Installs what the commands need.
     prepare: Callable[[], None] = _nothing
+    #: What the commands find in their environment besides.
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,9 @@ def _first_failure(step: Step, environment: Mapping[str, str]) -> str:
     for command in step.commands:
         _say("$ " + " ".join(command))
         try:
-            done = subprocess.run(command, check=False, cwd=ROOT / step.folder, env=dict(environment), stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                command, check=False, cwd=ROOT / step.folder, env={**environment, **step.variables}, stdin=subprocess.DEVNULL
+            )
         except OSError as error:
             return f"{command[0]}: {error.strerror}"
         if done.returncode != 0:

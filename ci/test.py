@@ -153,7 +153,9 @@ def _other_python_step(python: Interpreter) -> Step:
     home = toolkit_environment(python.executable, python.minor)
     command = (home.python, "-m", "pytest", *_WORKERS, *_folders(*TOOLKIT_SUITES))
     title = f"the toolkit on CPython {'.'.join(map(str, python.version))}"
-    return Step(f"python-{python.minor}", title, (command,), slow=True, prepare=home.ready)
+    # The long random walk is the main Python's.
+    variables = {"RUST_EXT_WALK_SECONDS": os.environ.get("RUST_EXT_WALK_SECONDS", "15")}
+    return Step(f"python-{python.minor}", title, (command,), slow=True, prepare=home.ready, variables=variables)
 
 
 def _folders(*suites: str) -> list[str]:

@@ -34,7 +34,7 @@ from ._errors import (
     StaleExtensionWarning,
     ToolchainMissing,
 )
-from ._fingerprint import summary
+from ._fingerprint import reason
 from ._model import State, Verdict
 from ._produce import produce
 
@@ -217,8 +217,9 @@ class _Story:
         except ToolchainMissing as error:
             ready = bundled is not None and not _settings.stale_is_error(self.case.environment)
             return Verdict(self.case.spec.module, State.STALE if bundled else State.MISSING, ready, False, bundled, str(error))
-        why = summary(moved) if known else "not built here yet"
-        return Verdict(self.case.spec.module, State.STALE if known or bundled else State.MISSING, False, True, bundled, why)
+        return Verdict(
+            self.case.spec.module, State.STALE if known or bundled else State.MISSING, False, True, bundled, reason(moved, known=known)
+        )
 
     def _judge_force(self, bundled: str | None) -> Verdict:
         try:

@@ -128,6 +128,15 @@ def _rank(name: str) -> int:
     return _SAYING_ORDER.index(group) if group in _SAYING_ORDER else len(_SAYING_ORDER)
 
 
+def reason(changes: list[Change], *, known: bool) -> str:
+    """
+    Why there is no build of what is there now, `changes` being what moved since the last one that is *known*.
+    """
+    if not known:
+        return "not built here yet"
+    return summary(changes) or "its stored build is gone or damaged"
+
+
 def summary(changes: list[Change], at_most: int = 3) -> str:
     """
     The changes in one line.

@@ -18,7 +18,7 @@ import warnings
 
 from . import _build, _locks, _settings, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning
-from ._fingerprint import summary
+from ._fingerprint import reason
 from ._progress import Progress
 
 TYPE_CHECKING = False
@@ -98,7 +98,7 @@ def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
         return case.use(entry.library, now)
     moved, known = case.changes(now)
     forced = "asked for" if case.mode == "force" else ""
-    progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or summary(moved) or 'not built here yet'}")
+    progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or reason(moved, known=known)}")
     try:
         built = _build.build(
             now,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from processes import MOURNING, PATIENCE, Gate, alive, ended_at_last, linker_gate, load_through, wait_until
+from processes import DEATHS, MOURNING, PATIENCE, Gate, alive, ended_at_last, linker_gate, load_through, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,33 +212,6 @@ def test_an_interrupt_can_be_followed_by_another_try(plain: Checkout) -> None:
         gate.let_through()
 
         assert plain.finish(process)["value"] == ALPHA
-
-
-DEATHS = {
-    "before anything is staged": """
-        from rust_ext_loader import _store
-        _store.publish = lambda *_: os.kill(os.getpid(), 9)
-    """,
-    "before the folder has its name": """
-        from rust_ext_loader import _staging
-        _staging.publish_folder = lambda *_: os.kill(os.getpid(), 9)
-    """,
-    "after the folder has its name": """
-        from rust_ext_loader import _staging
-        publish = _staging.publish_folder
-        _staging.publish_folder = lambda *paths: (publish(*paths), os.kill(os.getpid(), 9))
-    """,
-    "before the pointer": """
-        from rust_ext_loader import _staging
-        write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name == "current" else write(path, data)
-    """,
-    "after the pointer": """
-        from rust_ext_loader import _staging
-        write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: (write(path, data), path.name == "current" and os.kill(os.getpid(), 9))
-    """,
-}
 
 
 @pytest.mark.parametrize("death", DEATHS)

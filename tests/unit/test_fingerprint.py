@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rust_ext_loader._fingerprint import HOST_GROUPS, SOURCE_GROUPS, Change, Fingerprint, digest_of, explain, summary
+from rust_ext_loader._fingerprint import HOST_GROUPS, SOURCE_GROUPS, Change, Fingerprint, digest_of, explain, reason, summary
 
 GROUPS = (*SOURCE_GROUPS, *HOST_GROUPS)
 
@@ -93,6 +93,23 @@ def test_explain_names_what_moved(edit: dict[str, str | None], changes: list[Cha
     assert explain(BASE, after) == changes
     assert summary(explain(BASE, after)) == said
     assert (Fingerprint(BASE).build_key != Fingerprint(after).build_key) == bool(changes)
+
+
+@pytest.mark.parametrize(
+    ("edit", "known", "said"),
+    [
+        pytest.param({}, False, "not built here yet", id="never built"),
+        pytest.param({"request/features": "b"}, True, "features 'a' -> 'b'", id="something moved"),
+        pytest.param({}, True, "its stored build is gone or damaged", id="nothing moved"),
+    ],
+)
+def test_there_is_always_a_reason(edit: dict[str, str], known: bool, said: str) -> None:
+    """
+    A build is never announced without a reason, and the reason is true.
+    """
+    base = {**BASE, "request/features": "a"}
+
+    assert reason(explain(base, {**base, **edit}), known=known) == said
 
 
 @pytest.mark.parametrize("group", GROUPS)

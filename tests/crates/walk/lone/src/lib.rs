@@ -1,0 +1,3 @@
+const WORDS: &[&str] = &["lone-1"];
+
+pymod::module!(PyInit_lone, "lone", WORDS.join("+"));

@@ -1,0 +1,108 @@
+"""
+No stale load and no build without a reason, whatever happens to checkouts, cache and variables.
+
+A walk of random steps (`walk_edits`, `walk_accidents`) in which every load is held against an oracle (`walk_tree`,
+`walking`). Two variables steer it: `RUST_EXT_WALK_SECONDS` how long, `RUST_EXT_WALK_SEED` which way. A walk that fails says
+its seed and its steps.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import walk_accidents
+import walk_edits
+from walk_tree import MODULES
+from walking import Key, Walk
+
+SECONDS = float(os.environ.get("RUST_EXT_WALK_SECONDS") or 60)
+#: By default another way on each Python, and always the same one.
+SEED = int(os.environ.get("RUST_EXT_WALK_SEED") or sys.version_info.minor)
+#: Seconds between two lines about how a long walk goes.
+SAID_EVERY = 60.0
+
+#: What happens, and how often.
+STEPS: dict[Callable[[Walk], str], int] = {
+    walk_edits.edit_a_source: 12,
+    walk_edits.edit_what_a_record_stands_for: 6,
+    walk_edits.edit_several_sources: 4,
+    walk_edits.edit_what_is_declared: 2,
+    walk_edits.add_or_delete_a_module: 4,
+    walk_edits.add_or_delete_a_file: 2,
+    walk_edits.edit_a_manifest: 3,
+    walk_edits.edit_the_configuration: 2,
+    walk_edits.edit_what_nobody_reads: 4,
+    walk_edits.comment_on_a_manifest: 2,
+    walk_edits.touch: 3,
+    walk_edits.set_an_idle_variable: 2,
+    walk_edits.set_a_variable: 8,
+    walk_edits.save: 3,
+    walk_edits.switch: 8,
+    walk_edits.clone: 2,
+    walk_edits.go_elsewhere: 4,
+    walk_edits.rename_the_checkout: 1,
+    walk_accidents.wipe: 3,
+    walk_accidents.lose_an_entry: 2,
+    walk_accidents.damage_an_entry: 4,
+    walk_accidents.damage_what_saves_time: 2,
+    walk_accidents.load_in_another_mode: 4,
+    walk_accidents.break_and_mend: 2,
+    walk_accidents.load_together: 4,
+    walk_accidents.edit_during_a_build: 4,
+    walk_accidents.kill_a_compiling_builder: 4,
+    walk_accidents.kill_a_builder: 6,
+}
+
+
+@pytest.mark.timeout(SECONDS + 300)
+def test_a_random_walk_meets_no_stale_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    After each step modules are loaded in fresh processes: they answer what the sources say, and nothing is built twice.
+    """
+
+    def say(text: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\nseed {SEED}, {text}")
+            sys.stdout.flush()
+
+    walk = Walk(tmp_path, random.Random(SEED))
+    history: list[str] = []
+    try:
+        _go(walk, history, say)
+    except BaseException as error:
+        steps = "\n".join(history)
+        raise AssertionError(f"seed {SEED}, {walk.counts}\n{steps}\n{error}") from error
+    say(f"at the end: {walk.counts}\n")
+    assert walk.counts.by_record, "the walk was too short, or no record ever holds"
+
+
+def _go(walk: Walk, history: list[str], say: Callable[[str], None]) -> None:
+    began = said = time.monotonic()
+    while time.monotonic() - began < SECONDS:
+        walk.counts.steps += 1
+        step = walk.random.choices(list(STEPS), list(STEPS.values()))[0]
+        history.append(f"{walk.counts.steps}. {step.__name__}")
+        before = {module: walk.key(module) for module in MODULES}
+        history[-1] += f": {step(walk)}"
+        for module in _worth_loading(walk, before):
+            history[-1] += f" | {module}"
+            walk.check(module)
+        walk.here.assert_as_modelled()
+        if time.monotonic() - said > SAID_EVERY:
+            said = time.monotonic()
+            say(f"{said - began:.0f} s: {walk.counts}")
+
+
+def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
+    """
+    One module or two, more often those for which something moved.
+    """
+    moved = [module for module in sorted(MODULES) if walk.key(module) != before[module]]
+    among = moved if moved and walk.random.random() < 0.7 else sorted(MODULES)
+    return walk.random.sample(among, min(len(among), walk.random.choice((1, 1, 2))))

@@ -1,0 +1,219 @@
+"""
+What happens to a checkout on a walk: edits, settings, versions, places.
+
+A step does one thing to the place at hand or to the variables and says what it
+did. The looking is left to the walk, which loads after every step.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+
+import walk_tree
+from walk_tree import CRATES_EDITED, MODULES, NOISE
+from walking import Walk
+
+#: Places beside the first one.
+_MOST_PLACES = 3
+_MOST_SAVED = 6
+#: How a file is written. Most ways are rare in life and where tools go wrong.
+WAYS = ("in place", "by rename", "same time", "its old time", "long ago")
+
+
+# Texts.
+
+
+def edit_a_source(walk: Walk, crates: Collection[str] = CRATES_EDITED) -> str:
+    """
+    Another number in some source of one of these crates. There are few, so that many states come again.
+    """
+    crate = walk.random.choice(sorted(crates))
+    path = walk.random.choice(walk_tree.sources(walk.here.tree, crate))
+    texts = (walk_tree.numbered(walk.here.tree[path], number) for number in (1, 2, 3))
+    text = walk.random.choice([text for text in texts if text != walk.here.tree[path]])
+    walk.here.write(path, text, how := walk.random.choice(WAYS))
+    return f"{path}, {how}"
+
+
+def edit_what_a_record_stands_for(walk: Walk) -> str:
+    """
+    Load until a record decides, then edit.
+    """
+    module = walk.random.choice(sorted(MODULES))
+    for _ in range(2):
+        walk.check(module)
+    return edit_a_source(walk, walk_tree.closure(MODULES[module]) - {"pymod"})
+
+
+def edit_several_sources(walk: Walk) -> str:
+    return "; ".join(edit_a_source(walk) for _ in range(walk.random.randint(2, 4)))
+
+
+def edit_what_is_declared(walk: Walk) -> str:
+    walk.here.write(walk_tree.DECLARED, f"declared-{walk.random.randint(1, 3)}\n", how := walk.random.choice(WAYS))
+    return how
+
+
+def add_or_delete_a_module(walk: Walk) -> str:
+    crate = walk.random.choice(CRATES_EDITED)
+    name = walk.random.choice(("extra", "part"))
+    has = name in walk_tree.modules(walk.here.tree, crate)
+    change = walk_tree.without_module if has else walk_tree.with_module
+    walk.here.become(change(walk.here.tree, crate, name))
+    return f"{crate}::{name} {'deleted' if has else 'added'}"
+
+
+def add_or_delete_a_file(walk: Walk) -> str:
+    """
+    One that no root file names: an input all the same, since nobody can know.
+    """
+    path = f"{walk.random.choice(CRATES_EDITED)}/src/unused.rs"
+    if path in walk.here.tree:
+        walk.here.remove(path)
+        return f"{path} deleted"
+    walk.here.write(path, "")
+    return f"{path} added"
+
+
+def edit_a_manifest(walk: Walk) -> str:
+    """
+    Switch a feature of a crate or of a dependency, or a setting of the profile, on or off.
+    """
+    path, off, on = walk.random.choice(
+        [
+            *(
+                (f"{crate}/Cargo.toml", "[package.metadata.sglang]\n", '[package.metadata.sglang]\nfeatures = ["tall"]\n')
+                for crate in ("left", "lone")
+            ),
+            *((f"{crate}/Cargo.toml", '"../shared" }', '"../shared", features = ["wide"] }') for crate in ("left", "right")),
+            ("Cargo.toml", "incremental = false\n", "incremental = false\ndebug-assertions = true\n"),
+        ]
+    )
+    text = walk.here.tree[path]
+    walk.here.write(path, text.replace(on, off) if on in text else text.replace(off, on))
+    return f"{path}, {on.removeprefix(off).strip()!r} {'off' if on in text else 'on'}"
+
+
+def edit_the_configuration(walk: Walk) -> str:
+    if walk_tree.CONFIG in walk.here.tree:
+        walk.here.remove(walk_tree.CONFIG)
+        return "removed"
+    walk.here.write(walk_tree.CONFIG, '[build]\nrustflags = ["--cfg", "configured"]\n')
+    return "added"
+
+
+# What means nothing.
+
+
+def edit_what_nobody_reads(walk: Walk) -> str:
+    path = walk.random.choice(NOISE)
+    if path in walk.here.tree and walk.random.random() < 0.3:
+        walk.here.remove(path)
+        return f"{path} removed"
+    walk.here.write(path, f"{walk.random.random()}")
+    return path
+
+
+def comment_on_a_manifest(walk: Walk) -> str:
+    path = walk.random.choice(["Cargo.toml", "Cargo.lock", *(f"{crate}/Cargo.toml" for crate in CRATES_EDITED)])
+    walk.here.write(path, f"# {walk.random.random()}\n{walk.here.tree[path]}")
+    return path
+
+
+def touch(walk: Walk) -> str:
+    """
+    New times and another mode for some files, the same content.
+    """
+    paths = walk.random.sample(sorted(walk.here.tree), 5)
+    for path in paths:
+        then = walk.random.choice((None, (0, 0), (10**9, 10**9)))
+        os.utime(walk.here.root / path, then)
+        (walk.here.root / path).chmod(walk.random.choice((0o644, 0o640, 0o755)))
+    return ", ".join(paths)
+
+
+def set_an_idle_variable(walk: Walk) -> str:
+    return _set(walk, walk_tree.IDLE_VARIABLES)
+
+
+# Variables.
+
+
+def set_a_variable(walk: Walk) -> str:
+    return _set(walk, walk_tree.VARIABLES)
+
+
+def _set(walk: Walk, table: dict[str, tuple[str | None, ...]]) -> str:
+    name = walk.random.choice(sorted(table))
+    value = walk.random.choice(table[name])
+    walk.variables = {other: kept for other, kept in walk.variables.items() if other != name}
+    if value is not None:
+        walk.variables[name] = value
+    return f"{name}={value!r}"
+
+
+# Versions and places.
+
+
+def save(walk: Walk) -> str:
+    """
+    Commit, if there is Git.
+    """
+    here = walk.here
+    name = f"s{walk.counts.steps}-{len(here.saved)}"
+    if walk.has_git:
+        here.git("add", "--all", "--force")
+        here.git("commit", "--quiet", "--allow-empty", "--message", name)
+        here.git("tag", name)
+    here.saved = [*here.saved, (name, dict(here.tree))][-_MOST_SAVED:]
+    return name
+
+
+def switch(walk: Walk) -> str:
+    """
+    Save and go to another state, by Git or by the walk's own hand.
+    """
+    here = walk.here
+    save(walk)
+    name, tree = walk.random.choice(here.saved)
+    if walk.has_git and walk.random.random() < 0.7:
+        here.git("checkout", "--quiet", "--force", name)
+        here.tree = dict(tree)
+        return f"to {name} by git"
+    how = walk.random.choice(("in place", "by rename", "its old time"))
+    here.become(tree, how)
+    return f"to {name}, {how}"
+
+
+def clone(walk: Walk) -> str:
+    """
+    The same commit in another folder, and go there.
+    """
+    save(walk)
+    name = f"clone-{walk.counts.steps}"
+    if walk.has_git:
+        walk.here.git("clone", "--quiet", os.fspath(walk.here.root), os.fspath(walk.folder / name))
+    saved, tree = walk.here.saved, walk.here.tree
+    walk.here = walk.settle_in(name, tree)
+    walk.here.saved = list(saved)
+    if len(walk.places) > _MOST_PLACES:
+        shutil.rmtree(walk.places.pop(0).root)
+    return name
+
+
+def go_elsewhere(walk: Walk) -> str:
+    walk.here = walk.random.choice(walk.places)
+    return walk.here.root.name
+
+
+def rename_the_checkout(walk: Walk) -> str:
+    """
+    What was noted of a path is not known of another one; what is cached counts.
+    """
+    root = walk.here.root.with_name(f"renamed-{walk.counts.steps}")
+    walk.here.root.rename(root)
+    walk.here.checkout.root = root
+    walk.here.known.clear()
+    return root.name
