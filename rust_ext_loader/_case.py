@@ -23,6 +23,8 @@ from pathlib import Path
 from . import _bundled, _discover, _record, _settings, _snapshot, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning, RustExtensionError
 from ._fingerprint import SHORT, Change, explain
+from ._model import Watched
+from ._watching import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -213,7 +215,11 @@ class Case:
         workspace = self.request.workspace or str(self.spec.workspace)
         identity = _record.identify(self.spec.module, workspace, self.mode, self.environment, self.folders)
         beside = set(_bundled.candidates(self.spec.leaf, self.folders))
-        watched = now.watched | _discover.extensions(Path(workspace)).watched
+        declared = _discover.extensions(Path(workspace))
+        # Both were looked at before the facts were, and a build may lie between.
+        if declared.specs.get(self.spec.module) != self.spec or _bundled.find(self.spec.leaf, self.folders) != self.bundled:
+            return
+        watched = now.watched | declared.watched | self._rivals(now)
         present = watched.present | {path for path in beside if os.path.lexists(path)}
         renamed: set[str] = set()
         if str(library) in beside:
@@ -222,13 +228,6 @@ class Case:
             # A forced build replaces an entry without changing a fact.
             renamed = {str(library), str(_store.pointer_of(library))}
             present |= renamed
-        if now.toolchain is None:
-            # A newer build by another compiler would be preferred.
-            present |= {
-                str(top)
-                for top in (r / "artifacts" / self.spec.module / now.fingerprint.source_key[:SHORT] for r in self.roots)
-                if top.is_dir()
-            }
         signatures = {path: signature for path in present if (signature := _record.signature(path)) is not None}
         if len(signatures) != len(present):
             return
@@ -241,13 +240,23 @@ class Case:
             present=signatures,
             absent=watched.absent | (beside - present),
             library=str(library),
-            started_ns=now.started_ns,
+            started_ns=_record.started_at(now.began, _record.clocks()),
             boot=_record.boot_id() if now.native else None,
             renamed=renamed,
             search_path=tuple(sys.path) if self.spec.key_on else None,
         )
         if data is not None:
             _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
+
+    def _rivals(self, now: Snapshot) -> Watched:
+        """
+        Where a newer build by another compiler would appear, which is preferred when no toolchain was asked.
+        """
+        if now.toolchain is not None:
+            return Watched()
+        roots = map(Path, _settings.read_roots(self.request.cache_dir, self.environment))
+        tops = [root / "artifacts" / self.spec.module / now.fingerprint.source_key[:SHORT] for root in roots]
+        return watch(str(path) for top in tops for path in (top, *top.glob("*")))
 
     def _must_warn(self, library: Path) -> bool:
         """

@@ -8,8 +8,10 @@ else is "in doubt", and the full decision is made by content.
 
 Invariant: a record is only a shortcut; deleting it never changes a verdict. It
 is not written while any time stamp is too young to be told from a later edit in
-the same clock tick. This module imports nothing that a plain interpreter has
-not loaded already: it *is* the warm path.
+the same clock tick. One thing no stat can tell: an edit of the same length, in
+place, after the clock was set back to the very tick of the edit before. This
+module imports nothing that a plain interpreter has not loaded already: it *is*
+the warm path.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import _imp
 import marshal
 import os
 import sys
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -206,6 +209,22 @@ def signature(path: str) -> Signature | None:
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
+def clocks() -> tuple[int, int]:
+    """
+    The wall clock and the steady one, in nanoseconds.
+    """
+    return time.time_ns(), time.monotonic_ns()
+
+
+def started_at(began: tuple[int, int], now: tuple[int, int]) -> int:
+    """
+    When looking began, by the wall clock of then or of now: the earlier, since it may have been set back meanwhile.
+
+    What was edited after that bears a stamp of the new time, and must not seem to be older than the look at it.
+    """
+    return min(began[0], now[0] - (now[1] - began[1]))
+
+
 def compose(  # noqa: PLR0913 - the fields of a record, by name
     identity: Identity,
     *,
@@ -223,7 +242,7 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
 
     `search_path` is `sys.path`, if installed distributions were looked at; `boot` the name of this boot, if the CPU was.
 
-    `started_ns` is the wall clock before the first of `present` was looked at. What is `renamed` is only ever replaced by
+    `started_ns` is the wall clock before the first of `present` was looked at (`started_at`). What is `renamed` is only ever replaced by
     another file, never written to: its stamps need not settle.
     """
     if boot == "":

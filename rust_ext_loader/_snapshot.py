@@ -11,10 +11,9 @@ same as with one.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-from . import _abi, _cpu, _discover, _environment, _inputs, _toolchain
+from . import _abi, _cpu, _discover, _environment, _inputs, _record, _toolchain
 from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
 
 TYPE_CHECKING = False
@@ -40,8 +39,8 @@ class Snapshot:
     toolchain: Toolchain | None
     #: Whether the code is made for the very CPU at hand.
     native: bool
-    #: Wall clock, in nanoseconds, before the first file was looked at.
-    started_ns: int
+    #: The clocks before the first file was looked at.
+    began: tuple[int, int]
 
     @property
     def flavour(self) -> str:
@@ -78,7 +77,7 @@ def take(
     Raises `ToolchainMissing` when a toolchain is asked for and none is usable; any other `RustExtensionError` when the
     crate or what it depends on cannot be read.
     """
-    started_ns = time.time_ns()
+    began = _record.clocks()
     inputs = _inputs.gather(spec, workspace, features)
     flags = _environment.gather(spec, environment)
     native = _environment.wants_native(flags)
@@ -90,7 +89,7 @@ def take(
         compiler = _toolchain.probe(spec.directory, environment, memo_root, needed_for=spec.module, rust_version=inputs.rust_version)
         facts.update(compiler.gathered.facts)
         watched |= compiler.gathered.watched
-    return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, compiler, native, started_ns)
+    return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, compiler, native, began)
 
 
 def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:

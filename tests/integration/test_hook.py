@@ -7,10 +7,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING
 
 import pytest
+from checkout import ROOT
 from hooked import SETTLED, WARM, Editable
+from processes import Gate, ended_at_last
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -341,3 +344,43 @@ def test_a_record_is_only_a_shortcut(built: Checkout, mode: str) -> None:
 
     assert with_it.out == without.out == again.out == str(only_library(built))
     assert ["hashlib" in ran.imported for ran in (with_it, without, again)] == [False, True, False]
+
+
+def declare_twice(editable: Editable) -> None:
+    editable.checkout.replace("beta/Cargo.toml", '"fx.beta"', '"fx.alpha"')
+
+
+def put_beside(editable: Editable) -> None:
+    (editable.package / f"alpha{EXTENSION_SUFFIXES[0]}").write_bytes(b"somebody's")
+
+
+@pytest.mark.parametrize(
+    ("happens", "compilations", "trusted", "types", "said"),
+    [
+        pytest.param(lambda _: None, 1, True, (), "", id="nothing"),
+        pytest.param(declare_twice, 2, False, ("DuplicateModule",), "", id="another crate declares the module too"),
+        pytest.param(put_beside, 1, False, (), "is left aside", id="a library appears in the package's folder"),
+    ],
+)
+def test_what_happens_during_a_build_is_not_overlooked(
+    plain: Checkout, happens: Callable[[Editable], object], compilations: int, trusted: bool, types: tuple[str, ...], said: str
+) -> None:
+    """
+    What was looked at before the compiler ran is looked at again before a shortcut is made, however old it is by then.
+    """
+    editable = Editable(plain)
+    gate = Gate(plain)
+    builder = plain.start(prelude=SETTLED, variables={"PYTHONPATH": os.pathsep.join([str(ROOT), str(editable.site)])})
+    with ended_at_last(builder):
+        gate.reached(builder)
+        happens(editable)
+        gate.let_through()
+        for _ in range(compilations - 1):
+            gate.reached(builder)
+            gate.let_through()
+        assert plain.finish(builder)["value"] == ALPHA
+    after = editable.run(IMPORT)
+
+    assert ("hashlib" not in after.imported) == trusted
+    assert after.types[:1] == types
+    assert said in after.stderr
