@@ -21,8 +21,8 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from . import _bundled, _discover, _record, _settings, _snapshot, _staging, _store
-from ._errors import CacheUnavailable, CacheWarning, RustExtensionError
-from ._fingerprint import SHORT, Change, explain
+from ._errors import CacheUnavailable, CacheWarning, RustExtensionError, ToolchainMissing
+from ._fingerprint import SHORT, Change, Fingerprint, explain
 from ._model import Watched
 from ._watching import watch
 
@@ -126,25 +126,32 @@ class Case:
         return self.look(toolchain=False)
 
     @cached_property
+    def told(self) -> tuple[Snapshot, ToolchainMissing | None]:
+        """
+        All the facts; where no toolchain is usable, those without it, and why.
+        """
+        try:
+            return _snapshot.with_toolchain(self.sources, self.environment, self.notes), None
+        except ToolchainMissing as missing:
+            return self.sources, missing
+
+    @property
     def snapshot(self) -> Snapshot:
         """
-        All the facts.
+        All the facts; raises `ToolchainMissing`.
         """
-        return self.look(toolchain=True)
+        now, missing = self.told
+        if missing is not None:
+            raise missing
+        return now
 
     def look(self, *, toolchain: bool) -> Snapshot:
         """
         The facts, read anew: this is also how a build finds out that something moved.
         """
         workspace = _discover.read_workspace(self.spec.workspace)
-        return _snapshot.take(
-            self.spec,
-            workspace,
-            self.environment,
-            features=self.request.features,
-            toolchain=toolchain,
-            memo_root=self.notes if toolchain else None,
-        )
+        sources = _snapshot.take(self.spec, workspace, self.environment, features=self.request.features)
+        return _snapshot.with_toolchain(sources, self.environment, self.notes) if toolchain else sources
 
     @cached_property
     def staleness(self) -> tuple[str, ...]:
@@ -187,12 +194,13 @@ class Case:
 
     def changes(self, now: Snapshot) -> tuple[list[Change], bool]:
         """
-        What moved since this checkout last used the module, and whether it has.
+        What moved since this checkout last used the module, and whether it has; of the toolchain nothing if it was not asked.
         """
         for root in filter(None, [self.notes, *self.roots]):
             known = _store.recall(root, self.spec.workspace, self.spec.module)
             if known is not None:
-                return explain(known, now.fingerprint.facts), True
+                old = known if now.toolchain is not None else Fingerprint(known).without("toolchain")
+                return explain(old, now.fingerprint.facts), True
         return [], False
 
     def use(self, library: Path, now: Snapshot) -> str:

@@ -14,7 +14,6 @@ anything is imported.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import uuid
 import warnings
@@ -22,7 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _settings, _store
+from . import _bundled, _discover, _settings, _snapshot, _store
 from ._case import Case, Request, parent_folders
 from ._errors import (
     CacheWarning,
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from ._model import ExtensionSpec
     from ._snapshot import Snapshot
 
-__all__ = ("Request", "changes", "declares", "judge", "locate", "repair", "snapshot")
+__all__ = ("Moved", "Request", "changes", "declares", "judge", "locate", "repair", "snapshot")
 
 
 def locate(request: Request) -> str:
@@ -79,21 +78,38 @@ def judge(request: Request) -> Verdict:
     return Verdict(request.module, State.BUNDLED, True, False, library, "installed with its package")
 
 
-def changes(request: Request) -> tuple[list[Change], bool]:
+@dataclass(frozen=True, slots=True)
+class Moved:
     """
-    What moved since this checkout last used the module, and whether it has used it before.
+    What moved since a checkout last used a module.
     """
-    spec = _discover.find(request.module, Path(_required_workspace(request)))
-    case = Case(request, _settings.build_mode(request.mode, request.environment), spec)
-    return case.changes(case.snapshot)
+
+    changes: list[Change]
+    #: Whether it has used it before.
+    known: bool
+    #: Why the toolchain's facts are left out, if they are.
+    missing: ToolchainMissing | None
 
 
-def snapshot(request: Request) -> Snapshot:
+def changes(request: Request) -> Moved:
     """
-    Every fact of a declared extension as it is now, the toolchain's included.
+    What moved since this checkout last used the module; without a toolchain, of all the rest.
     """
-    spec = _discover.find(request.module, Path(_required_workspace(request)))
-    return Case(request, "auto", spec).snapshot
+    case = _case(request)
+    now, missing = case.told
+    return Moved(*case.changes(now), missing)
+
+
+def snapshot(request: Request) -> tuple[Snapshot, ToolchainMissing | None]:
+    """
+    Every fact of a declared extension as it is now; where no toolchain is usable, without its facts and with the reason.
+    """
+    return _case(request).told
+
+
+def _case(request: Request) -> Case:
+    mode = _settings.build_mode(request.mode, request.environment)
+    return Case(request, mode, _discover.find(request.module, Path(_required_workspace(request))))
 
 
 def declares(module: str, workspace: str, path: Sequence[str] | None) -> bool:
@@ -207,32 +223,39 @@ class _Story:
         if bundled and self.case.mode == "never":
             return self._verdict(State.STALE, True, bundled, "; ".join(self.case.staleness[:3]))
         if entry is not None:
-            return self._verdict(State.CACHED, True, str(entry.library), "built from these facts")
+            return self._verdict(State.CACHED, True, str(entry.library), self._provenance(entry))
         if self.case.mode == "never":
-            return self._verdict(
-                State.MISSING, False, None, f"not built, and mode `never` forbids it; run `rust-ext build {self.case.spec.module}`"
-            )
-        try:
-            moved, known = self.case.changes(self.case.snapshot)
-        except ToolchainMissing as error:
-            ready = bundled is not None and not _settings.stale_is_error(self.case.environment)
-            return Verdict(self.case.spec.module, State.STALE if bundled else State.MISSING, ready, False, bundled, str(error))
-        return Verdict(
-            self.case.spec.module, State.STALE if known or bundled else State.MISSING, False, True, bundled, reason(moved, known=known)
-        )
+            return self._verdict(State.MISSING, False, None, str(self._not_to_be_built()))
+        now, missing = self.case.told
+        moved, known = self.case.changes(now)
+        state = State.STALE if known or bundled else State.MISSING
+        why = self._why_not(moved, known)
+        if missing is None:
+            return Verdict(self.case.spec.module, state, False, True, bundled, why)
+        usable = bundled is not None and not _settings.stale_is_error(self.case.environment)
+        return self._verdict(state, usable, bundled, f"{why}; {missing.complaint}")
+
+    def _why_not(self, moved: list[Change], known: bool) -> str:
+        if self.case.bundled and not known:
+            return "; ".join(self.case.staleness[:3])
+        return reason(moved, known=known)
+
+    def _provenance(self, entry: _store.Entry) -> str:
+        if self.case.mode != "never" and self.case.told[1] is None:
+            return "built from these facts"
+        return f"built from these sources, by rustc {entry.facts.get('toolchain/rustc', '(unknown)')}"
 
     def _judge_force(self, bundled: str | None) -> Verdict:
-        try:
-            known = self.case.changes(self.case.snapshot)[1]
-        except ToolchainMissing as error:
-            return self._verdict(State.MISSING, False, bundled, str(error))
+        now, missing = self.case.told
+        known = self.case.changes(now)[1]
         state = State.STALE if known or bundled else State.MISSING
+        if missing is not None:
+            return self._verdict(state, False, bundled, f"mode `force` builds it anew; {missing.complaint}")
         return Verdict(self.case.spec.module, state, False, True, bundled, "mode `force` builds it anew")
 
     def _entry_for_judgement(self) -> _store.Entry | None:
-        if self.case.mode != "never":
-            with contextlib.suppress(ToolchainMissing):
-                return _store.look_up(self.case.roots, self.case.spec.module, self.case.snapshot.fingerprint)
+        if self.case.mode != "never" and self.case.told[1] is None:
+            return _store.look_up(self.case.roots, self.case.spec.module, self.case.snapshot.fingerprint)
         return _store.equal_but_for(self.case.roots, self.case.spec.module, self.case.sources.fingerprint, "toolchain")
 
     def _verdict(self, state: State, ready: bool, library: str | None, why: str) -> Verdict:
@@ -253,9 +276,14 @@ class _Story:
     def _without_toolchain(self, missing: ToolchainMissing) -> str:
         entry = _store.equal_but_for(self.case.roots, self.case.spec.module, self.case.sources.fingerprint, "toolchain")
         if entry is not None:
-            return str(entry.library)
+            bound = None
+            # What a toolchain that is there says of itself may be mended without a trace that could be watched.
+            if missing.problem == "missing":
+                bound = _snapshot.while_there_is_no_toolchain(self.case.sources, self.case.environment)
+            return self.case.use(entry.library, bound) if bound else str(entry.library)
         if self.case.bundled is None:
-            raise missing
+            moved, known = self.case.changes(self.case.sources)
+            raise missing.because(self._why_not(moved, known)) from None
         if _settings.stale_is_error(self.case.environment):
             raise StaleExtension(self.case.spec.module, str(self.case.bundled.library), self.case.staleness) from missing
         self._warn_of_stale("is used all the same, since there is no toolchain")
@@ -269,14 +297,17 @@ class _Story:
             return self.case.use(self.case.bundled.library, self.case.sources)
         entry = _store.equal_but_for(self.case.roots, self.case.spec.module, self.case.sources.fingerprint, "toolchain")
         if entry is None:
-            broken = _store.damaged(self.case.roots, self.case.spec.module, self.case.sources.fingerprint)
-            what = f"its cached copy was damaged (see {broken})" if broken else "it is not built"
-            raise ExtensionNotFound(
-                self.case.spec.module,
-                f"{what}, and {_settings.BUILD_MODE}=never forbids building it",
-                f"run `rust-ext build {self.case.spec.module}` or set {_settings.BUILD_MODE}=auto",
-            )
+            raise self._not_to_be_built()
         return self.case.use(entry.library, self.case.sources)
+
+    def _not_to_be_built(self) -> ExtensionNotFound:
+        broken = _store.damaged(self.case.roots, self.case.spec.module, self.case.sources.fingerprint)
+        what = f"its cached copy was damaged (see {broken})" if broken else "it is not built"
+        return ExtensionNotFound(
+            self.case.spec.module,
+            f"{what}, and {_settings.BUILD_MODE}=never forbids building it",
+            f"run `rust-ext build {self.case.spec.module}` or set {_settings.BUILD_MODE}=auto",
+        )
 
     def _force(self) -> str:
         if self.case.request.overlay is None:

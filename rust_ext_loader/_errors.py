@@ -127,27 +127,45 @@ class ToolchainMissing(RustExtensionError):
     """
     A build is needed and no usable Rust toolchain was found.
 
-    `problem` is one of `missing`, `no-default`, `not-installed`, `too-old`, `broken`.
+    `problem` is one of `missing`, `no-default`, `not-installed`, `too-old`, `no-answer`, `broken`.
     """
 
     reason = "toolchain-missing"
 
-    def __init__(self, tool: str, problem: str, detail: str, needed_for: str = "") -> None:
-        super().__init__(tool, problem, detail, needed_for)
+    def __init__(self, tool: str, problem: str, detail: str, needed_for: str = "", why: str = "") -> None:
+        super().__init__(tool, problem, detail, needed_for, why)
         self.tool = tool
         self.problem = problem
         self.detail = detail
         self.needed_for = needed_for
+        #: Why what is needed is not there already.
+        self.why = why
 
-    def __str__(self) -> str:
+    def because(self, why: str) -> ToolchainMissing:
+        """
+        The same, and why a build is needed at all.
+        """
+        return ToolchainMissing(self.tool, self.problem, self.detail, self.needed_for, why)
+
+    @property
+    def complaint(self) -> str:
+        """
+        What is wrong with the toolchain and how to mend it, whatever it is needed for.
+        """
         remedy = {
             "missing": "install Rust (https://rustup.rs) or put it on PATH",
             "no-default": "run `rustup default stable`",
-            "not-installed": "install the toolchain that is asked for (`rustup toolchain install`), or unset RUSTUP_TOOLCHAIN",
-            "too-old": "run `rustup update`",
+            "not-installed": "install the toolchain that is asked for (`rustup toolchain install NAME`), "
+            "or drop what asks for it (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)",
+            "too-old": "run `rustup update`, or drop what asks for the old one (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)",
+            "no-answer": f"run `{self.tool} -vV` to see what holds it, or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is merely slow",
         }.get(self.problem, f"run `{self.tool} -vV` to see what it says")
-        need = f"{self.needed_for} must be built, but " if self.needed_for else ""
-        return f"{need}`{self.tool}` is not usable: {self.detail}; {remedy}, or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never"
+        return f"`{self.tool}` is not usable: {self.detail}; {remedy}"
+
+    def __str__(self) -> str:
+        why = f" ({self.why})" if self.why else ""
+        need = f"{self.needed_for} must be built{why}, but " if self.needed_for else ""
+        return f"{need}{self.complaint}, or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never"
 
 
 class BuildFailed(RustExtensionError):

@@ -34,6 +34,8 @@ CACHE_PATH = "RUST_EXT_CACHE_PATH"
 LOCK_TIMEOUT = "RUST_EXT_LOCK_TIMEOUT"
 #: Seconds a build may take. Default: no limit.
 BUILD_TIMEOUT = "RUST_EXT_BUILD_TIMEOUT"
+#: Seconds that cargo and rustc may take to tell their versions. Default: 30.
+PROBE_TIMEOUT = "RUST_EXT_PROBE_TIMEOUT"
 #: Parallel compiler jobs. Default: cargo's.
 JOBS = "RUST_EXT_JOBS"
 #: `1`: cargo may not use the network.

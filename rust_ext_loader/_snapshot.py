@@ -1,8 +1,8 @@
 """
 See everything that decides about one extension, at one moment.
 
-A snapshot joins what the rooms below gather: inputs, environment, ABI and, if
-asked, the toolchain. It remembers when looking began and which paths stand for
+A snapshot joins what the rooms below gather: inputs, environment, ABI and, apart
+from them, the toolchain. It remembers when looking began and which paths stand for
 the facts, so that a record can be made of it.
 
 Invariant: without a toolchain no process is started, and the source key is the
@@ -11,7 +11,7 @@ same as with one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import _abi, _cpu, _discover, _environment, _inputs, _record, _toolchain
 from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
@@ -39,6 +39,8 @@ class Snapshot:
     toolchain: Toolchain | None
     #: Whether the code is made for the very CPU at hand.
     native: bool
+    #: The oldest compiler that will do, if the crates name one.
+    rust_version: str | None
     #: The clocks before the first file was looked at.
     began: tuple[int, int]
 
@@ -50,6 +52,13 @@ class Snapshot:
         facts = self.fingerprint.select(HOST_GROUPS)
         flags = {name: value for name, value in self.fingerprint.facts.items() if name.startswith("request/env/")}
         return digest_of({**facts, **flags})[:12]
+
+    @property
+    def build_key(self) -> str | None:
+        """
+        The name of a cache entry, which only a toolchain can tell.
+        """
+        return None if self.toolchain is None else self.fingerprint.build_key
 
     def moved_since(self, earlier: Snapshot) -> tuple[str, ...]:
         """
@@ -63,19 +72,12 @@ class Snapshot:
 
 
 def take(
-    spec: ExtensionSpec,
-    workspace: _discover.Workspace,
-    environment: Mapping[str, str],
-    *,
-    features: tuple[str, ...] = (),
-    toolchain: bool,
-    memo_root: Path | None = None,
+    spec: ExtensionSpec, workspace: _discover.Workspace, environment: Mapping[str, str], *, features: tuple[str, ...] = ()
 ) -> Snapshot:
     """
-    Look at everything once.
+    Look once at everything but the toolchain.
 
-    Raises `ToolchainMissing` when a toolchain is asked for and none is usable; any other `RustExtensionError` when the
-    crate or what it depends on cannot be read.
+    Raises a `RustExtensionError` when the crate or what it depends on cannot be read.
     """
     began = _record.clocks()
     inputs = _inputs.gather(spec, workspace, features)
@@ -84,12 +86,27 @@ def take(
     abi = _abi.gather(inputs.pyo3_features)
     facts = {**inputs.gathered.facts, **flags.facts, **abi.facts, **(_cpu.facts() if native else {})}
     watched = inputs.gathered.watched | flags.watched
-    compiler = None
-    if toolchain:
-        compiler = _toolchain.probe(spec.directory, environment, memo_root, needed_for=spec.module, rust_version=inputs.rust_version)
-        facts.update(compiler.gathered.facts)
-        watched |= compiler.gathered.watched
-    return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, compiler, native, began)
+    return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, None, native, inputs.rust_version, began)
+
+
+def with_toolchain(sources: Snapshot, environment: Mapping[str, str], memo_root: Path | None) -> Snapshot:
+    """
+    The same facts and the toolchain's.
+
+    Raises `ToolchainMissing` when none is usable.
+    """
+    spec = sources.spec
+    found = _toolchain.probe(spec.directory, environment, memo_root, needed_for=spec.module, rust_version=sources.rust_version)
+    facts = {**sources.fingerprint.facts, **found.gathered.facts}
+    return replace(sources, fingerprint=Fingerprint(facts), watched=sources.watched | found.gathered.watched, toolchain=found)
+
+
+def while_there_is_no_toolchain(sources: Snapshot, environment: Mapping[str, str]) -> Snapshot | None:
+    """
+    The same facts, bound to the absence of cargo or of a compiler; `None` if both are there.
+    """
+    absence = _toolchain.absence(sources.spec.directory, environment)
+    return None if absence is None else replace(sources, watched=sources.watched | absence)
 
 
 def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:

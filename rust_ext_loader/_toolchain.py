@@ -3,11 +3,11 @@ Decide which Rust toolchain cargo would use in a crate's folder, and whether it 
 
 Cargo and rustc are asked once for their versions; the answer is remembered by
 the stat of the real compiler, of rustup's settings and of every file that could
-choose another toolchain. Four ways to be unusable are told apart, since each
-has its own remedy: missing, no default, not installed, too old.
+choose another toolchain. The ways to be unusable are told apart, since each has
+its own remedy: missing, no default, not installed, too old, no answer.
 
-Invariant: never installs anything, never waits without a limit, and starts no
-process when nothing has moved. An answer is judged by what was printed: where
+Invariant: never installs anything, never waits without a limit, leaves no
+process behind, and starts none when nothing has moved. An answer is judged by what was printed: where
 SIGCHLD is ignored, an exit status means nothing.
 """
 
@@ -17,19 +17,23 @@ import hashlib
 import json
 import os
 import re
+import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
-from . import _cargo_config, _environment, _memo, _watching
+from . import _cargo_config, _environment, _memo, _settings, _watching
 from ._errors import ToolchainMissing
 from ._model import Gathered, Toolchain
+from ._process_group import ProcessGroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from typing import IO
 
-_TIME_LIMIT = 30.0
+    from ._model import Watched
 
 #: What decides, besides files, which compiler is run.
 _VARIABLES = ("RUSTUP_TOOLCHAIN", "RUSTUP_HOME", "RUSTC", "CARGO_BUILD_RUSTC", "CARGO_HOME", "HOME", "USERPROFILE", "LD_LIBRARY_PATH")
@@ -43,8 +47,11 @@ class _Tools:
     What would be run, and what could change that.
     """
 
+    #: Empty if there is none.
     cargo: str
     rustc: str
+    #: How the compiler was asked for.
+    chosen: str
     directory: Path
     environment: dict[str, str]
     #: Where a tool or a file would be found first if it were there, and files that are there.
@@ -64,7 +71,11 @@ def probe(
     *memo_root* is where answers are remembered, `None` for nowhere. Raises `ToolchainMissing` when there is none, or when it
     is older than *rust_version*.
     """
-    tools = _find_tools(directory, environment, needed_for)
+    tools = _find_tools(directory, environment)
+    for tool, found in (("cargo", tools.cargo), (tools.chosen, tools.rustc)):
+        if not found:
+            where = "there is no such file" if os.path.dirname(tool) else "it is not on PATH"
+            raise ToolchainMissing(tool, "missing", where, needed_for)
     subject = [str(directory), tools.cargo, tools.rustc, *(tools.environment.get(name, "") for name in _VARIABLES)]
     file = None if memo_root is None else memo_root / "probes" / f"{_short(subject)}.json"
     answer = _memo.recall(file, subject) if file is not None else None
@@ -74,6 +85,14 @@ def probe(
         detail = f"rustc {answer['facts']['toolchain/rustc']} is older than {rust_version}, which the crate asks for"
         raise ToolchainMissing("rustc", "too-old", detail, needed_for)
     return _toolchain(tools, answer)
+
+
+def absence(directory: Path, environment: Mapping[str, str]) -> Watched | None:
+    """
+    What to look at again to know that there still is no cargo, or no compiler; `None` if both are there.
+    """
+    tools = _find_tools(directory, environment)
+    return None if tools.cargo and tools.rustc else _watching.watch(tools.deciding)
 
 
 def _short(subject: object) -> str:
@@ -95,18 +114,14 @@ def _numbers(version: str) -> tuple[int, int, int]:
 # Finding the tools.
 
 
-def _find_tools(directory: Path, environment: Mapping[str, str], needed_for: str) -> _Tools:
+def _find_tools(directory: Path, environment: Mapping[str, str]) -> _Tools:
     child = _environment.child_environment(environment)
     config = _cargo_config.read(directory, child, directory)
     chosen = child.get("RUSTC") or child.get("CARGO_BUILD_RUSTC") or _configured_rustc(config, directory) or "rustc"
     cargo, before_cargo = _which("cargo", directory, child)
     rustc, before_rustc = _which(chosen, directory, child)
-    for tool, found in (("cargo", cargo), (chosen, rustc)):
-        if not found:
-            where = "there is no such file" if os.path.dirname(tool) else "it is not on PATH"
-            raise ToolchainMissing(tool, "missing", where, needed_for)
     deciding = (*before_cargo, *before_rustc, *_deciding_files(directory, child), *config.present)
-    return _Tools(cargo, rustc, directory, child, tuple(dict.fromkeys(deciding)))
+    return _Tools(cargo, rustc, chosen, directory, child, tuple(dict.fromkeys(deciding)))
 
 
 def _configured_rustc(config: _cargo_config.Config, directory: Path) -> str:
@@ -193,47 +208,61 @@ def _real_compilers(sysroot: str, tools: _Tools) -> list[str]:
     return [path for path in found if os.path.isfile(path)] or [os.path.realpath(tools.rustc)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Said:
-    out: str
-    err: str
+    out: str = ""
+    err: str = ""
+    #: Whether it was heard to the end.
+    in_time: bool = False
 
 
 def _run_all(questions: dict[str, list[str]], tools: _Tools) -> dict[str, _Said]:
     """
     Ask everything at once: through rustup's proxies each question takes tens of milliseconds.
     """
-    from concurrent.futures import ThreadPoolExecutor
-
-    with ThreadPoolExecutor(len(questions)) as pool:
-        asked = {name: pool.submit(_run, command, tools) for name, command in questions.items()}
-        return {name: future.result() for name, future in asked.items()}
-
-
-def _run(command: list[str], tools: _Tools) -> _Said:
-    import subprocess
-
+    limit = _settings.seconds(_settings.PROBE_TIMEOUT, tools.environment, 30.0)
+    said = {name: _Said() for name in questions}
+    groups: dict[str, ProcessGroup] = {}
     try:
-        done = subprocess.run(
-            command,
-            cwd=tools.directory,
-            env=tools.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIME_LIMIT,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return _Said("", f"it did not answer within {_TIME_LIMIT:g} s")
+        for name, command in questions.items():
+            groups[name] = ProcessGroup(command, directory=tools.directory, environment=tools.environment)
+        ears = {name: [_ear(group.stdout, said[name], "out"), _ear(group.stderr, said[name], "err")] for name, group in groups.items()}
+        for group in groups.values():
+            group.go()
+        deadline = time.monotonic() + limit
+        for name, both in ears.items():
+            for ear in both:
+                ear.join(max(0.0, deadline - time.monotonic()))
+            said[name].in_time = not any(ear.is_alive() for ear in both)
     except OSError as error:
-        return _Said("", f"it cannot be run: {error.strerror or error}")
-    return _Said(done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+        unheard = f"it cannot be run: {error.strerror or error}"
+        return {name: _Said(err=unheard, in_time=True) for name in questions}
+    finally:
+        # Out of time or interrupted: whoever has not answered ends here, with all that it has started.
+        for name, group in groups.items():
+            if not said[name].in_time:
+                group.kill()
+            group.close()
+    return {name: answer if answer.in_time else _Said(err=f"it did not answer within {limit:g} s") for name, answer in said.items()}
+
+
+def _ear(stream: IO[bytes], said: _Said, name: str) -> threading.Thread:
+    def listen() -> None:
+        with stream:
+            setattr(said, name, stream.read().decode("utf-8", "replace"))
+
+    # A daemon: what escaped from the group may hold the pipe for ever, and must not hold us.
+    ear = threading.Thread(target=listen, daemon=True)
+    ear.start()
+    return ear
 
 
 def _unusable(tool: str, said: _Said, needed_for: str) -> ToolchainMissing:
     text = said.err.strip() or said.out.strip()
     lowered = text.lower()
-    if "no default is configured" in lowered or "no default toolchain" in lowered or "could not choose a version" in lowered:
+    if not said.in_time:
+        problem = "no-answer"
+    elif "no default is configured" in lowered or "no default toolchain" in lowered or "could not choose a version" in lowered:
         problem = "no-default"
     elif "is not installed" in lowered or "not applicable to the" in lowered:
         problem = "not-installed"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from .. import _ensure
 
@@ -25,17 +26,21 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print one line per fact that moved.
+    Print one line per fact that moved; without a toolchain, of all but its own, and say so.
     """
     request = _ensure.Request(options.module, mode="auto", workspace=str(options.workspace), cache_dir=options.cache_dir)
-    changes, known = _ensure.changes(request)
+    moved = _ensure.changes(request)
+    complaint = moved.missing.complaint if moved.missing else None
+    if complaint:
+        print(f"note: the toolchain is left out: {complaint}", file=sys.stderr)
     if options.json:
-        rows = [{"fact": change.name, "old": change.old, "new": change.new} for change in changes]
-        print(json.dumps({"module": options.module, "used_before": known, "changes": rows}, indent=1))
-    elif not known:
+        rows = [{"fact": change.name, "old": change.old, "new": change.new} for change in moved.changes]
+        story = {"module": options.module, "used_before": moved.known, "changes": rows, "toolchain_missing": complaint}
+        print(json.dumps(story, indent=1))
+    elif not moved.known:
         print(f"{options.module}: not built here yet")
-    elif not changes:
+    elif not moved.changes:
         print(f"{options.module}: nothing moved")
     else:
-        print("\n".join(str(change) for change in changes))
+        print("\n".join(str(change) for change in moved.changes))
     return 0

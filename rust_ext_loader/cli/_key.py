@@ -1,10 +1,14 @@
 """
 `rust-ext key`: the keys of every module, before anything is built, for a CI cache.
+
+The source key needs no toolchain. Where there is none, the build key is left
+out (`-`, `null`, no line), stderr says why, and the exit code is 0 all the same.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 
 from .. import _ensure
 from .._fingerprint import digest_of
@@ -19,7 +23,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("key", parents=[common], help="source key and build key, for a CI cache")
+    parser = commands.add_parser("key", parents=[common], help="source key and, given a toolchain, build key, for a CI cache")
     add_modules(parser)
     parser.add_argument("--format", choices=("text", "json", "github"), default="text", help="`github` prints lines for $GITHUB_OUTPUT")
     parser.set_defaults(run=run)
@@ -29,14 +33,24 @@ def run(options: argparse.Namespace) -> int:
     """
     Print the keys; with `github`, one key over all modules.
     """
-    fingerprints = {request.module: _ensure.snapshot(request).fingerprint for request in requests(options)}
-    keys = {name: {"source_key": found.source_key, "build_key": found.build_key} for name, found in fingerprints.items()}
+    keys: dict[str, dict[str, str | None]] = {}
+    complaints: dict[str, None] = {}
+    for request in requests(options):
+        now, missing = _ensure.snapshot(request)
+        keys[request.module] = {"source_key": now.fingerprint.source_key, "build_key": now.build_key}
+        if missing is not None:
+            complaints[missing.complaint] = None
+    for complaint in complaints:
+        print(f"note: no build key, which needs a toolchain: {complaint}", file=sys.stderr)
     if options.format == "json":
         print(json.dumps({"modules": keys}, indent=1))
     elif options.format == "github":
         for kind in ("source_key", "build_key"):
-            print(f"{kind}={digest_of({name: pair[kind] for name, pair in keys.items()})}")
+            known = {name: key for name, pair in keys.items() if (key := pair[kind]) is not None}
+            if len(known) == len(keys):
+                print(f"{kind}={digest_of(known)}")
     else:
         for name, pair in keys.items():
-            print(f"{name}  {pair['source_key']}  {pair['build_key']}")
+            # A dash keeps columns columns.
+            print(f"{name}  {pair['source_key']}  {pair['build_key'] or '-'}")
     return 0

@@ -426,7 +426,7 @@ def test_what_no_compiler_reads_changes_no_fact(built: Checkout, act: Callable[[
 
 def facts(checkout: Checkout, variables: dict[str, str] | None = None) -> dict[str, str]:
     request = _ensure.Request("fx.alpha", workspace=str(checkout.root), cache_dir=str(checkout.cache), overlay=variables)
-    return dict(_ensure.snapshot(request).fingerprint.facts)
+    return dict(_ensure.snapshot(request)[0].fingerprint.facts)
 
 
 def test_what_no_compiler_reads_builds_nothing(built: Checkout) -> None:
@@ -527,7 +527,8 @@ def test_without_cargo_nothing_else_can_be_done(plain: Checkout) -> None:
 
     assert loaded.types[:3] == ("ToolchainMissing", "RustExtensionError", "ImportError")
     assert loaded.error == (
-        "fx.alpha must be built, but `cargo` is not usable: it is not on PATH; install Rust (https://rustup.rs) or put it on PATH, "
+        "fx.alpha must be built (not built here yet), but `cargo` is not usable: "
+        "it is not on PATH; install Rust (https://rustup.rs) or put it on PATH, "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never"
     )
 

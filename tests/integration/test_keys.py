@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
+from commands import Said, named, rust_ext
 
 from rust_ext_loader import _abi, _discover, _ensure, _snapshot
 
@@ -39,7 +39,7 @@ def keys(
     Source key and build key.
     """
     request = _ensure.Request(module, workspace=str(checkout.root), cache_dir=str(checkout.cache), features=features, overlay=variables)
-    found = _ensure.snapshot(request).fingerprint
+    found = _ensure.snapshot(request)[0].fingerprint
     return found.source_key, found.build_key
 
 
@@ -289,7 +289,7 @@ def test_the_source_key_needs_no_toolchain(plain: Checkout, monkeypatch: pytest.
         pytest.fail("a process was started")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    snapshot = _snapshot.take(spec, workspace, {"PATH": "/nonexistent", "HOME": "/nonexistent"}, toolchain=False)
+    snapshot = _snapshot.take(spec, workspace, {"PATH": "/nonexistent", "HOME": "/nonexistent"})
 
     assert snapshot.fingerprint.source_key == expected
 
@@ -344,38 +344,6 @@ def test_cargo_is_told_exactly(
 
 
 # The command line, as a person sees it.
-
-
-@dataclasses.dataclass(frozen=True)
-class Said:
-    code: int
-    out: str
-    err: str
-
-
-def rust_ext(checkout: Checkout, *arguments: str, where: Path | None = None, variables: Mapping[str, str] | None = None) -> Said:
-    """
-    Run the command in a folder of the checkout; paths, keys and times replaced by names.
-    """
-    done = subprocess.run(
-        [sys.executable, "-m", "rust_ext_loader", *arguments],
-        env={**checkout.variables(), **(variables or {})},
-        cwd=where or checkout.root,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    return Said(done.returncode, named(checkout, done.stdout), named(checkout, done.stderr))
-
-
-def named(checkout: Checkout, text: str) -> str:
-    for path, name in ((checkout.root, "[workspace]"), (checkout.cache, "[cache]")):
-        text = text.replace(str(path), name)
-    text = re.sub(r"artifacts/(\S+?)/\S+/(\w+)\.\S+?\.so", r"artifacts/\1/[...]/\2.[suffix]", text)
-    text = re.sub(r"\b[0-9a-f]{64}\b", "[key]", text)
-    return re.sub(r"\b[0-9]+\.[0-9] s\b", "[seconds]", text)
 
 
 def test_list(plain: Checkout) -> None:
@@ -475,14 +443,7 @@ def test_key(plain: Checkout) -> None:
     """
     Text, JSON and GitHub's form say the same keys; GitHub's are one over all modules, and follow any of them.
     """
-    raw = subprocess.run(
-        [sys.executable, "-m", "rust_ext_loader", "key", "--format", "json"],
-        env=plain.variables(),
-        cwd=plain.root,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    raw = rust_ext(plain, "key", "--format", "json", plainly=True).out
     modules = json.loads(raw)["modules"]
 
     assert {name: (pair["source_key"], pair["build_key"]) for name, pair in modules.items()} == {

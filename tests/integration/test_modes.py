@@ -127,6 +127,16 @@ def refuse(checkout: Checkout) -> None:
     checkout.environment["SGLANG_RUST_STALE"] = "error"
 
 
+def nowhere_to_note(checkout: Checkout) -> None:
+    """
+    No cache can be made, neither where it is meant to be nor in the temporary folder.
+    """
+    nothing_stored(checkout)
+    for folder in (checkout.cache, checkout.temporary):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.write_text("a file")
+
+
 def truncated(checkout: Checkout) -> None:
     library = entry(checkout)
     library.write_bytes(library.read_bytes()[:1000])
@@ -215,6 +225,15 @@ CHECKOUT = [
     *row("bundled and right", bundled_right, auto=BUNDLED, never=BUNDLED, force=BUILT),
     *row("bundled and right, nothing stored", bundled_right, nothing_stored, auto=BUNDLED, never=BUNDLED, force=BUILT),
     *row("bundled and right, no toolchain", bundled_right, nothing_stored, no_toolchain, auto=BUNDLED, never=BUNDLED, force=NO_CARGO),
+    *row(
+        "bundled and right, nowhere to note it, no toolchain",
+        bundled_right,
+        nowhere_to_note,
+        no_toolchain,
+        auto=BUNDLED,
+        never=BUNDLED,
+        force=NO_CARGO,
+    ),
     *row("bundled by another compiler", bundled_by_another_compiler, nothing_stored, auto=BUNDLED, never=BUNDLED, force=BUILT),
     *row(
         "bundled stale, stored",
@@ -357,12 +376,16 @@ INSTALLED = [
 ]
 
 
+def verdict(loaded: Loaded) -> str:
+    return next(line for line in loaded.stderr.splitlines() if line.startswith("verdict "))
+
+
 def told(loaded: Loaded) -> tuple[bool, bool]:
     """
     What the verdict said: ready, may build.
     """
-    line = next(line for line in loaded.stderr.splitlines() if line.startswith("verdict "))
-    return line.split()[2] == "True", line.split()[3] == "True"
+    _, _, ready, may_build, *_ = verdict(loaded).split()
+    return ready == "True", may_build == "True"
 
 
 @pytest.mark.parametrize(("situation", "mode", "outcome"), CHECKOUT)
@@ -376,6 +399,8 @@ def test_in_a_checkout(built: Checkout, situation: tuple[Callable[[Checkout], ob
     loaded = built.load(mode=mode, prelude=_ASK)
 
     outcome.check(loaded, built, stored[0] if stored else None)
+    if mode == "never" or outcome == BUNDLED:
+        assert loaded.spawned == ()
     ready, may_build = told(loaded)
     if loaded.compiled:
         assert may_build or outcome.warned if isinstance(outcome, Came) else may_build
@@ -506,14 +531,27 @@ def test_extra_features_never_match_a_bundled_module(built: Checkout) -> None:
 
 def test_never_tells_a_damaged_copy_from_none(built: Checkout) -> None:
     """
-    Whoever forbids building learns that there was something to load, and where it lies now; the next process too.
+    Whoever forbids building learns that there was something to load, and where it lies now; so does the next process, and whoever asks.
     """
     entry(built).write_bytes(b"damaged")
 
     for _ in range(2):
-        refused = built.load(mode="never")
+        refused = built.load(mode="never", prelude=_ASK)
         assert refused.reason == "not-found"
         assert "its cached copy was damaged (see " in str(refused.error)
+        assert verdict(refused) == f"verdict missing False False {refused.error}"
+    nothing_stored(built)
+    refused = built.load(mode="never", prelude=_ASK)
+    assert "it is not built, and SGLANG_RUST_BUILD_MODE=never forbids" in str(refused.error)
+    assert verdict(refused) == f"verdict missing False False {refused.error}"
+
+
+def test_a_damaged_copy_is_kept_and_built_anew(built: Checkout) -> None:
+    """
+    Whoever wants to know what happened to it finds its bytes.
+    """
+    entry(built).write_bytes(b"damaged")
+    assert built.load(mode="never").reason == "not-found"
     assert [path.read_bytes() for path in (built.cache / "quarantine").rglob("*.so")] == [b"damaged"]
     assert built.load().value == ALPHA
 

@@ -57,13 +57,21 @@ SAMPLES = [
     ),
     pytest.param(
         rel.ToolchainMissing("rustc", "not-installed", "1.2.3 is not installed"), "toolchain-missing",
-        "`rustc` is not usable: 1.2.3 is not installed; install the toolchain that is asked for (`rustup toolchain install`), "
-        "or unset RUSTUP_TOOLCHAIN, or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="toolchain not installed",
+        "`rustc` is not usable: 1.2.3 is not installed; install the toolchain that is asked for (`rustup toolchain install NAME`), "
+        "or drop what asks for it (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override), "
+        "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="toolchain not installed",
     ),
     pytest.param(
         rel.ToolchainMissing("rustc", "too-old", "1.60 cannot read edition 2024"), "toolchain-missing",
         "`rustc` is not usable: 1.60 cannot read edition 2024; run `rustup update`, "
+        "or drop what asks for the old one (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override), "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="old compiler",
+    ),
+    pytest.param(
+        rel.ToolchainMissing("cargo", "no-answer", "it did not answer within 30 s", "fx.alpha", "src/lib.rs changed"), "toolchain-missing",
+        "fx.alpha must be built (src/lib.rs changed), but `cargo` is not usable: it did not answer within 30 s; "
+        "run `cargo -vV` to see what holds it, or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is merely slow, "
+        "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="no answer",
     ),
     pytest.param(
         rel.ToolchainMissing("rustc", "broken", "it crashed"), "toolchain-missing",

@@ -1,0 +1,60 @@
+"""
+The command line, as a person sees it: exit code, standard output and what is said beside it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from checkout import Checkout
+
+
+@dataclass(frozen=True)
+class Said:
+    """
+    What one command came to.
+    """
+
+    code: int
+    out: str
+    err: str
+
+
+def rust_ext(
+    checkout: Checkout, *arguments: str, where: Path | None = None, variables: Mapping[str, str] | None = None, plainly: bool = False
+) -> Said:
+    """
+    Run the command in a folder of the checkout; unless it is to be told plainly, paths, keys and times are replaced by names.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "rust_ext_loader", *arguments],
+        env={**checkout.variables(), **(variables or {})},
+        cwd=where or checkout.root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if plainly:
+        return Said(done.returncode, done.stdout, done.stderr)
+    return Said(done.returncode, named(checkout, done.stdout), named(checkout, done.stderr))
+
+
+def named(checkout: Checkout, text: str) -> str:
+    """
+    A text with names in place of whatever differs from run to run.
+    """
+    for path, name in ((checkout.root, "[workspace]"), (checkout.cache, "[cache]")):
+        text = text.replace(str(path), name)
+    text = re.sub(r"artifacts/(\S+?)/\S+/(\w+)\.\S+?\.so", r"artifacts/\1/[...]/\2.[suffix]", text)
+    text = re.sub(r"\b[0-9a-f]{64}\b", "[key]", text)
+    return re.sub(r"\b[0-9]+\.[0-9] s\b", "[seconds]", text)
