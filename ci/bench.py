@@ -1,5 +1,5 @@
 """
-Measure: `python3 ci/bench.py loader`.
+Measure: `python3 ci/bench.py loader`, `python3 ci/bench.py growth`.
 
 One subcommand per thing measured; each prints a table and, with `--json FILE`,
 writes the same numbers for machines. Never part of the tests.
@@ -17,27 +17,43 @@ import prerequisites
 
 #: Fewer rounds than this do not tell a millisecond from noise.
 FEWEST_ROUNDS = 40
+PLOT = prerequisites.ROOT / "dist/growth.svg"
 
 
 def main() -> int:
     """
     Parse, check the machine, hand over.
     """
-    parser = argparse.ArgumentParser(description="Measure, and print a table.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    loader = commands.add_parser("loader", help="the cost of an import: ours, plain, and other import hooks")
-    loader.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help="fresh processes per way (default and least: %(default)s)")
-    loader.add_argument("--no-peers", dest="peers", action="store_false", help="leave out the other import hooks")
-    loader.add_argument("--json", metavar="FILE", help="write the numbers here too")
-    options = parser.parse_args()
+    options = _parser().parse_args()
     prerequisites.require()
-    import bench_loader
     from environment import InstallFailed
 
     try:
+        if options.command == "growth":
+            import bench_growth
+
+            return bench_growth.main(rounds=options.rounds, svg=options.svg, json_file=options.json)
+        import bench_loader
+
         return bench_loader.main(rounds=max(FEWEST_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json)
     except (InstallFailed, RuntimeError) as error:
         raise SystemExit(f"could not set up what is measured: {error}") from None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Measure, and print a table.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    loader = commands.add_parser("loader", help="what is promised of an import, row by row, beside other import hooks")
+    loader.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help="fresh processes per way (default and least: %(default)s)")
+    loader.add_argument("--no-peers", dest="peers", action="store_false", help="leave out the other import hooks")
+    growth = commands.add_parser("growth", help="how an import grows with files and crates, and which stage takes the time")
+    growth.add_argument("--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)")
+    growth.add_argument(
+        "--svg", metavar="FILE", default=str(prerequisites.ROOT / "dist/growth.svg"), help="plot to this file (default: %(default)s)"
+    )
+    for command in (loader, growth):
+        command.add_argument("--json", metavar="FILE", help="write the numbers here too")
+    return parser
 
 
 if __name__ == "__main__":

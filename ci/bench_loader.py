@@ -1,12 +1,13 @@
 """
-Answer what our import costs: against the plain import of the same file, and against the peers.
+Measure what the toolkit promises of its speed, row by row, beside the peers.
 
-Every way runs once per round, in an order that turns from round to round, so
-that all meet the same machine. Times are reported, never judged; *counts*
-(processes started, modules imported, files opened) are what can be relied on.
+Whatever is compared runs once per round, in an order that turns from round to
+round, so that all meet the same machine. Times are reported, never judged;
+*counts* (processes started, files opened, modules imported, compilations) are
+what can be relied on, and tests hold them too.
 
-Invariant: one run of this measures everything that its table compares.
-Standard library only; `strace` is used where it is present.
+Invariant: one run measures everything that its tables compare. Standard library
+only; `strace` is used where it is present.
 """
 
 from __future__ import annotations
@@ -16,174 +17,227 @@ import platform
 import shutil
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import environment
-from imports import Run, Way, median, own_environment, pair, quantiles
-from peers import peers
+import bare
+import bench_building
+from environment import TOOLS
+from grown import MODULE, grow
+from imports import Run, Way, code_that_imports, measure, median, spread
+from peers import Peer, peers
+from promises import Row, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-MODULE = "sglang.srt.rust_extensions._multimodal"
+HOME = TOOLS / "bench"
+
+#: The size that the promise is made for, and those that tell the cost of a further file.
+CRATES, FILES = 4, 300
+_SIZES = (50, FILES, 1000, 3000)
+
+#: Foreign modules in a process that imports nothing of ours.
+_FOREIGN = 300
 
 
 @dataclass(frozen=True)
-class Line:
+class Bench:
     """
-    One row of the table: milliseconds, medians with their quartiles, and CPU against its own plain import.
+    What one run measures with.
     """
 
-    name: str
-    cpu: tuple[float, float, float]
-    wall: tuple[float, float, float]
-    statement: tuple[float, float, float]
-    extra_cpu: float
-    ratio: float
+    home: Path
+    rounds: int
+    peers: tuple[Peer, ...]
 
 
 def main(*, rounds: int, with_peers: bool, json_file: str | None) -> int:
     """
     Set up, measure, print; write JSON where asked.
     """
-    environment.main_environment().ready()
-    python = environment.main_environment().python
-    own = own_environment()
-    with pair(python, MODULE, own) as ours:
-        pairs = [ours, *(peers() if with_peers else ())]
-        _warm_up(pairs)
-        measured = _measure([way for couple in pairs for way in couple], rounds)
-        counts = {way.name: _counts(way) for way in ours}
-    lines = [line for hooked, plain in pairs for line in _compare(measured[hooked.name], measured[plain.name], hooked.name, plain.name)]
-    start = _start_up(python, own)
-    _print(lines, counts, start, rounds)
+    HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=HOME, prefix="loader-") as folder:
+        bench = Bench(Path(folder), rounds, tuple(peers()) if with_peers else ())
+        rows, runs = _imports(bench)
+        rows += [*_starts(bench), *bench_building.rows(bench.home, rounds, bench.peers)]
+    print(f"\n{rounds} interleaved rounds; medians [quartiles]; CPU is user + system of the whole process\n")
+    show(rows)
     if json_file:
         report = {
             "machine": platform.platform(),
             "rounds": rounds,
-            "lines": [asdict(line) for line in lines],
-            "counts": counts,
-            "start": start,
+            "rows": [asdict(row) for row in rows],
+            "imports": {
+                name: {"cpu_ms": spread(run.cpu for run in of), "wall_ms": spread(run.wall for run in of)} for name, of in runs.items()
+            },
         }
         Path(json_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return 0
 
 
-def _warm_up(pairs: Sequence[tuple[Way, Way]]) -> None:
-    for couple in pairs:
-        for way in couple:
-            for _ in range(3):
-                way.run()
+# Warm imports.
 
 
-def _measure(ways: Sequence[Way], rounds: int) -> dict[str, list[Run]]:
-    runs: dict[str, list[Run]] = {way.name: [] for way in ways}
-    for turn in range(rounds):
-        shift = turn % len(ways)
-        for way in (*ways[shift:], *ways[:shift]):
-            runs[way.name].append(way.run())
-    return runs
+def _imports(bench: Bench) -> tuple[list[Row], dict[str, list[Run]]]:
+    by_size, plain = _warm_ways(bench)
+    ours = by_size[FILES]
+    call = Way("ours, by call", (*ours.command[:-1], _code_that_calls(bench, FILES)), ours.environment)
+    ways = [plain, call, *by_size.values(), *(way for peer in bench.peers for way in (peer.hooked, peer.plain))]
+    runs = measure(ways, bench.rounds)
+    base = median(run.cpu for run in runs[plain.name])
+    rows = [Row("plain import of the same .so", "", _shown(runs[plain.name]))]
+    for name, way in (("import", ours), ("load_rust_extension", call)):
+        rows.append(
+            Row(
+                f"warm {name}, {CRATES} crates, {FILES} files",
+                "at most +3 ms CPU",
+                f"{_shown(runs[way.name])}  {_against(runs[way.name], base)}",
+            )
+        )
+        rows.append(Row("  counted", "none but the record", _counts(way)))
+    slope = _slope([(size, median(run.cpu for run in runs[way.name])) for size, way in by_size.items()])
+    seen = ", ".join(f"{size}: {_against(runs[way.name], base)}" for size, way in by_size.items())
+    rows.append(Row("cost of a further file", "at most 5 us CPU", f"{slope * 1e6:.2f} us  ({seen})"))
+    for peer in bench.peers:
+        own = median(run.cpu for run in runs[peer.plain.name])
+        rows.append(
+            Row(f"peer: {peer.hooked.name}, warm", "", f"{_shown(runs[peer.hooked.name])}  {_against(runs[peer.hooked.name], own)}")
+        )
+    return rows, runs
 
 
-def _compare(hooked: Sequence[Run], plain: Sequence[Run], name: str, plain_name: str) -> tuple[Line, Line]:
-    base = median(run.cpu for run in plain)
-    return _line(name, hooked, base), _line(plain_name, plain, base)
+def _warm_ways(bench: Bench) -> tuple[dict[int, Way], Way]:
+    """
+    A warm import for each size, and the plain import of what it loads.
+    """
+    ways = {}
+    for size in _SIZES:
+        grown = grow(bench.home / f"workspace-{size}", crates=CRATES, files=size)
+        hooked = bare.hooked(bench.home / f"hooked-{size}", grown, bench.home / f"cache-{size}")
+        ways[size] = Way(f"ours, {size} files", (hooked.python, "-c", code_that_imports(MODULE)), hooked.environment)
+        ways[size].run()
+    settle(list(ways.values()))
+    plain = bare.plain(bench.home / "plain", [ways[FILES].run().library])
+    return ways, Way("plain", (plain.python, "-c", code_that_imports(MODULE)), plain.environment)
 
 
-def _line(name: str, runs: Sequence[Run], base: float) -> Line:
-    cpu = _spread(runs, lambda run: run.cpu)
-    return Line(
-        name,
-        cpu,
-        _spread(runs, lambda run: run.wall),
-        _spread(runs, lambda run: run.statement),
-        round(cpu[1] - base * 1000, 6) + 0.0,
-        cpu[1] / (base * 1000),
+def settle(ways: Sequence[Way]) -> None:
+    """
+    Wait until the time stamps of what was just written are trusted, and let each way make its record.
+    """
+    time.sleep(2.1)
+    for way in ways:
+        way.run()
+        if "rust_ext_loader._ensure" in _modules(way):
+            raise RuntimeError(f"{way.name}: the second import is not warm")
+
+
+def _code_that_calls(bench: Bench, size: int) -> str:
+    workspace = str(bench.home / f"workspace-{size}")
+    return code_that_imports(
+        MODULE, statement=f"import rust_ext_loader; rust_ext_loader.load_rust_extension({MODULE!r}, workspace={workspace!r})"
     )
 
 
-def _spread(runs: Sequence[Run], what: Callable[[Run], float]) -> tuple[float, float, float]:
-    low, middle, high = quantiles((what(run) * 1000 for run in runs), n=4, method="inclusive")
-    return low, middle, high
-
-
-def _counts(way: Way) -> dict[str, object]:
-    """
-    What one warm import starts, opens and imports.
-    """
-    code = way.command[-1] + "print(len(sys.modules), *sorted(name for name in sys.modules if name.startswith('rust_ext_loader')))"
+def _modules(way: Way) -> list[str]:
+    code = way.command[-1] + "print(*sorted(sys.modules))"
     done = subprocess.run(
         [*way.command[:-1], code], check=True, env=way.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
     )
-    modules, *toolkit = done.stdout.splitlines()[1].split()
-    return {"modules": int(modules), "toolkit_modules": toolkit, **_system_calls(way)}
+    return done.stdout.splitlines()[-1].split()
+
+
+def _counts(way: Way) -> str:
+    """
+    What one warm import starts, opens and imports.
+    """
+    ours = [name for name in _modules(way) if name.startswith("rust_ext_loader")]
+    counts = {"modules of ours": len(ours), **_system_calls(way)}
+    return ", ".join(f"{what} {count}" for what, count in counts.items())
 
 
 def _system_calls(way: Way) -> dict[str, int]:
     if not shutil.which("strace"):
         return {}
+    calls = "trace=execve,openat,open,stat,lstat,newfstatat,flock"
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder, "trace")
-        command = [
-            "strace",
-            "-f",
-            "-qq",
-            "-o",
-            str(trace),
-            "-e",
-            "trace=execve,openat,open,stat,lstat,newfstatat,flock,fcntl",
-            *way.command,
-        ]
+        command = ["strace", "-f", "-qq", "-o", str(trace), "-e", calls, *way.command]
         done = subprocess.run(command, check=False, env=way.environment, stdin=subprocess.DEVNULL, capture_output=True)
         if done.returncode != 0:
             return {}
         # A line is "pid call(arguments) = result"; a call that was cut in two is counted at its start.
-        calls = Counter(
-            line.split(maxsplit=1)[1].partition("(")[0] for line in trace.read_text(errors="replace").splitlines() if "(" in line
-        )
+        lines = [line.split(maxsplit=1)[1] for line in trace.read_text(errors="replace").splitlines() if "(" in line]
+    count = Counter(line.partition("(")[0] for line in lines)
     return {
-        "execve": calls["execve"] - 1,
-        "opened": calls["openat"] + calls["open"],
-        "stat": calls["stat"] + calls["lstat"] + calls["newfstatat"],
-        "flock": calls["flock"],
+        "processes": count["execve"] - 1,
+        "locks": count["flock"],
+        "sources opened": sum("open" in line and ".rs" in line for line in lines),
+        "records opened": sum("open" in line and "/records/" in line for line in lines),
+        "stats": count["stat"] + count["lstat"] + count["newfstatat"],
     }
 
 
-_START_UP = """
-import sys, time, timeit
-finder = next(finder for finder in sys.meta_path if hasattr(finder, "rust_ext_prefixes"))
-line = next(line for path in sys.argv[1:] for line in open(path) if "rust_ext_prefixes" in line)
-def start():
-    saved, sys.meta_path = sys.meta_path, [item for item in sys.meta_path if item is not finder]
-    exec(line)
-    sys.meta_path = saved
-print(min(timeit.repeat(start, number=200, repeat=5)) / 200 * 1e6)
-print(min(timeit.repeat(lambda: finder.find_spec("json.decoder", None, None), number=20000, repeat=5)) / 20000 * 1e6)
-"""
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    mean_x, mean_y = (sum(point[axis] for point in points) / len(points) for axis in (0, 1))
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
 
 
-def _start_up(python: str, variables: dict[str, str]) -> dict[str, float]:
+# Starts of an interpreter that has no use for us.
+
+
+def _starts(bench: Bench) -> list[Row]:
+    foreign = bench.home / "foreign"
+    foreign.mkdir()
+    for number in range(_FOREIGN):
+        (foreign / f"foreign{number}.py").touch()
+    many = "".join(f"import foreign{number}\n" for number in range(_FOREIGN))
+    grown = grow(bench.home / "workspace-start", crates=CRATES, files=50)
+    hooked, plain = bare.hooked(bench.home / "hooked-start", grown, bench.home / "cache-start"), bare.plain(bench.home / "plain-start", [])
+    interpreters = {"ours": (hooked.python, hooked.environment), "plain": (plain.python, plain.environment)}
+    pairs = [("ours", "plain")]
+    for peer in bench.peers:
+        if peer.at_start:
+            interpreters |= {way.name: (way.command[0], dict(way.environment)) for way in (peer.hooked, peer.plain)}
+            pairs.append((peer.hooked.name, peer.plain.name))
+    ways = [
+        Way(f"{name}, {label}", (python, "-c", f"{code}print(0, None)"), {**variables, "PYTHONPATH": str(foreign)})
+        for name, (python, variables) in interpreters.items()
+        for label, code in (("start", ""), ("foreign", many))
+    ]
+    runs = {name: [run.cpu for run in of] for name, of in measure(ways, bench.rounds).items()}
+    rows = []
+    for name, without in pairs:
+        start = _difference(runs[f"{name}, start"], runs[f"{without}, start"])
+        more = _difference(runs[f"{name}, foreign"], runs[f"{without}, foreign"])
+        who, most, nothing = (
+            ("hook installed", "at most +0.5 ms CPU", "nothing measurable") if name == "ours" else (f"peer: {name}", "", "")
+        )
+        rows.append(Row(f"{who}: start of an interpreter", most, f"{start * 1e3:+.2f} ms  ({_shown_seconds(runs[f'{name}, start'])})"))
+        rows.append(Row(f"{who}: each of {_FOREIGN} foreign imports", nothing, f"{(more - start) / _FOREIGN * 1e6:+.1f} us CPU"))
+    return rows
+
+
+def _difference(one: Sequence[float], other: Sequence[float]) -> float:
     """
-    Microseconds that the stub adds to a start of the interpreter, and to the import of a module that is not ours.
+    Median over the rounds, each of which saw one machine.
     """
-    files = [str(path) for path in environment.VENV.glob("**/site-packages/_sglang_rust_extensions_hook.pth")]
-    done = subprocess.run([python, "-c", _START_UP, *files], check=True, env=variables, stdout=subprocess.PIPE, text=True)
-    start, foreign = map(float, done.stdout.split())
-    return {"interpreter_start_us": start, "foreign_import_us": foreign}
+    return median(a - b for a, b in zip(one, other, strict=True))
 
 
-def _print(lines: Sequence[Line], counts: dict[str, dict[str, object]], start: dict[str, float], rounds: int) -> None:
-    print(f"\nwarm import in a fresh process, {rounds} interleaved rounds, milliseconds: median [quartiles]\n")
-    print(f"{'':<38}{'CPU, user + system':>27}{'wall':>27}{'import statement':>27}{'CPU against plain':>24}")
-    for line in lines:
-        cells = "".join(f"{f'{middle:.2f} [{low:.2f} .. {high:.2f}]':>27}" for low, middle, high in (line.cpu, line.wall, line.statement))
-        print(f"{line.name:<38}{cells}{f'{line.extra_cpu:+.2f} ms, {line.ratio:.2f}x':>24}")
-    print("\ncounts of one warm import")
-    for name, count in counts.items():
-        print(f"  {name:<8}" + ", ".join(f"{what} {value}" for what, value in count.items()))
-    print(
-        f"\nthe stub: {start['interpreter_start_us']:.1f} us at interpreter start, {start['foreign_import_us']:.2f} us per foreign import"
-    )
+def _shown(runs: Sequence[Run]) -> str:
+    return _shown_seconds([run.cpu for run in runs])
+
+
+def _shown_seconds(seconds: Sequence[float]) -> str:
+    low, middle, high = spread(seconds)
+    return f"{middle:.2f} [{low:.2f} .. {high:.2f}] ms"
+
+
+def _against(runs: Sequence[Run], base: float) -> str:
+    cpu = median(run.cpu for run in runs)
+    return f"{(cpu - base) * 1e3:+.2f} ms, {cpu / base:.2f}x"

@@ -23,9 +23,9 @@ from statistics import median, quantiles
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Run", "Way", "code_that_imports", "median", "own_environment", "pair", "plain_folder", "quantiles"]
+__all__ = ["Run", "Way", "code_that_imports", "measure", "median", "own_environment", "pair", "plain_folder", "spread"]
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,34 @@ def own_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")}
 
 
-def code_that_imports(module: str, before: str = "") -> str:
+def measure(ways: Sequence[Way], rounds: int, warm_up: int = 2) -> dict[str, list[Run]]:
     """
-    Program text that imports *module* after *before* and prints what `Way` reads.
+    Run every way once per round, in an order that turns from round to round.
+    """
+    runs: dict[str, list[Run]] = {way.name: [] for way in ways}
+    for turn in range(-warm_up, rounds):
+        shift = turn % len(ways)
+        for way in (*ways[shift:], *ways[:shift]):
+            run = way.run()
+            if turn >= 0:
+                runs[way.name].append(run)
+    return runs
+
+
+def spread(seconds: Iterable[float]) -> tuple[float, float, float]:
+    """
+    Quartiles, in milliseconds.
+    """
+    low, middle, high = quantiles((value * 1000 for value in seconds), n=4, method="inclusive")
+    return low, middle, high
+
+
+def code_that_imports(module: str, before: str = "", statement: str = "") -> str:
+    """
+    Program text that imports *module* after *before*, if need be by another *statement*, and prints what `Way` reads.
     """
     return (
-        f"{before}\nimport sys, time\nstart = time.perf_counter()\nimport {module}\nend = time.perf_counter()\n"
+        f"{before}\nimport sys, time\nstart = time.perf_counter()\n{statement or f'import {module}'}\nend = time.perf_counter()\n"
         f"print(end - start, sys.modules[{module!r}].__file__)\n"
     )
 

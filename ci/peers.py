@@ -15,6 +15,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from environment import TOOLS, InstallFailed
@@ -74,7 +75,30 @@ _RUSTIMPORT_HEADER = """\
 """
 
 
-def peers() -> list[tuple[Way, Way]]:
+@dataclass(frozen=True)
+class Peer:
+    """
+    Another import hook.
+    """
+
+    hooked: Way
+    #: The plain import of the same library, without the hook.
+    plain: Way
+    #: The Rust source of what is imported, and whether the hook touches every start of its interpreter.
+    source: Path
+    at_start: bool
+
+    def edit(self, number: int) -> None:
+        """
+        Change one line of the source.
+        """
+        lines = self.source.read_text(encoding="utf-8").splitlines(keepends=True)
+        (line,) = (index for index, text in enumerate(lines) if text.strip().isdigit())
+        lines[line] = f"    {number}\n"
+        self.source.write_text("".join(lines), encoding="utf-8")
+
+
+def peers() -> list[Peer]:
     """
     Each peer, warm, with the plain import of the same library.
     """
@@ -98,7 +122,7 @@ def _environment() -> Path:
     return python
 
 
-def _maturin(python: Path) -> tuple[Way, Way]:
+def _maturin(python: Path) -> Peer:
     """
     As its manual says: `maturin develop` once, the hook installed for every start of this Python.
     """
@@ -114,17 +138,19 @@ def _maturin(python: Path) -> tuple[Way, Way]:
     executable = hooked / "bin/python"
     _run([str(executable), "-m", "maturin_import_hook", "site", "install", "--force"], _variables(executable), HOME)
     _run([str(hooked / "bin/maturin"), "develop", "--quiet"], _variables(executable), crate)
-    return _pair("maturin import hook", executable, python, "bench_maturin", "", _variables(executable))
+    with_hook, plain = _pair("maturin import hook", executable, python, "bench_maturin", "", _variables(executable))
+    return Peer(with_hook, plain, crate / "src/lib.rs", at_start=True)
 
 
-def _rustimport(python: Path) -> tuple[Way, Way]:
+def _rustimport(python: Path) -> Peer:
     """
     As its manual says: a source file with a header, the hook imported first.
     """
     folder = HOME / "rustimport"
     _write(folder / "bench_rustimport.rs", _RUSTIMPORT_HEADER + _LIB_RS % "bench_rustimport")
     variables = {**_variables(python), "PYTHONPATH": str(folder), "RUSTIMPORT_CACHE_DIR": str(HOME / "rustimport-cache")}
-    return _pair("rustimport", python, python, "bench_rustimport", "import rustimport.import_hook", variables)
+    hooked, plain = _pair("rustimport", python, python, "bench_rustimport", "import rustimport.import_hook", variables)
+    return Peer(hooked, plain, folder / "bench_rustimport.rs", at_start=False)
 
 
 def _pair(name: str, python: Path, plain_python: Path, module: str, before: str, variables: dict[str, str]) -> tuple[Way, Way]:

@@ -1,0 +1,90 @@
+"""
+Make interpreters that differ in one thing: whether our import hook is installed.
+
+Each is a virtual environment without pip. The *hooked* one has what an editable
+install of a workspace leaves behind (the toolkit's folder and the stub, in a
+`.pth` file) and what the toolkit depends on; the *plain* one has nothing but
+built modules, as a wheel would bring them.
+
+Invariant: everything lives below the folder that is given. Standard library
+only; what the toolkit depends on comes from PyPI, in the versions that are
+locked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from environment import CONSTRAINTS, ROOT, InstallFailed
+from grown import PACKAGE, Grown
+from imports import own_environment
+
+#: As in `pyproject.toml`.
+_DEPENDENCIES = ("filelock", "tomli; python_version < '3.11'")
+
+
+@dataclass(frozen=True)
+class Bare:
+    """
+    An interpreter, and the environment to run it in.
+    """
+
+    python: str
+    site: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def plain(folder: Path, libraries: list[str]) -> Bare:
+    """
+    An interpreter in which modules of our package are installed as files.
+    """
+    bare = _bare(folder, own_environment())
+    for library in libraries:
+        # As `import` takes it on any Python, and with the name that its init function has.
+        leaf = Path(library).name.partition(".")[0]
+        shutil.copyfile(library, bare.site / PACKAGE / f"{leaf}{'.pyd' if os.name == 'nt' else '.so'}")
+    return bare
+
+
+def hooked(folder: Path, grown: Grown, cache: Path) -> Bare:
+    """
+    An interpreter with an editable install of a workspace.
+    """
+    bare = _bare(folder, {**own_environment(), "RUST_EXT_CACHE_DIR": str(cache)})
+    for item in _dependencies(folder.parent / "dependencies").iterdir():
+        shutil.copytree(item, bare.site / item.name)
+    sys.path.insert(0, str(ROOT))
+    try:
+        from rust_ext_loader._packaging._editable import pth_line
+    finally:
+        sys.path.remove(str(ROOT))
+    (bare.site / "bench.pth").write_text(f"{ROOT}\n{pth_line((PACKAGE + '.',), str(grown.root))}\n", encoding="utf-8")
+    return bare
+
+
+def _bare(folder: Path, environment: dict[str, str]) -> Bare:
+    _run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(folder)])
+    python = str(folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
+    site = Path(_run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+    (site / PACKAGE).mkdir()
+    (site / PACKAGE / "__init__.py").touch()
+    return Bare(python, site, environment)
+
+
+def _dependencies(folder: Path) -> Path:
+    if not folder.is_dir():
+        _run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "-c", str(CONSTRAINTS), *_DEPENDENCIES])
+    return folder
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
+        raise InstallFailed(" ".join(command))
+    return done.stdout

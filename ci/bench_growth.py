@@ -1,0 +1,167 @@
+"""
+Measure how the cost of an import grows with the files and the crates of a workspace.
+
+For each size: a warm import beside the plain import of the same file, a decision
+by content (the record is gone, all is built), and what that decision spends its
+time on, by stage.
+
+Invariant: a stage is a function of the toolkit, timed from outside without the
+stages it calls; what no stage claims is shown as such. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import bare
+import chart
+from bench_loader import HOME, settle
+from environment import ROOT
+from grown import MODULE, grow
+from imports import Way, code_that_imports, measure, median
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+#: Files of four crates, and crates of a thousand files.
+_BY_FILES = tuple((4, files) for files in (10, 100, 1000, 10_000))
+_BY_CRATES = tuple((crates, 1000) for crates in (1, 5, 20, 50))
+
+_WARM, _CONTENT, _DISCOVERY, _REST = "warm import, over plain", "decision by content", "discovery", "everything else"
+
+#: What a decision by content consists of: module, function, and what it is called here.
+_STAGES = (
+    ("_discover", "extensions", _DISCOVERY),
+    ("_closure", "of", "dependencies and lockfile"),
+    ("_sources", "Sources.add_package", "listing and hashing files"),
+    ("_inputs", "gather", "manifests and digests"),
+    ("_environment", "gather", "environment and configuration"),
+    ("_toolchain", "probe", "toolchain, remembered"),
+    ("_fingerprint", "_digest", "keys"),
+    ("_store", "look_up", "looking up"),
+    ("_store", "remember", "facts for explanations"),
+    ("_case", "Case._write_record", "the record"),
+)
+
+# Runs in an interpreter of its own; prints what `Way` reads, and the stages on a line of their own to a file.
+_TIMED = """
+import json, sys, time
+start = time.perf_counter()
+from importlib import import_module
+import rust_ext_loader._ensure
+spent, inner = {{"imports of the toolkit": time.perf_counter() - start}}, [0.0]
+def timed(function, label):
+    def run(*arguments, **named):
+        began = time.perf_counter()
+        inner.append(0.0)
+        try:
+            return function(*arguments, **named)
+        finally:
+            whole = time.perf_counter() - began
+            spent[label] = spent.get(label, 0.0) + whole - inner.pop()
+            inner[-1] += whole
+    return run
+for room, name, label in {stages!r}:
+    place = import_module("rust_ext_loader." + room)
+    *owners, last = name.split(".")
+    for owner in owners:
+        place = getattr(place, owner)
+    setattr(place, last, timed(getattr(place, last), label))
+import {module}
+whole = time.perf_counter() - start
+spent[{rest!r}] = whole - sum(spent.values())
+json.dump(spent, open({out!r}, "w"))
+print(whole, sys.modules[{module!r}].__file__)
+"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """
+    One workspace, measured: milliseconds.
+    """
+
+    crates: int
+    files: int
+    #: Warm, by content, discovery; then the stages.
+    spent: dict[str, float]
+
+
+def main(*, rounds: int, svg: str, json_file: str | None) -> int:
+    """
+    Grow, measure, print, plot.
+    """
+    HOME.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=HOME, prefix="growth-") as folder:
+        by_files = [_measure(Path(folder), crates, files, rounds) for crates, files in _BY_FILES]
+        by_crates = [_measure(Path(folder), crates, files, rounds) for crates, files in _BY_CRATES]
+    _print(f"files of {_BY_FILES[0][0]} crates", [(size.files, size.spent) for size in by_files])
+    _print(f"crates of {_BY_CRATES[0][1]} files", [(size.crates, size.spent) for size in by_crates])
+    _plot(Path(svg), by_files, by_crates)
+    if json_file:
+        sizes = [{"crates": size.crates, "files": size.files, "milliseconds": size.spent} for size in (*by_files, *by_crates)]
+        Path(json_file).write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _measure(home: Path, crates: int, files: int, rounds: int) -> Size:
+    print(f"{crates} crates, {files} files ...", flush=True)
+    home = home / f"{crates}-{files}"
+    cache = home / "cache"
+    grown = grow(home / "workspace", crates=crates, files=files)
+    hooked = bare.hooked(home / "hooked", grown, cache)
+    warm = Way("warm", (hooked.python, "-c", code_that_imports(MODULE)), hooked.environment)
+    library = warm.run().library
+    settle([warm])
+    bare_plain = bare.plain(home / "plain", [library])
+    runs = measure([warm, Way("plain", (bare_plain.python, "-c", code_that_imports(MODULE)), bare_plain.environment)], rounds)
+    spent = {_WARM: (median(run.cpu for run in runs["warm"]) - median(run.cpu for run in runs["plain"])) * 1000}
+    spent |= _by_content(home, hooked, cache, rounds)
+    shutil.rmtree(home)
+    return Size(crates, files, spent)
+
+
+def _by_content(home: Path, hooked: bare.Bare, cache: Path, rounds: int) -> dict[str, float]:
+    out = home / "stages"
+    code = _TIMED.format(stages=_STAGES, module=MODULE, rest=_REST, out=str(out))
+    way = Way("by content", (hooked.python, "-c", code), hooked.environment)
+    taken: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        shutil.rmtree(cache / "records")
+        statement = way.run().statement
+        for name, seconds in {_CONTENT: statement, **json.loads(out.read_bytes())}.items():
+            taken.setdefault(name, []).append(seconds * 1000)
+    missing = {label for _, _, label in _STAGES} - taken.keys()
+    if missing:
+        raise RuntimeError(f"no longer stages of a decision: {', '.join(sorted(missing))}")
+    return {name: median(values) for name, values in taken.items()}
+
+
+def _print(what: str, sizes: Sequence[tuple[int, dict[str, float]]]) -> None:
+    print(f"\n{what}: milliseconds, medians; a warm import by CPU, the rest by the clock\n")
+    print(f"{'':<34}" + "".join(f"{size:>10}" for size, _ in sizes) + f"{'one more':>14}")
+    first, last = sizes[0], sizes[-1]
+    stages = sorted(last[1].keys() - {_WARM, _CONTENT}, key=lambda name: -last[1][name])
+    for name in (_WARM, _CONTENT, *stages):
+        more = (last[1][name] - first[1].get(name, 0.0)) / (last[0] - first[0]) * 1000
+        label = name if name in (_WARM, _CONTENT) else f"  {name}"
+        print(f"{label:<34}" + "".join(f"{spent.get(name, 0.0):>10.2f}" for _, spent in sizes) + f"{more:>11.2f} us")
+
+
+def _plot(path: Path, by_files: Sequence[Size], by_crates: Sequence[Size]) -> None:
+    def panel(title: str, points: Sequence[tuple[int, dict[str, float]]]) -> chart.Panel:
+        lines = {name: [(size, spent[name]) for size, spent in points] for name in (_CONTENT, _DISCOVERY, _WARM)}
+        return chart.Panel(title, lines)
+
+    panels = (
+        panel("files of 4 crates", [(size.files, size.spent) for size in by_files]),
+        panel("crates of 1000 files", [(size.crates, size.spent) for size in by_crates]),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(chart.svg("milliseconds", panels), encoding="utf-8")
+    print(f"\nplotted to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
