@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ._errors import DuplicateModule as DuplicateModule
     from ._errors import ExtensionNotFound as ExtensionNotFound
     from ._errors import InvalidArtifact as InvalidArtifact
+    from ._errors import LibraryMissing as LibraryMissing
     from ._errors import LockfileMissing as LockfileMissing
     from ._errors import LockfileOutdated as LockfileOutdated
     from ._errors import LockTimeout as LockTimeout
@@ -42,6 +43,7 @@ __all__ = (
     "DuplicateModule",
     "ExtensionNotFound",
     "InvalidArtifact",
+    "LibraryMissing",
     "LockTimeout",
     "LockfileMissing",
     "LockfileOutdated",

@@ -14,6 +14,7 @@ anything is imported.
 
 from __future__ import annotations
 
+import errno
 import os
 import uuid
 import warnings
@@ -21,12 +22,13 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _settings, _snapshot, _store
+from . import _bundled, _discover, _needed, _settings, _snapshot, _store
 from ._case import Case, Request, parent_folders
 from ._errors import (
     CacheWarning,
     DuplicateModule,
     ExtensionNotFound,
+    LibraryMissing,
     ManifestError,
     RustExtensionError,
     StaleExtension,
@@ -135,19 +137,37 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     """
     Another library in place of a cached one that the dynamic linker refused.
 
-    A bundled library's error is its own, and in mode `never` nothing can be done.
+    A bundled library's error is its own, and in mode `never` nothing can be done. What lacks another library is built once
+    more, which helps where that one has a new name by now; if the result lacks the same, nobody builds it again for that.
     """
+    if os.strerror(errno.ESTALE) in str(error):
+        # A network file system forgot what it knew; it looks again when it is asked again.
+        return library
     mode = _settings.build_mode(request.mode, request.environment)
+    missing = _needed.missing(Path(library))
     for root in _settings.read_roots(request.cache_dir, request.environment):
         artifacts = os.path.join(root, "artifacts") + os.sep
-        if mode != "never" and library.startswith(artifacts):
+        if mode != "never" and library.startswith(artifacts) and not _was_in_vain(Path(root), Path(library), missing):
             # On a noexec mount it is sound, and serves others.
             if _store.may_serve(Path(root)):
                 _store.quarantine_library(Path(root), Path(library))
             warnings.warn(CacheWarning(f"{library} cannot be loaded ({error}); it is built anew"), stacklevel=2)
             # What it was copied from may be as wrong as the copy.
-            return locate(replace(request, from_scratch=True))
+            library = locate(replace(request, from_scratch=True))
+            missing = _needed.missing(Path(library))
+            if not missing:
+                return library
+            break
+    if missing:
+        raise LibraryMissing(request.module, library, missing) from error
     raise error
+
+
+def _was_in_vain(root: Path, library: Path, missing: tuple[str, ...]) -> bool:
+    """
+    Whether a library that lacks others is what came of building anew another one that lacked the same.
+    """
+    return bool(missing) and any(_needed.missing(old) == missing for old in _store.set_aside_before(root, library))
 
 
 def _required_workspace(request: Request) -> str:

@@ -210,6 +210,27 @@ class InvalidArtifact(RustExtensionError):
         return f"{self.module}: {self.library} {self.problem}"
 
 
+class LibraryMissing(RustExtensionError):
+    """
+    The module is there, and a library that it needs is not.
+    """
+
+    reason = "library-missing"
+
+    def __init__(self, module: str, library: str, missing: tuple[str, ...]) -> None:
+        super().__init__(module, library, missing)
+        self.module = module
+        self.library = library
+        self.missing = missing
+
+    def __str__(self) -> str:
+        what = "a library it needs is missing" if len(self.missing) == 1 else "libraries it needs are missing"
+        return (
+            f"{self.module} was found, but {what}: {', '.join(self.missing)}; install what provides "
+            f"{'it' if len(self.missing) == 1 else 'them'}, where the dynamic linker looks ({self.library})"
+        )
+
+
 class SourcesMoved(RustExtensionError):
     """
     The sources kept changing while they were being built.

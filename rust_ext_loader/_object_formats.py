@@ -41,6 +41,8 @@ class LibraryFile:
     glibc_floor: tuple[int, int] | None
     #: Libraries it names.
     needed: tuple[str, ...]
+    #: Folders in which it wants them looked for, in an ELF file; `$ORIGIN` is its own.
+    search: tuple[str, ...] = ()
 
 
 def read(data: bytes) -> LibraryFile:
@@ -107,7 +109,7 @@ def _init_names(names: Iterator[str]) -> frozenset[str]:
 
 _ELF_MACHINES = {3: "x86", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 258: "loongarch64"}
 _PT_LOAD, _PT_DYNAMIC = 1, 2
-_DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB = 1, 4, 5, 6
+_DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_RPATH, _DT_RUNPATH = 1, 4, 5, 6, 15, 29
 _DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
 _ET_DYN = 3
 _STB_GLOBAL, _STB_WEAK = 1, 2
@@ -137,7 +139,11 @@ class _Elf:
             undefined=frozenset(name for name, defined in symbols if not defined and name),
             glibc_floor=max(filter(None, map(_glibc_version, self._versions())), default=None),
             needed=tuple(self._string(offset) for offset in self._tags.get(_DT_NEEDED, [])),
+            search=tuple(filter(None, ":".join(self._string(offset) for offset in self._search()).split(":"))),
         )
+
+    def _search(self) -> list[int]:
+        return self._tags.get(_DT_RUNPATH, []) or self._tags.get(_DT_RPATH, [])
 
     def _machine(self) -> str:
         (number,) = self._view.numbers("H", 18)

@@ -217,6 +217,14 @@ def quarantine_library(root: Path, library: Path) -> None:
         _set_aside(root, library.parent)
 
 
+def set_aside_before(root: Path, library: Path) -> list[Path]:
+    """
+    Libraries of the same facts as a stored one that were taken out of use earlier.
+    """
+    slot = "-".join(library.parents[1].relative_to(root).parts[1:])
+    return [folder / library.name for folder in _folders(root / "quarantine") if folder.name.startswith(f"{slot}-")]
+
+
 def _set_aside(root: Path, path: Path) -> None:
     quarantine = _staging.private_folder(root / "quarantine")
     destination = quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{uuid.uuid4().hex[:8]}"

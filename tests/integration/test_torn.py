@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
-from processes import settle, tool
+from processes import settle
 
 from rust_ext_loader import _store
 
@@ -279,14 +278,20 @@ def forge(library: Path, data: bytes) -> None:
     edit_manifest(manifest_of(library), size=len(data), sha256=_store.digest_of_file(library))
 
 
+def for_another_machine(library: bytes) -> bytes:
+    """
+    The same, by its header for a machine that never was.
+    """
+    return library[:18] + b"\x99\x99" + library[20:]
+
+
 @pytest.mark.parametrize("everywhere", [False, True], ids=["only the stored one", "the one it was copied from, too"])
 def test_a_library_that_the_linker_refuses_is_built_anew(plain: Checkout, everywhere: bool) -> None:
     """
     A stored library that will not load is set aside, with one warning, and built anew in the same load.
     """
     library = Path(str(plain.load().file))
-    refused = library.read_bytes().replace(b"libc.so.6\0", b"gone.so.6\0")
-    assert refused != library.read_bytes()
+    refused = for_another_machine(library.read_bytes())
     forge(library, refused)
     if everywhere:
         for output in (plain.cache / "targets").rglob("libalpha.so"):
@@ -317,38 +322,3 @@ def test_a_torn_build_folder_is_built_anew(plain: Checkout) -> None:
     assert [healed.value, after.value] == [ALPHA, ALPHA]
     assert library.name == Path(str(healed.file)).name
     assert after.cargo == ()
-
-
-def test_a_library_that_lacks_another_is_built_once_more(plain: Checkout) -> None:
-    """
-    A module that is linked to a library which has gone is tried once more; then its error says which one is missing.
-    """
-    if tool("cc") is None:
-        pytest.skip("no C compiler")
-    linked, loaded_from = plain.cache.parent / "linked", plain.cache.parent / "loaded"
-    linked.mkdir()
-    (linked / "needed.c").write_text("int needed(void) { return 1; }\n")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", linked / "libneeded.so", linked / "needed.c"], check=True)
-    shutil.copytree(linked, loaded_from)
-    plain.write(
-        "alpha/src/lib.rs",
-        """
-#[link(name = "needed")]
-unsafe extern "C" {
-    fn needed() -> std::ffi::c_int;
-}
-// SAFETY: it takes nothing and does nothing.
-pymod::module!(PyInit_alpha, "alpha", format!("{}", unsafe { needed() }));
-""",
-    )
-    plain.environment["RUSTFLAGS"] = f"-L{linked} -Clink-arg=-Wl,-rpath,{loaded_from}"
-    assert plain.load().value == "1"
-    (loaded_from / "libneeded.so").unlink()
-
-    lacking = plain.load()
-    shutil.copy(linked / "libneeded.so", loaded_from)
-
-    assert "ImportError" in lacking.types
-    assert "libneeded.so" in str(lacking.error)
-    assert lacking.compiled == ["alpha"]
-    assert plain.load().value == "1"

@@ -91,6 +91,16 @@ SAMPLES = [
         "fx.alpha: libalpha.so does not export PyInit_alpha", id="no module",
     ),
     pytest.param(
+        rel.LibraryMissing("fx.alpha", "alpha.so", ("libssl.so.3",)), "library-missing",
+        "fx.alpha was found, but a library it needs is missing: libssl.so.3; install what provides it, "
+        "where the dynamic linker looks (alpha.so)", id="library missing",
+    ),
+    pytest.param(
+        rel.LibraryMissing("fx.alpha", "alpha.so", ("libssl.so.3", "libcrypto.so.3")), "library-missing",
+        "fx.alpha was found, but libraries it needs are missing: libssl.so.3, libcrypto.so.3; install what provides them, "
+        "where the dynamic linker looks (alpha.so)", id="libraries missing",
+    ),
+    pytest.param(
         rel.SourcesMoved("fx.alpha", ("alpha/src/lib.rs", "b"), 3), "sources-moved",
         "fx.alpha was built 3 times and its sources changed during each build: alpha/src/lib.rs, b; "
         "stop what keeps writing there, then import again", id="sources moved",
