@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import sys
 import time
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 #: How often a build is repeated whose sources moved underneath it.
 ATTEMPTS = 3
+
+#: What compiler and linker say when an earlier output may be torn; some of it is said of wrong sources as well.
+_DAMAGE = re.compile(
+    r"error\[E0(?:460|461|462|463|514|786)\]|error: linking with |file too short|invalid ELF header|internal compiler error"
+    r"|could not execute process `[^`]*build-script|build-script-[^`]*` \(signal"
+)
 
 #: A disk with fewer bytes to spare is full.
 _NO_SPACE = 1 << 20
@@ -158,16 +165,20 @@ def _compile(
     spec, toolchain = snapshot.spec, snapshot.toolchain
     assert toolchain is not None, "a build needs a toolchain"
     child = _child_environment(snapshot, folder, environment)
-    _clean_what_changed(snapshot, folder, child, log_path, from_scratch=from_scratch)
-    result = _cargo.run(
-        arguments(snapshot, environment),
-        cargo=toolchain.cargo,
-        directory=spec.directory,
-        environment=child,
-        progress=progress,
-        log=log,
-        time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, environment, None),
-    )
+
+    def attempt() -> _cargo.CargoResult:
+        _clean_what_changed(snapshot, folder, child, log_path, from_scratch=from_scratch)
+        return _cargo.run(
+            arguments(snapshot, environment),
+            cargo=toolchain.cargo,
+            directory=spec.directory,
+            environment=child,
+            progress=progress,
+            log=log,
+            time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, environment, None),
+        )
+
+    result = _unless_damaged(folder, attempt, progress)
     _require(result, snapshot, log_path, folder)
     if result.warnings and _settings.switched_on(_settings.SHOW_WARNINGS, environment):
         progress.note(result.rendered)
@@ -180,6 +191,27 @@ def _compile(
     # It was right when it was compiled. Cargo believes its outputs by their time stamps, and would for ever.
     progress.note(f"{artifact} is damaged; compiling again")
     return _compile(snapshot, folder, environment, progress, log, log_path, from_scratch=True)
+
+
+def _unless_damaged(folder: Path, attempt: Callable[[], _cargo.CargoResult], progress: Progress) -> _cargo.CargoResult:
+    """
+    Run cargo, and once more in an empty folder if what the folder held may be what it failed for.
+
+    A machine that lost its power leaves outputs torn which cargo believes for ever. A failure that an empty folder did not
+    help is marked as the sources' own, until a build succeeds: nobody pays twice for that.
+    """
+    held_something = folder.is_dir()
+    innocent = folder / "rust-ext-innocent"
+    result = attempt()
+    if result.succeeded:
+        innocent.unlink(missing_ok=True)
+    elif held_something and _DAMAGE.search(result.output) and not innocent.exists():
+        progress.note(f"{folder} may be damaged; compiling all of it again")
+        shutil.rmtree(folder, ignore_errors=True)
+        result = attempt()
+        if not result.succeeded:
+            innocent.touch()
+    return result
 
 
 def _clean_what_changed(snapshot: Snapshot, folder: Path, child: Mapping[str, str], log_path: Path, *, from_scratch: bool) -> None:
