@@ -1,10 +1,11 @@
 """
 Compile one extension in a target folder that is ours alone.
 
-Before cargo runs, every path package whose content differs from what this
-folder compiled last is cleaned: cargo judges by modification time, and an older
-time would hide a change. After it ran, the sources are looked at again; if they
-moved, the result is thrown away and built anew.
+Before cargo runs, every package whose inputs differ from what this folder
+compiled last is cleaned: cargo judges by modification time, and an older time
+would hide a change. After it ran, it is found out what else was read, and all
+of it is looked at again; if anything moved, the result is thrown away and built
+anew.
 
 Invariant: what is returned was compiled from exactly the facts it is returned
 with. A build that was cut short leaves its packages marked as unknown.
@@ -13,7 +14,6 @@ with. A build that was cut short leaves its packages marked as unknown.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
@@ -22,15 +22,15 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import _cargo, _environment, _library_file, _record, _settings, _staging, _store
+from . import _cargo, _cargo_config, _environment, _library_file, _observe, _record, _settings, _staging, _store
 from ._errors import BuildFailed, InvalidArtifact, SourcesMoved
+from ._target_state import TargetState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO
 
-    from ._model import PathPackage
     from ._progress import Progress
     from ._snapshot import Snapshot
 
@@ -42,6 +42,9 @@ _DAMAGE = re.compile(
     r"error\[E0(?:460|461|462|463|514|786)\]|error: linking with |file too short|invalid ELF header|internal compiler error"
     r"|could not execute process `[^`]*build-script|build-script-[^`]*` \(signal"
 )
+
+#: How far the time stamp of a file may lie before the moment it was written.
+_CLOCK_TICK_NS = 20_000_000
 
 #: A disk with fewer bytes to spare is full.
 _NO_SPACE = 1 << 20
@@ -58,6 +61,8 @@ class Built:
 
     artifact: Path
     snapshot: Snapshot
+    #: The undeclared inputs that its build was seen to read.
+    seen: Mapping[str, str]
     #: Seconds since the epoch.
     began: float
     seconds: float
@@ -89,68 +94,56 @@ def build(
     Raises `BuildFailed`, `InvalidArtifact` or, after `ATTEMPTS` builds, `SourcesMoved`.
     """
     moved: tuple[str, ...] = ()
+    state = TargetState(folder, snapshot.spec.profile)
+    seen_files = state.seen_files(snapshot.sight)
     for _ in range(ATTEMPTS):
-        began, started = time.time(), time.monotonic()
-        stamps = _stamps(snapshot)
+        began, clocks = time.time(), _record.clocks()
+        stamps = _stamps(snapshot.watched.present | seen_files)
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
-            artifact, floor = _compile(snapshot, folder, environment, progress, log, log_path, from_scratch)
-        seconds = time.monotonic() - started
+            compiled = _compile(snapshot, folder, environment, progress, log, log_path, from_scratch)
+        seconds = (_record.clocks()[1] - clocks[1]) / 1e9
         after = look_again()
+        seen = {package.key: after.sight.record(package.names) for package in compiled.packages}
+        seen_files = after.sight.watched(_observe.all_names(compiled.packages)).present
         # A text that was there only meanwhile leaves no other trace than a time stamp.
-        moved = after.moved_since(snapshot) or _disturbed(stamps, snapshot)
+        moved = after.moved_since(snapshot) or _disturbed(stamps, seen_files, clocks, snapshot.spec.workspace)
         if not moved:
-            _TargetState(folder).settle(snapshot)
-            return Built(artifact, after, began, seconds, floor)
+            state.settle(snapshot.packages, seen)
+            together = {name: value for read in seen.values() for name, value in read.items()}
+            return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor)
         progress.note(f"{', '.join(moved[:3])} changed during the build; building again")
         snapshot = after
     raise SourcesMoved(snapshot.spec.module, moved, ATTEMPTS)
 
 
-def _stamps(snapshot: Snapshot) -> dict[str, _record.Signature | None]:
-    return {path: _record.signature(path) for path in snapshot.watched.present if os.path.isfile(path)}
+def _stamps(paths: Iterable[str]) -> dict[str, _record.Signature | None]:
+    return {path: _record.signature(path) for path in paths if os.path.isfile(path)}
 
 
-def _disturbed(stamps: Mapping[str, _record.Signature | None], snapshot: Snapshot) -> tuple[str, ...]:
+def _disturbed(stamps: Mapping[str, _record.Signature | None], seen: Iterable[str], clocks: tuple[int, int], root: Path) -> tuple[str, ...]:
     """
-    Files that were written to since, whatever they hold now.
+    Files that were written to since, whatever they hold now; of those that nobody knew of before, by their time stamps.
     """
-    paths = sorted(path for path, stamp in stamps.items() if _record.signature(path) != stamp)
-    return tuple(os.path.relpath(path, snapshot.spec.workspace).replace(os.sep, "/") for path in paths)
+    threshold = _record.started_at(clocks, _record.clocks()) - _CLOCK_TICK_NS
+    paths = {path for path, stamp in stamps.items() if _record.signature(path) != stamp}
+    for path in seen:
+        stamp = _record.signature(path)
+        if path not in stamps and stamp is not None and _changed_at(stamp) >= threshold:
+            paths.add(path)
+    return tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in sorted(paths))
 
 
-class _TargetState:
-    """
-    Content digests of the path packages that a target folder holds compiled code of.
+def _changed_at(stamp: _record.Signature) -> int:
+    _, mtime, _, ctime = stamp
+    # On Windows that is the time of creation. Elsewhere anybody can set the one, and nobody the other.
+    return max(mtime, ctime) if os.name == "nt" else ctime
 
-    By profile, because cargo compiles and cleans each of them apart.
-    """
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "rust-ext-state.json"
-
-    def read(self) -> dict[str, dict[str, str | None]]:
-        try:
-            state = json.loads(self._path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        return state if isinstance(state, dict) and all(isinstance(known, dict) for known in state.values()) else {}
-
-    def unsettle(self, snapshot: Snapshot) -> None:
-        """
-        Mark every package of a closure as unknown: what is compiled from now on may be cut short or see other text.
-        """
-        self._write(snapshot.spec.profile, {os.fspath(package.directory): None for package in snapshot.packages})
-
-    def settle(self, snapshot: Snapshot) -> None:
-        """
-        Mark a closure as compiled from this very content.
-        """
-        self._write(snapshot.spec.profile, {os.fspath(package.directory): package.digest for package in snapshot.packages})
-
-    def _write(self, profile: str, packages: Mapping[str, str | None]) -> None:
-        state = self.read()
-        state[profile] = {**state.get(profile, {}), **packages}
-        _staging.write_atomically(self._path, json.dumps(state).encode())
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    artifact: Path
+    glibc_floor: tuple[int, int] | None
+    packages: list[_observe.Package]
 
 
 def _compile(
@@ -161,7 +154,7 @@ def _compile(
     log: IO[bytes],
     log_path: Path,
     from_scratch: bool,
-) -> tuple[Path, tuple[int, int] | None]:
+) -> _Compiled:
     spec, toolchain = snapshot.spec, snapshot.toolchain
     assert toolchain is not None, "a build needs a toolchain"
     child = _child_environment(snapshot, folder, environment)
@@ -184,7 +177,8 @@ def _compile(
         progress.note(result.rendered)
     artifact, fresh = _artifact(result, snapshot, log_path)
     try:
-        return artifact, _verify(artifact, snapshot).glibc_floor
+        floor = _verify(artifact, snapshot).glibc_floor
+        return _Compiled(artifact, floor, _observe.observe(result, _surroundings(snapshot, folder, child)))
     except InvalidArtifact:
         if not fresh or from_scratch:
             raise
@@ -220,17 +214,13 @@ def _clean_what_changed(snapshot: Snapshot, folder: Path, child: Mapping[str, st
     """
     spec, toolchain = snapshot.spec, snapshot.toolchain
     assert toolchain is not None, "a build needs a toolchain"
-    state = _TargetState(folder)
-    known = state.read()
-    if not known:
+    state = TargetState(folder, spec.profile)
+    if not state.is_known():
         # Compiled code of which nobody knows the text is worth nothing.
         shutil.rmtree(folder, ignore_errors=True)
     _staging.private_folder(folder)
-    compiled = known.get(spec.profile, {})
-    changed = [package.name for package in snapshot.packages if _must_clean(package, compiled, from_scratch=from_scratch)]
-    state.unsettle(snapshot)
-    # The closure may hold more than cargo knows, and cargo cleans nothing if it does not know one of the names.
-    changed = [name for name in changed if name in _locked_names(snapshot)]
+    changed = state.outdated(snapshot.packages, _locked_names(snapshot), snapshot.sight, all_of_them=from_scratch)
+    state.unsettle(snapshot.packages)
     if changed:
         cleaned = _cargo.clean(changed, cargo=toolchain.cargo, directory=spec.directory, environment=child, profile=spec.profile)
         _require(cleaned, snapshot, log_path, folder)
@@ -241,14 +231,16 @@ def _locked_names(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(fact[len(prefix) :].partition(" ")[0] for fact in snapshot.fingerprint.facts if fact.startswith(prefix))
 
 
-def _must_clean(package: PathPackage, compiled: Mapping[str, str | None], *, from_scratch: bool) -> bool:
-    """
-    Whether this folder holds compiled code of a package, in the profile at hand, that is not of its present text.
-
-    A package that was never compiled here has nothing to clean, and asking cargo costs a process.
-    """
-    directory = os.fspath(package.directory)
-    return directory in compiled and (from_scratch or compiled[directory] != package.digest)
+def _surroundings(snapshot: Snapshot, folder: Path, child: Mapping[str, str]) -> _observe.Surroundings:
+    home = _cargo_config.cargo_home(snapshot.spec.directory, child)
+    declared = _environment.declared_values(snapshot.spec, child)
+    return _observe.Surroundings(
+        root=os.fspath(snapshot.spec.workspace),
+        output=os.fspath(folder),
+        fetched=tuple(os.path.join(home, name) for name in ("registry", "git")) if home else (),
+        hashed=snapshot.hashed,
+        decided={*snapshot.abi.build_environment, *(name for name, _ in declared)},
+    )
 
 
 def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:

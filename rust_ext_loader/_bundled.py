@@ -25,8 +25,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from ._seen import Sight
+
 #: Version of the sidecar's fields; another one is as good as none.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +63,24 @@ def find(leaf: str, folders: Sequence[str]) -> Bundled | None:
     return Bundled(present[0], tuple(present[1:])) if present else None
 
 
-def describe(library: Path, leaf: str) -> dict[str, str] | None:
+def describe(library: Path, leaf: str) -> tuple[dict[str, str], dict[str, str]] | None:
     """
-    The facts in a library's sidecar, or `None` if there is no sidecar that describes these very bytes.
+    The facts in a library's sidecar and the inputs that its build was seen to read; `None` without one of these very bytes.
     """
     try:
         sidecar: dict[str, Any] = json.loads(sidecar_of(library, leaf).read_bytes())
         facts = {str(name): str(value) for name, value in sidecar["facts"].items()}
+        seen = {str(name): str(value) for name, value in sidecar["seen"].items()}
         if sidecar["format"] != FORMAT or Fingerprint(facts).source_key != sidecar["source_key"]:
             return None
         if library.stat().st_size != sidecar["size"] or digest_of_file(library) != sidecar["sha256"]:
             return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return facts
+    return facts, seen
 
 
-def sidecar(module: str, library: Path, facts: Mapping[str, str]) -> bytes:
+def sidecar(module: str, library: Path, facts: Mapping[str, str], seen: Mapping[str, str] | None = None) -> bytes:
     """
     The content of a sidecar.
     """
@@ -87,24 +90,25 @@ def sidecar(module: str, library: Path, facts: Mapping[str, str]) -> bytes:
         "source_key": Fingerprint(facts).source_key,
         "size": library.stat().st_size,
         "sha256": digest_of_file(library),
-        "seen": [],
+        "seen": dict(seen or {}),
         "facts": dict(facts),
     }
     return json.dumps(fields, indent=1, sort_keys=True).encode()
 
 
-def differences(library: Path, leaf: str, wanted: Fingerprint) -> tuple[str, ...]:
+def differences(library: Path, leaf: str, wanted: Fingerprint, sight: Sight) -> tuple[str, ...]:
     """
     Why a bundled library is not what these sources would give; empty if it is.
 
-    Source key, ABI and, for code made for one CPU, its features decide. The toolchain and the flags of the machine that
+    Source key, ABI, seen inputs and, for code made for one CPU, its features decide. The toolchain and the flags of the machine that
     built it do not: a wheel is used as shipped.
     """
     from ._fingerprint import SOURCE_GROUPS, explain
 
-    facts = describe(library, leaf)
-    if facts is None:
+    described = describe(library, leaf)
+    if described is None:
         return ("no sidecar describes it",)
+    facts, seen = described
     groups = (*SOURCE_GROUPS, "abi", "cpu")
-    changes = explain(Fingerprint(facts).select(groups), wanted.select(groups))
+    changes = explain({**Fingerprint(facts).select(groups), **seen}, {**wanted.select(groups), **sight.now(seen)})
     return tuple(str(change) for change in changes)

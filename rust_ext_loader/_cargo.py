@@ -59,11 +59,26 @@ class Artifact:
     Files that cargo made, or found to be made already.
     """
 
+    #: Cargo's name of the package: where it comes from, its name and version.
+    package: str
     package_manifest: str
     target_name: str
     kinds: tuple[str, ...]
     filenames: tuple[str, ...]
     fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BuildScript:
+    """
+    A build script that cargo ran, now or for an earlier build.
+    """
+
+    package: str
+    #: Its `OUT_DIR`; what it printed lies beside it.
+    out_directory: str
+    #: Variables that it sets for its package's compiler.
+    sets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +101,7 @@ class CargoResult:
     problem: str
     #: `output` as it may be shown: in colour on a terminal.
     rendered: str = ""
+    scripts: tuple[BuildScript, ...] = ()
 
 
 def run(
@@ -141,6 +157,7 @@ class _Heard:
     """
 
     artifacts: list[Artifact] = field(default_factory=list)
+    scripts: list[BuildScript] = field(default_factory=list)
     finished: bool | None = None
     lines: list[str] = field(default_factory=list)
     rendered: list[str] = field(default_factory=list)
@@ -156,6 +173,8 @@ class _Heard:
                 self.finished = message["success"] is True
             elif reason == "compiler-artifact":
                 self.artifacts.append(_artifact(message))
+            elif reason == "build-script-executed":
+                self.scripts.append(_script(message))
         except (ValueError, KeyError, TypeError):
             # Not ours: a build tool that writes to cargo's standard output, or a message of a later cargo.
             return
@@ -183,12 +202,20 @@ def _artifact(message: dict[str, object]) -> Artifact:
     if not isinstance(target, dict) or not isinstance(filenames, list):
         raise TypeError(message)
     return Artifact(
+        package=str(message["package_id"]),
         package_manifest=_path(message["manifest_path"]),
         target_name=str(target["name"]),
         kinds=tuple(map(str, target["kind"])),
         filenames=tuple(map(_path, filenames)),
         fresh=message["fresh"] is True,
     )
+
+
+def _script(message: dict[str, object]) -> BuildScript:
+    sets = message["env"]
+    if not isinstance(sets, list):
+        raise TypeError(message)
+    return BuildScript(str(message["package_id"]), _path(message["out_dir"]), tuple(str(name) for name, _ in sets))
 
 
 def _path(text: object) -> str:
@@ -366,7 +393,9 @@ def _ending(status: int | None) -> str:
 def _result(heard: _Heard, command: tuple[str, ...], status: int | None, verdict: tuple[bool, str]) -> CargoResult:
     output = _joined(heard.lines)
     warnings = "\n\n".join(part for part in output.strip("\n").split("\n\n") if part.startswith("warning"))
-    return CargoResult(verdict[0], tuple(heard.artifacts), output, warnings, command, status, verdict[1], _joined(heard.rendered))
+    return CargoResult(
+        verdict[0], tuple(heard.artifacts), output, warnings, command, status, verdict[1], _joined(heard.rendered), tuple(heard.scripts)
+    )
 
 
 def _joined(lines: list[str]) -> str:

@@ -20,7 +20,7 @@ from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _record, _settings, _snapshot, _staging, _store
+from . import _bundled, _discover, _record, _seen, _settings, _snapshot, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning, RustExtensionError, ToolchainMissing
 from ._fingerprint import SHORT, Change, Fingerprint, explain
 from ._model import Watched
@@ -28,7 +28,7 @@ from ._watching import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ._model import ExtensionSpec
     from ._snapshot import Snapshot
@@ -159,7 +159,28 @@ class Case:
         Why the bundled library is not what these sources give.
         """
         assert self.bundled is not None
-        return _bundled.differences(self.bundled.library, self.spec.leaf, self.sources.fingerprint)
+        return _bundled.differences(self.bundled.library, self.spec.leaf, self.sources.fingerprint, self.sources.sight)
+
+    @cached_property
+    def seen_of_bundled(self) -> Mapping[str, str]:
+        """
+        The undeclared inputs of the bundled library's build.
+        """
+        described = _bundled.describe(self.bundled.library, self.spec.leaf) if self.bundled else None
+        return described[1] if described else {}
+
+    def entry(self, now: Snapshot, accept: Callable[[_store.Entry], bool] = lambda _: True) -> _store.Entry | None:
+        """
+        What was built from these very facts, and from undeclared inputs as they are now.
+        """
+        return _store.look_up(self.roots, self.spec.module, now.fingerprint, lambda found: now.sight.holds(found.seen) and accept(found))
+
+    def entry_of_any_toolchain(self) -> _store.Entry | None:
+        """
+        The newest that differs from that, if at all, in the toolchain.
+        """
+        now = self.sources
+        return _store.equal_but_for(self.roots, self.spec.module, now.fingerprint, "toolchain", lambda found: now.sight.holds(found.seen))
 
     @property
     def roots(self) -> list[Path]:
@@ -200,24 +221,25 @@ class Case:
             known = _store.recall(root, self.spec.workspace, self.spec.module)
             if known is not None:
                 old = known if now.toolchain is not None else Fingerprint(known).without("toolchain")
-                return explain(old, now.fingerprint.facts), True
+                seen = {name: value for name, value in known.items() if name.startswith("seen/")}
+                return explain(old, {**now.fingerprint.facts, **now.sight.now(seen)}), True
         return [], False
 
-    def use(self, library: Path, now: Snapshot) -> str:
+    def use(self, library: Path, now: Snapshot, seen: Mapping[str, str]) -> str:
         """
-        Note what was decided, for explanations and for the warm path.
+        Note what was decided, for explanations and for the warm path; *seen* are the undeclared inputs of the library's build.
         """
         if self.notes is None:
             return str(library)
         if now.toolchain is not None:
-            _store.remember(self.notes, self.spec.workspace, self.spec.module, now.fingerprint.facts)
+            _store.remember(self.notes, self.spec.workspace, self.spec.module, {**now.fingerprint.facts, **seen})
         if not self.request.features and not self.request.overlay:
             # Whatever is wrong by now is for the next process to say.
             with contextlib.suppress(OSError, RustExtensionError):
-                self._write_record(self.notes, library, now)
+                self._write_record(self.notes, library, now, seen)
         return str(library)
 
-    def _write_record(self, root: Path, library: Path, now: Snapshot) -> None:
+    def _write_record(self, root: Path, library: Path, now: Snapshot, seen: Mapping[str, str]) -> None:
         if self.mode == "force" or self._must_warn(library):
             return
         workspace = self.request.workspace or str(self.spec.workspace)
@@ -227,7 +249,7 @@ class Case:
         # Both were looked at before the facts were, and a build may lie between.
         if declared.specs.get(self.spec.module) != self.spec or _bundled.find(self.spec.leaf, self.folders) != self.bundled:
             return
-        watched = now.watched | declared.watched | self._rivals(now)
+        watched = now.watched | now.sight.watched(seen) | declared.watched | self._rivals(now)
         present = watched.present | {path for path in beside if os.path.lexists(path)}
         renamed: set[str] = set()
         if str(library) in beside:
@@ -244,7 +266,10 @@ class Case:
             return
         data = _record.compose(
             identity,
-            declared=_snapshot.declared_values(self.spec, self.environment),
+            declared=[
+                *_snapshot.declared_values(self.spec, self.environment),
+                *((name, self.environment.get(name)) for name in _seen.variables(seen)),
+            ],
             present=signatures,
             absent=watched.absent | (beside - present),
             library=str(library),

@@ -275,32 +275,32 @@ class _Story:
 
     def _entry_for_judgement(self) -> _store.Entry | None:
         if self.case.mode != "never" and self.case.told[1] is None:
-            return _store.look_up(self.case.roots, self.case.spec.module, self.case.snapshot.fingerprint)
-        return _store.equal_but_for(self.case.roots, self.case.spec.module, self.case.sources.fingerprint, "toolchain")
+            return self.case.entry(self.case.snapshot)
+        return self.case.entry_of_any_toolchain()
 
     def _verdict(self, state: State, ready: bool, library: str | None, why: str) -> Verdict:
         return Verdict(self.case.spec.module, state, ready, False, library, why)
 
     def _auto(self) -> str:
         if self.case.bundled and not self.case.staleness:
-            return self.case.use(self.case.bundled.library, self.case.sources)
+            return self.case.use(self.case.bundled.library, self.case.sources, self.case.seen_of_bundled)
         try:
             now = self.case.snapshot
         except ToolchainMissing as missing:
             return self._without_toolchain(missing)
         if self.case.bundled:
             self._warn_of_stale("is left aside")
-        entry = _store.look_up(self.case.roots, self.case.spec.module, now.fingerprint)
-        return self.case.use(entry.library, now) if entry else produce(self.case, now)
+        entry = self.case.entry(now)
+        return self.case.use(entry.library, now, entry.seen) if entry else produce(self.case, now)
 
     def _without_toolchain(self, missing: ToolchainMissing) -> str:
-        entry = _store.equal_but_for(self.case.roots, self.case.spec.module, self.case.sources.fingerprint, "toolchain")
+        entry = self.case.entry_of_any_toolchain()
         if entry is not None:
             bound = None
             # What a toolchain that is there says of itself may be mended without a trace that could be watched.
             if missing.problem == "missing":
                 bound = _snapshot.while_there_is_no_toolchain(self.case.sources, self.case.environment)
-            return self.case.use(entry.library, bound) if bound else str(entry.library)
+            return self.case.use(entry.library, bound, entry.seen) if bound else str(entry.library)
         if self.case.bundled is None:
             moved, known = self.case.changes(self.case.sources)
             raise missing.because(self._why_not(moved, known)) from None
@@ -314,11 +314,11 @@ class _Story:
             if self.case.staleness:
                 self._warn_of_stale("is used all the same, since the mode is `never`")
                 return str(self.case.bundled.library)
-            return self.case.use(self.case.bundled.library, self.case.sources)
-        entry = _store.equal_but_for(self.case.roots, self.case.spec.module, self.case.sources.fingerprint, "toolchain")
+            return self.case.use(self.case.bundled.library, self.case.sources, self.case.seen_of_bundled)
+        entry = self.case.entry_of_any_toolchain()
         if entry is None:
             raise self._not_to_be_built()
-        return self.case.use(entry.library, self.case.sources)
+        return self.case.use(entry.library, self.case.sources, entry.seen)
 
     def _not_to_be_built(self) -> ExtensionNotFound:
         broken = _store.damaged(self.case.roots, self.case.spec.module, self.case.sources.fingerprint)

@@ -53,6 +53,19 @@ _HARMLESS = re.compile(
     re.VERBOSE,
 )
 
+#: Set by cargo for compilers and build scripts, whatever the session says; or part of what the toolchain is.
+_FROM_CARGO = re.compile(
+    r"""
+    TARGET | HOST | OPT_LEVEL | PROFILE | DEBUG | RUSTC(?:_.+)? | RUSTDOC | RUSTUP_.+ | DEP_.+
+    | CARGO_(?:HOME|ENCODED_RUSTFLAGS|MANIFEST_LINKS|RUSTC_CURRENT_DIR)
+    """,
+    re.VERBOSE,
+)
+#: What differs from one shell to the next. A build script of somebody's crate that asks for it looks for programs.
+_PERSONAL = re.compile(
+    r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+", re.VERBOSE
+)
+
 # No word border in front: the flag may be glued on, as in `-Ctarget-cpu=native`.
 _NATIVE = re.compile(r"(?:target-cpu|-march|-mcpu)=native(?![\w.-])")
 
@@ -126,6 +139,16 @@ def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
     return [(name, environment.get(name)) for name in declared_names(spec, config)]
+
+
+def is_accounted_for(name: str, *, foreign: bool) -> bool:
+    """
+    Whether a variable that a build was seen to read is a fact already, is set by cargo or us, or never reaches a build.
+
+    *foreign* tells that a package asked which is not on this disk's sources: what it does with a search path is its business.
+    """
+    patterns = (_NOISE, _RUSTFLAGS, _KNOWN, _FROM_CARGO)
+    return any(pattern.fullmatch(name) for pattern in patterns) or bool(foreign and _PERSONAL.fullmatch(name))
 
 
 def _target(config: _cargo_config.Config, environment: Mapping[str, str], root: Path) -> str:

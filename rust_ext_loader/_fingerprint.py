@@ -32,7 +32,7 @@ HOST_GROUPS = ("abi", "cpu", "flags", "toolchain")
 SHORT = 20
 
 #: What changes go by when they are put into one line, most telling first.
-_SAYING_ORDER = ("source", "request", "flags", "resolution", "toolchain", "cpu", "abi")
+_SAYING_ORDER = ("source", "seen", "request", "flags", "resolution", "toolchain", "cpu", "abi")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,20 @@ class Change:
         if group == "source":
             verb = "added" if self.old is None else "removed" if self.new is None else "changed"
             return f"{rest} {verb}"
+        if group == "seen":
+            kind, _, what = rest.partition("/")
+            return f"{what} {self._verb_of_seen(kind)}"
         if rest.startswith("env/"):
             # A variable that is not set and one that is empty ask for the same.
             return f"{rest[4:]} {_shown(self.old or '')} -> {_shown(self.new or '')}"
         label = rest if group in ("flags", "request") else f"{group} {rest}"
         return f"{label} {_shown(self.old)} -> {_shown(self.new)}"
+
+    def _verb_of_seen(self, kind: str) -> str:
+        if kind == "place":
+            return "lies elsewhere"
+        appears, nothing, vanishes = ("set", "unset", "unset") if kind == "env" else ("added", "nothing", "removed")
+        return appears if self.old == nothing else vanishes if self.new == nothing else "changed"
 
 
 def _shown(value: str | None) -> str:

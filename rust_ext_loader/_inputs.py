@@ -38,6 +38,8 @@ class Inputs:
     packages: tuple[PathPackage, ...]
     #: Features of PyO3 that are on.
     pyo3_features: frozenset[str]
+    #: Files whose content is a fact.
+    hashed: frozenset[str]
     #: The oldest compiler that the crate says it takes.
     rust_version: str | None = None
 
@@ -54,6 +56,7 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
     present = {str(workspace.root / MANIFEST), str(closure.lockfile.path)}
     absent = set(closure.absent)
     packages = []
+    hashed: set[str] = set()
     distributions = _distributions(spec.key_on)
     table = _metadata_table(closure, spec.module)
     for package in closure.packages.values():
@@ -64,6 +67,7 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         present |= sources.present | {str(package.directory / MANIFEST)}
         present |= {str(package.inherits_from)} if package.inherits_from else set()
         absent |= sources.absent
+        hashed |= sources.files
         # Cargo knows nothing of distributions: only a digest that moved makes it compile for another version.
         versions = {f"key-on {name}": version for name, version, _ in distributions} if is_own else {}
         packages.append(PathPackage(package.name, package.version, package.directory, _digest(package, sources, versions)))
@@ -73,6 +77,7 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         Gathered(facts, Watched(frozenset(present), frozenset(absent)) | workspace.watched),
         tuple(packages),
         _activation.pyo3_features(closure, wanted),
+        frozenset(hashed),
         _rust_version(closure),
     )
 

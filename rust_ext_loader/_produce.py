@@ -40,7 +40,7 @@ def produce(case: Case, now: Snapshot) -> str:
     """
     entry = _acceptable(case, now)
     if entry is not None:
-        return case.use(entry.library, now)
+        return case.use(entry.library, now, entry.seen)
     progress = Progress(label=case.spec.module)
     folder = _build.target_folder(case.write_root, now)
     _staging.private_folder(folder.parent)
@@ -54,7 +54,7 @@ def produce(case: Case, now: Snapshot) -> str:
             say=progress.note,
         ) as got:
             if isinstance(got, _store.Entry):
-                return case.use(got.library, now)
+                return case.use(got.library, now, got.seen)
             return _build_locked(case, folder, progress)
     except _locks.LockUnavailable as reason:
         progress.note(f"{reason}; building in a folder of our own")
@@ -66,7 +66,7 @@ def _acceptable(case: Case, now: Snapshot) -> _store.Entry | None:
     What somebody else has built meanwhile and will do.
     """
     if case.mode != "force":
-        return _store.look_up(case.roots, case.spec.module, now.fingerprint)
+        return case.entry(now)
     if case.request.always:
         return None
     token = case.environment.get(_settings.FORCE_TOKEN)
@@ -75,7 +75,7 @@ def _acceptable(case: Case, now: Snapshot) -> _store.Entry | None:
         # One that began in the future was made before a clock was set back, who knows when.
         return _process_began() <= entry.began <= time.time() or (token is not None and entry.token == token)
 
-    return _store.look_up(case.roots, case.spec.module, now.fingerprint, made_for_us)
+    return case.entry(now, made_for_us)
 
 
 def _build_alone(case: Case, folder: Path, progress: Progress) -> str:
@@ -95,7 +95,7 @@ def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
     now = case.look(toolchain=True)
     entry = _acceptable(case, now)
     if entry is not None:
-        return case.use(entry.library, now)
+        return case.use(entry.library, now, entry.seen)
     moved, known = case.changes(now)
     forced = "asked for" if case.mode == "force" else ""
     progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or reason(moved, known=known)}")
@@ -123,7 +123,10 @@ def _publish(case: Case, built: _build.Built) -> str:
     # Where there is no lock, somebody may have been faster: nobody's module is moved from under him.
     entry = _acceptable(case, now)
     if entry is not None:
-        return case.use(entry.library, now)
+        return case.use(entry.library, now, entry.seen)
+    # Hashes of the same values have other keys each time, and the same inputs shall have one place.
+    before = case.entry(now, lambda found: found.seen.keys() == built.seen.keys())
+    seen = before.seen if before else built.seen
     origin = _store.Origin(
         toolchain=now.toolchain.release if now.toolchain else "",
         abi=now.abi.facts.get("abi/tag", ""),
@@ -131,6 +134,7 @@ def _publish(case: Case, built: _build.Built) -> str:
         began=built.began,
         seconds=built.seconds,
         token=case.environment.get(_settings.FORCE_TOKEN) if case.mode == "force" else None,
+        seen=seen,
     )
     name = case.spec.leaf + now.abi.suffix
     try:
@@ -139,7 +143,7 @@ def _publish(case: Case, built: _build.Built) -> str:
         # The module is right; only the next process has to build again.
         warnings.warn(CacheWarning(f"{case.spec.module} is loaded from {built.artifact}: storing it failed ({error})"), stacklevel=2)
         return str(built.artifact)
-    return case.use(entry.library, now)
+    return case.use(entry.library, now, entry.seen)
 
 
 def _process_began() -> float:

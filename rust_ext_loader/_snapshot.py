@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from . import _abi, _cpu, _discover, _environment, _inputs, _record, _toolchain
 from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
+from ._seen import Sight
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Snapshot:
     fingerprint: Fingerprint
     watched: Watched
     packages: tuple[PathPackage, ...]
+    #: Files whose content is a fact.
+    hashed: frozenset[str]
+    #: What undeclared inputs of earlier builds stood for.
+    sight: Sight
     abi: _abi.Abi
     toolchain: Toolchain | None
     #: Whether the code is made for the very CPU at hand.
@@ -86,7 +91,20 @@ def take(
     abi = _abi.gather(inputs.pyo3_features)
     facts = {**inputs.gathered.facts, **flags.facts, **abi.facts, **(_cpu.facts() if native else {})}
     watched = inputs.gathered.watched | flags.watched
-    return Snapshot(spec, features, Fingerprint(facts), watched, inputs.packages, abi, None, native, inputs.rust_version, began)
+    return Snapshot(
+        spec,
+        features,
+        Fingerprint(facts),
+        watched,
+        inputs.packages,
+        inputs.hashed,
+        Sight(str(workspace.root), environment),
+        abi,
+        None,
+        native,
+        inputs.rust_version,
+        began,
+    )
 
 
 def with_toolchain(sources: Snapshot, environment: Mapping[str, str], memo_root: Path | None) -> Snapshot:

@@ -20,12 +20,15 @@ import stat
 from dataclasses import dataclass, field
 
 from . import _manifest, _patterns, _watching
+from ._model import Watched
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MANIFEST = "Cargo.toml"
+#: What cargo and others mark folders with that can be made again.
+_CACHE_TAG = "CACHEDIR.TAG"
 
 #: Nowhere looked into.
 _FOREIGN_FOLDERS = frozenset(
@@ -35,15 +38,14 @@ _FOREIGN_FOLDERS = frozenset(
 _ROOT_ONLY = frozenset(
     {"target", "tests", "benches", "examples", ".cargo", "rust-toolchain", "rust-toolchain.toml", "Cargo.lock", _MANIFEST}
 )
-_NEVER = re.compile(
-    r"""
-    .*\.(?:py|pyi|pyc|pyo)              # Python beside the crate
-    | .*\.(?:so|pyd|dll|dylib|pdb)      # built libraries
-    | .*~ | \.?\#.* | \..*\.sw[a-p] | \.DS_Store | Thumbs\.db | 4913   # editors and desktops
-    | \.coverage(?:\..*)? | .*\.prof(?:raw|data)                       # coverage
-    """,
-    re.VERBOSE | re.DOTALL,
-)
+#: What editors, desktops and coverage tools leave lying about.
+_DROPPINGS = r"""
+    .*~ | \.?\#.* | \..*\.sw[a-p] | \.DS_Store | Thumbs\.db | 4913
+    | \.coverage(?:\..*)? | .*\.prof(?:raw|data)
+"""
+#: These, Python beside the crate, and built libraries.
+_NEVER = re.compile(rf"{_DROPPINGS} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll|dylib|pdb)", re.VERBOSE | re.DOTALL)
+_NOT_EVEN_IF_SEEN = re.compile(_DROPPINGS, re.VERBOSE | re.DOTALL)
 
 
 @dataclass
@@ -55,6 +57,8 @@ class Sources:
     #: What names a path in a fact.
     name_of: Callable[[str], str]
     digests: dict[str, str] = field(default_factory=dict)
+    #: The files among `present`, as they were come upon.
+    files: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
 
@@ -77,6 +81,12 @@ class Sources:
             self._add_path(path)
         else:
             self._missing(path)
+
+    def add_everything(self, folder: str) -> None:
+        """
+        All that lies below a folder which a build was seen to read.
+        """
+        self._walk(_Walk((), is_package=False, never=_NOT_EVEN_IF_SEEN), folder, "")
 
     def _missing(self, path: str) -> None:
         self.digests[self.name_of(path)] = "nothing"
@@ -103,6 +113,7 @@ class Sources:
         digest = file_digest(path)
         if digest is not None:
             self.digests[self.name_of(path)] = f"{digest}{link}"
+            self.files.add(path)
             self.present.add(path)
 
     def _add_link(self, path: str) -> str | None:
@@ -136,6 +147,9 @@ class Sources:
         if relative and walk.is_package and any(entry.name == _MANIFEST for entry in entries):
             # Another package: an input only if it is a dependency, and then on its own.
             self.present.add(os.path.join(folder, _MANIFEST))
+            return
+        if relative and not walk.is_package and any(entry.name == _CACHE_TAG for entry in entries):
+            # Somebody's target folder, which every build changes.
             return
         for entry in entries:
             below = f"{relative}/{entry.name}" if relative else entry.name
@@ -172,6 +186,8 @@ class _Walk:
     is_package: bool
     #: If given, only files that match.
     only: tuple[str, ...] | None = None
+    #: Names of files that are left out otherwise.
+    never: re.Pattern[str] = _NEVER
     #: Real folders entered through links, each once.
     linked: set[str] = field(default_factory=set)
 
@@ -183,7 +199,7 @@ class _Walk:
     def wants(self, name: str, below: str) -> bool:
         if self.only is not None:
             return _patterns.matches(below, self.only)
-        return _NEVER.fullmatch(name) is None
+        return self.never.fullmatch(name) is None
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -193,6 +209,24 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     except OSError:
         # Gone, or closed to us: to the build as well.
         return []
+
+
+def look_at(path: str) -> tuple[str, Watched]:
+    """
+    What lies at a path, whatever it is: a digest that starts with `folder:` for a folder, `nothing` for nothing.
+    """
+    if not os.path.isdir(path):
+        watched = _watching.watch([path])
+        if os.path.exists(path) and not os.path.isfile(path):
+            # Reading a pipe or a device would change it.
+            return "no regular file", watched
+        return file_digest(path) or "nothing", watched
+    sources = Sources(lambda found: _manifest.posix(os.path.relpath(found, path)))
+    sources.add_everything(path)
+    hasher = hashlib.sha256()
+    for data in digest_lines(sources.digests):
+        hasher.update(data)
+    return f"folder:{hasher.hexdigest()}", Watched(frozenset(sources.present), frozenset(sources.absent))
 
 
 def file_digest(path: str) -> str | None:

@@ -2,11 +2,13 @@
 Keep built extensions on disk and find them again.
 
     <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, never changed
-    <root>/artifacts/<module>/<source key>/<build key>/current         name of the generation in force, replaced atomically
+    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   name of the generation in force, replaced atomically
     <root>/checkouts/<workspace>/<module>.json                         facts of what this checkout used last
     <root>/quarantine/                                                 entries that turned out to be wrong
 
-Keys in folder names are shortened; the manifest holds them whole and is compared.
+Builds of the same facts differ when they read different undeclared inputs; each
+set of *seen* inputs has a pointer of its own, and a look-up asks of each whether
+its set still stands. Keys in folder names are shortened; the manifest holds them whole and is compared.
 
 Invariant: an entry is written once, by rename. An entry that cannot be trusted,
 read or verified is a miss, never an error. One that is ours and damaged is set
@@ -23,12 +25,12 @@ import os
 import socket
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import _staging
-from ._fingerprint import SHORT, Fingerprint
+from . import _seen, _staging
+from ._fingerprint import SHORT, Fingerprint, digest_of
 from ._library_file import host_glibc
 
 TYPE_CHECKING = False
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 #: Version of the manifest's fields. An entry of another format is a miss.
-FORMAT = 1
+FORMAT = 2
 
 _CACHEDIR_TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
@@ -52,6 +54,8 @@ class Entry:
     folder: Path
     library: Path
     facts: Mapping[str, str]
+    #: What its build was seen to read that no fact covers.
+    seen: Mapping[str, str]
     #: Seconds since the epoch at which its build began, after its sources were read.
     began: float
     #: Token of the forcing process that made it, if one did.
@@ -72,6 +76,7 @@ class Origin:
     began: float
     seconds: float
     token: str | None
+    seen: Mapping[str, str] = field(default_factory=dict)
 
 
 def ready_root(root: Path) -> str | None:
@@ -142,7 +147,9 @@ def look_up(roots: Sequence[Path], module: str, fingerprint: Fingerprint, accept
     return None
 
 
-def equal_but_for(roots: Sequence[Path], module: str, fingerprint: Fingerprint, group: str) -> Entry | None:
+def equal_but_for(
+    roots: Sequence[Path], module: str, fingerprint: Fingerprint, group: str, accept: Callable[[Entry], bool] = lambda _: True
+) -> Entry | None:
     """
     The newest entry whose facts are equal in every group but one.
     """
@@ -151,7 +158,7 @@ def equal_but_for(roots: Sequence[Path], module: str, fingerprint: Fingerprint, 
         entry
         for root in roots
         for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT])
-        if (entry := _current(slot, root, lambda entry: Fingerprint(entry.facts).without(group) == wanted)) is not None
+        if (entry := _current(slot, root, lambda entry: Fingerprint(entry.facts).without(group) == wanted and accept(entry))) is not None
     ]
     return max(found, key=lambda entry: entry.began, default=None)
 
@@ -166,11 +173,12 @@ def damaged(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Pat
                 return folder
         # Where nothing can be set aside it lies in its place.
         for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT]):
-            with contextlib.suppress(OSError):
-                try:
-                    _read(slot, root, lambda _: True)
-                except _Damaged:
-                    return slot
+            for pointer in _pointers(slot):
+                with contextlib.suppress(OSError):
+                    try:
+                        _read(pointer, root, lambda _: True)
+                    except _Damaged:
+                        return slot
     return None
 
 
@@ -179,15 +187,16 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
     Store a library under its key and make it the one in force.
     """
     slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
-    _make_way(root, slot)
+    generation = f"{time.time_ns():x}-{uuid.uuid4().hex[:8]}{_suffix(origin.seen)}"
+    pointer = pointer_of(slot / generation / name)
+    _make_way(root, slot, pointer)
     with _staging.staged_folder(root) as staged:
         library = _staging.copy_into(artifact, staged, name)
         manifest = _manifest(module, fingerprint, library, origin)
         _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
-        generation = f"{time.time_ns():x}-{uuid.uuid4().hex[:8]}"
         # The folder is renamed whole, so what the context removes afterwards is gone already.
         folder = _staging.publish_folder(staged, slot / generation)
-    _staging.write_atomically(slot / "current", generation.encode())
+    _staging.write_atomically(pointer, generation.encode())
     return _entry(folder, folder / name, manifest)
 
 
@@ -195,7 +204,12 @@ def pointer_of(library: Path) -> Path:
     """
     The file that says whether a stored library is still the one in force.
     """
-    return library.parent.with_name("current")
+    generation = library.parent
+    return generation.with_name("-".join(["current", *generation.name.split("-")[2:]]))
+
+
+def _suffix(seen: Mapping[str, str]) -> str:
+    return f"-{digest_of(seen)[:12]}" if seen else ""
 
 
 def in_force(library: Path) -> bool:
@@ -233,15 +247,15 @@ def _set_aside(root: Path, path: Path) -> None:
         _staging.move(path, destination)
 
 
-def _make_way(root: Path, slot: Path) -> None:
+def _make_way(root: Path, slot: Path, pointer: Path) -> None:
     """
     Set aside whatever stands in an entry's way: it would be distrusted for ever, or could not be replaced.
     """
     for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
         if os.path.lexists(folder) and (_staging.distrust(folder) or not folder.is_dir()):
             _set_aside(root, folder)
-    if (slot / "current").is_dir():
-        _set_aside(root, slot / "current")
+    if pointer.is_dir():
+        _set_aside(root, pointer)
 
 
 def remember(root: Path, workspace: Path, module: str, facts: Mapping[str, str]) -> None:
@@ -316,18 +330,31 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
         "seconds": round(origin.seconds, 3),
         "token": origin.token,
         "builder": {"host": socket.gethostname(), "pid": os.getpid()},
-        "seen": [],
+        "seen": dict(origin.seen),
+        "host_bound": _seen.host_bound(origin.seen),
         "facts": dict(fingerprint.facts),
     }
 
 
 def _current(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
     """
-    The entry in force in a slot, if it is whole and accepted; one that is damaged is set aside.
+    The newest of the entries in force in a slot that is whole and accepted; one that is damaged is set aside.
     """
+    found = [entry for pointer in _pointers(slot) if (entry := _behind(pointer, root, accept)) is not None]
+    return max(found, key=lambda entry: entry.began, default=None)
+
+
+def _pointers(slot: Path) -> list[Path]:
+    try:
+        return [slot / name for name in sorted(os.listdir(slot)) if name.partition("-")[0] == "current"]
+    except OSError:
+        return []
+
+
+def _behind(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
     for _ in range(2):
         try:
-            return _read(slot, root, accept)
+            return _read(pointer, root, accept)
         except _Damaged as damage:
             quarantine_library(root, Path(str(damage)))
             break
@@ -338,8 +365,8 @@ def _current(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
     return None
 
 
-def _read(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
-    pointer = slot / "current"
+def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
+    slot = pointer.parent
     generation = pointer.read_bytes().decode("ascii", "replace").strip()
     if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or _staging.distrust(pointer):
         return None
@@ -394,6 +421,7 @@ def _entry(folder: Path, library: Path, manifest: dict[str, Any]) -> Entry:
         folder=folder,
         library=library,
         facts=manifest["facts"],
+        seen={str(name): str(value) for name, value in manifest["seen"].items()},
         began=float(manifest["began"]),
         token=manifest["token"],
         source_key=manifest["source_key"],

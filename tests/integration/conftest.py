@@ -60,6 +60,15 @@ def inputs(_inputs_once: Checkout, tmp_path: Path) -> Checkout:
     return _again(_inputs_once, tmp_path)
 
 
+@pytest.fixture
+def undeclared(_undeclared_once: Checkout, tmp_path: Path) -> Checkout:
+    """
+    A checkout of `tests/crates/undeclared` whose `fx.alpha` was built in another checkout; `beyond.txt` lies beside it.
+    """
+    shutil.copy(_undeclared_once.root.parent / "beyond.txt", tmp_path)
+    return _again(_undeclared_once, tmp_path)
+
+
 @pytest.fixture(scope="session")
 def _plain_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     checkout = check_out("plain", tmp_path_factory.mktemp("once"))
@@ -72,6 +81,16 @@ def _inputs_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     checkout = check_out("every-input", tmp_path_factory.mktemp("once"))
     shutil.copytree(CRATES / "plain" / "pymod", checkout.root / "pymod")
     assert checkout.load().error is None
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def _undeclared_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    checkout = check_out("undeclared", tmp_path_factory.mktemp("once"))
+    shutil.copytree(CRATES / "plain" / "pymod", checkout.root / "pymod")
+    (checkout.root.parent / "beyond.txt").write_text("beyond-1\n")
+    loaded = checkout.load()
+    assert loaded.error is None, loaded.error
     return checkout
 
 

@@ -15,6 +15,7 @@ from hooked import SETTLED, Editable
 
 from rust_ext_loader import _bundled
 from rust_ext_loader._fingerprint import Fingerprint
+from rust_ext_loader._seen import Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ ALPHA = "alpha-1 part-1 middle-1"
 IMPORT = "import fx.alpha; print(fx.alpha.value, fx.alpha.__file__)"
 
 FACTS = {"source/lib.rs": "aa", "request/module": "fx.alpha", "abi/tag": "cp311", "toolchain/rustc": "1.95.0", "flags/env/CC": "cc"}
+SIGHT = Sight("/nowhere", {})
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
     """
     Untouched, it gives back the facts.
     """
-    assert _bundled.describe(library, "alpha") == FACTS
+    assert _bundled.describe(library, "alpha") == (FACTS, {})
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,7 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
         pytest.param(edit(source_key="0" * 64), id="key of another build"),
         pytest.param(edit(facts={**FACTS, "source/lib.rs": "bb"}), id="facts of another build"),
         pytest.param(edit(facts="(gone)"), id="no facts"),
+        pytest.param(edit(seen=[]), id="seen inputs of no known form"),
         pytest.param(edit(sha256="0" * 64), id="digest of another file"),
         pytest.param(edit(size=1), id="size of another file"),
         pytest.param(lambda library: library.write_bytes(b"a librarY"), id="library replaced by another of the same size"),
@@ -79,7 +82,7 @@ def test_a_sidecar_that_does_not_fit_is_none(library: Path, happened: Callable[[
     happened(library)
 
     assert _bundled.describe(library, "alpha") is None
-    assert _bundled.differences(library, "alpha", Fingerprint(FACTS)) == ("no sidecar describes it",)
+    assert _bundled.differences(library, "alpha", Fingerprint(FACTS), SIGHT) == ("no sidecar describes it",)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_what_makes_a_bundled_library_stale(library: Path, wanted: dict[str, str
     """
     Source key and ABI decide.
     """
-    assert _bundled.differences(library, "alpha", Fingerprint({**FACTS, **wanted})) == said
+    assert _bundled.differences(library, "alpha", Fingerprint({**FACTS, **wanted}), SIGHT) == said
 
 
 @pytest.fixture

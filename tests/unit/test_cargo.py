@@ -36,6 +36,7 @@ FAILED = '{"reason":"build-finished","success":false}'
 ARTIFACT = json.dumps(
     {
         "reason": "compiler-artifact",
+        "package_id": "path+file:///w/mm#0.1.0",
         "manifest_path": "/w/mm/Cargo.toml",
         "target": {"name": "mm", "kind": ["cdylib"], "crate_types": ["cdylib"]},
         "filenames": ["/w/target/libmm.so"],
@@ -157,7 +158,7 @@ def test_output_is_what_a_person_would_read(tmp_path: Path) -> None:
     assert result.succeeded
     assert result.problem == ""
     assert result.status == 0
-    assert result.artifacts == (Artifact("/w/mm/Cargo.toml", "mm", ("cdylib",), ("/w/target/libmm.so",), True),)
+    assert result.artifacts == (Artifact("path+file:///w/mm#0.1.0", "/w/mm/Cargo.toml", "mm", ("cdylib",), ("/w/target/libmm.so",), True),)
     assert result.output == (
         "warning: unused variable\n --> src/lib.rs:1:1\n\n"
         "error[E0308]: mismatched types\n --> src/lib.rs:2:2\n\n"

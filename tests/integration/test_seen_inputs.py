@@ -1,0 +1,320 @@
+"""
+What a build reads and nobody declares: each change of it is seen, each way back is a hit.
+
+`tests/crates/undeclared` includes files in, beside and beyond the crate, asks for
+variables, and has a build script that lists a folder and reads a `.proto`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from processes import Gate, ended_at_last, settle
+
+from rust_ext_loader import _bundled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from checkout import Checkout
+
+#: The value of the fixture's module, word by word.
+WORDS = {
+    "readme": "readme-1",
+    "outside": "outside-1",
+    "beyond": "beyond-1",
+    "seen": "unset",
+    "made": "made",
+    "generated": "proto-1:one:none",
+    "helped": "helped-1",
+    "helper": "unset",
+}
+
+
+def value(**words: str) -> str:
+    return " ".join({**WORDS, **words}.values())
+
+
+class Change:
+    """
+    Something that happens to a checkout, and its way back.
+    """
+
+    def __init__(
+        self, file: str = "", text: str | None = None, variables: dict[str, str] | None = None, older: float | None = None
+    ) -> None:
+        self.file = file
+        self.text = text
+        self.variables = variables or {}
+        self.older = older
+        self._was: bytes | None = None
+
+    def do(self, checkout: Checkout) -> None:
+        if not self.file:
+            return
+        path = checkout.root / self.file
+        self._was = path.read_bytes() if path.exists() else None
+        if self.text is None:
+            path.unlink()
+        else:
+            checkout.write(self.file, self.text, older=self.older)
+
+    def undo(self, checkout: Checkout) -> None:
+        if not self.file:
+            return
+        path = checkout.root / self.file
+        if self._was is None:
+            path.unlink()
+        else:
+            path.write_bytes(self._was)
+
+
+CHANGES = [
+    pytest.param(Change("alpha/README.md", "readme-2\n"), value(readme="readme-2"), id="an included file that is no source"),
+    pytest.param(Change("texts/outside.txt", "outside-2\n"), value(outside="outside-2"), id="an included file outside the crate"),
+    pytest.param(Change("../beyond.txt", "beyond-2\n"), value(beyond="beyond-2"), id="an included file outside the workspace"),
+    pytest.param(Change("texts/helped.txt", "helped-2\n"), value(helped="helped-2"), id="an included file of a dependency"),
+    pytest.param(Change("proto/inner/api.proto", "proto-2\n"), value(generated="proto-2:one:none"), id="a .proto of the build script"),
+    pytest.param(Change("texts/folder/two", "2"), value(generated="proto-1:one+two:none"), id="a new file in a listed folder"),
+    pytest.param(Change("texts/folder/one"), value(generated="proto-1::none"), id="a file gone from a listed folder"),
+    pytest.param(Change(variables={"FX_SEEN": "1"}), value(seen="1"), id="option_env!"),
+    pytest.param(Change(variables={"FX_SEEN": ""}), value(seen=""), id="option_env!, empty"),
+    pytest.param(Change(variables={"FX_HELPER": "1"}), value(helper="1"), id="option_env! in a dependency"),
+    pytest.param(Change(variables={"FX_SCRIPT": "1"}), value(generated="proto-1:one:1"), id="rerun-if-env-changed"),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), CHANGES)
+def test_a_change_is_seen_and_the_way_back_is_a_hit(undeclared: Checkout, change: Change, expected: str) -> None:
+    """
+    Nothing of it is declared; one build for the new state, none for the old one.
+    """
+    change.do(undeclared)
+    changed = undeclared.load(variables=change.variables)
+
+    assert (changed.value, changed.error) == (expected, None)
+    assert changed.compiled == ["alpha"]
+
+    change.undo(undeclared)
+    back = undeclared.load()
+    assert (back.value, back.cargo) == (value(), ())
+    change.do(undeclared)
+    again = undeclared.load(variables=change.variables)
+    assert (again.value, again.cargo) == (expected, ())
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "expected"),
+    [
+        pytest.param("texts/outside.txt", "outside-2\n", value(outside="outside-2"), id="of the crate"),
+        pytest.param("texts/helped.txt", "helped-2\n", value(helped="helped-2"), id="of a dependency"),
+        pytest.param("proto/inner/api.proto", "proto-2\n", value(generated="proto-2:one:none"), id="of the build script"),
+    ],
+)
+def test_an_older_time_hides_no_change(undeclared: Checkout, file: str, text: str, expected: str) -> None:
+    """
+    Cargo judges by time stamps, and has a compiled target folder here; an edit with an older one is compiled all the same.
+    """
+    undeclared.replace("alpha/src/lib.rs", '.join(" ")', '.join(" ")\n')
+    assert undeclared.load().compiled == ["alpha"]
+
+    undeclared.write(file, text, older=86400)
+    assert undeclared.load().value == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "variables"),
+    [
+        pytest.param(("texts/unrelated.txt", "new"), {}, id="a file beside"),
+        pytest.param(("texts/folder/.one.swp", "swap"), {}, id="an editor's file in a listed folder"),
+        pytest.param(("alpha/tests/new.rs", "fn"), {}, id="a test"),
+        pytest.param(None, {"FX_MADE": "other"}, id="a variable that the build script sets itself"),
+        pytest.param(None, {"FX_NOT_READ": "1"}, id="a variable that nobody reads"),
+        pytest.param(None, {"OUT_DIR": "/nowhere", "CARGO_MANIFEST_DIR": "/nowhere"}, id="variables that cargo sets"),
+    ],
+)
+def test_what_is_not_read_builds_nothing(undeclared: Checkout, change: tuple[str, str] | None, variables: dict[str, str]) -> None:
+    """
+    Only what the build did read counts.
+    """
+    if change:
+        undeclared.write(*change)
+
+    loaded = undeclared.load(variables=variables)
+    assert (loaded.value, loaded.cargo) == (value(), ())
+
+
+def test_the_warm_path_sees_them_too(undeclared: Checkout) -> None:
+    """
+    A settled record is in doubt after any of these changes, and only then.
+    """
+    settle(undeclared)
+    assert undeclared.load().spawned == ()
+
+    for change, expected in ((parameters.values[0], parameters.values[1]) for parameters in CHANGES):
+        assert isinstance(change, Change)
+        change.do(undeclared)
+        assert undeclared.load(variables=change.variables).value == expected
+        change.undo(undeclared)
+        assert undeclared.load().value == value()
+
+
+def test_a_link_that_leads_elsewhere_is_another_file(undeclared: Checkout) -> None:
+    """
+    A repointed link on the way to an included file counts, even if both files are as old as each other.
+    """
+    texts = undeclared.root / "texts"
+    for name in ("one", "two"):
+        (texts / name).mkdir()
+        (texts / name / "outside.txt").write_text(f"outside-{name}\n")
+        os.utime(texts / name / "outside.txt", (1, 1))
+    (texts / "way").symlink_to("one")
+    undeclared.replace("alpha/src/lib.rs", "texts/outside.txt", "texts/way/outside.txt")
+    assert undeclared.load().value == value(outside="outside-one")
+
+    (texts / "way").unlink()
+    (texts / "way").symlink_to("two")
+    assert undeclared.load().value == value(outside="outside-two")
+
+
+def test_an_edit_during_the_build_is_in_the_result(undeclared: Checkout) -> None:
+    """
+    A file that nobody knew to be an input is edited after it was read: the result is thrown away.
+    """
+    gate = Gate(undeclared)
+    process = undeclared.start()
+    with ended_at_last(process):
+        gate.reached(process)
+        undeclared.write("proto/inner/api.proto", "proto-2\n")
+        gate.let_through()
+        gate.reached(process)
+        gate.let_through()
+        answer = undeclared.finish(process)
+
+    assert answer["value"] == value(generated="proto-2:one:none")
+    assert "proto/inner/api.proto changed during the build" in str(answer["stderr"])
+
+
+def test_branches_that_read_different_files_share_a_cache(undeclared: Checkout) -> None:
+    """
+    Each branch has its own set of seen inputs; switching back and forth is a hit, and an edit counts where it is read.
+    """
+    undeclared.write("texts/other.txt", "other-1\n")
+    here, there = "texts/outside.txt", "texts/other.txt"
+    undeclared.replace("alpha/src/lib.rs", here, there)
+    assert undeclared.load().value == value(outside="other-1")
+
+    undeclared.replace("alpha/src/lib.rs", there, here)
+    assert undeclared.load().cargo == ()
+    undeclared.write("texts/other.txt", "other-2\n")
+    assert undeclared.load().cargo == ()
+    undeclared.replace("alpha/src/lib.rs", here, there)
+    assert undeclared.load().value == value(outside="other-2")
+
+
+def test_code_that_was_told_where_it_lies_is_not_shared(undeclared: Checkout, tmp_path: Path) -> None:
+    """
+    `env!("CARGO_MANIFEST_DIR")` is another text in another checkout.
+    """
+    undeclared.replace("alpha/src/lib.rs", 'env!("FX_MADE")', 'env!("CARGO_MANIFEST_DIR")')
+    first = undeclared.root
+    assert undeclared.load().value == value(made=str(first / "alpha"))
+
+    undeclared.root = first.rename(tmp_path / "moved")
+    moved = undeclared.load()
+    assert moved.value == value(made=str(tmp_path / "moved" / "alpha"))
+    assert "alpha lies elsewhere" in moved.stderr or "not built here yet" in moved.stderr
+    undeclared.root = undeclared.root.rename(first)
+    assert undeclared.load().cargo == ()
+
+
+def test_a_rebuild_names_what_was_seen_to_move(undeclared: Checkout) -> None:
+    """
+    The reason is a file or a variable; a variable's value stays out of it, and out of the cache.
+    """
+    undeclared.load()
+    undeclared.write("texts/outside.txt", "outside-2\n")
+    assert "rebuilding fx.alpha: texts/outside.txt changed\n" in undeclared.load().stderr
+    assert "rebuilding fx.alpha: FX_SEEN set\n" in undeclared.load(variables={"FX_SEEN": "secret-1"}).stderr
+    assert "rebuilding fx.alpha: FX_SEEN changed\n" in undeclared.load(variables={"FX_SEEN": "secret-2"}).stderr
+
+    metadata = [path for path in undeclared.cache.rglob("*.json") if "targets" not in path.parts]
+    assert metadata
+    assert not [path for path in metadata if b"secret" in path.read_bytes()]
+
+
+def test_a_forced_build_takes_the_place_of_the_same_inputs(undeclared: Checkout) -> None:
+    """
+    Not a second entry beside the first: one set of inputs, one pointer.
+    """
+    undeclared.load(variables={"FX_SEEN": "1"})
+    before = sorted((undeclared.cache / "artifacts").rglob("current*"))
+    forced = undeclared.load(mode="force", variables={"FX_SEEN": "1"})
+
+    assert forced.compiled == ["alpha"]
+    assert sorted((undeclared.cache / "artifacts").rglob("current*")) == before
+    assert undeclared.load(variables={"FX_SEEN": "1"}).file == forced.file
+
+
+def test_an_entry_says_what_binds_it_to_its_host(undeclared: Checkout) -> None:
+    """
+    Variables do, files that count from the workspace do not.
+    """
+    (manifest,) = (undeclared.cache / "artifacts").rglob("manifest.json")
+    fields = json.loads(manifest.read_bytes())
+
+    assert sorted(name for name in fields["seen"] if "/file/" in name) == [
+        "seen/file/../beyond.txt",
+        "seen/file/alpha/README.md",
+        "seen/file/proto/inner/api.proto",
+        "seen/file/texts/folder",
+        "seen/file/texts/helped.txt",
+        "seen/file/texts/outside.txt",
+    ]
+    assert sorted(fields["host_bound"]) == ["seen/env/FX_HELPER", "seen/env/FX_SCRIPT", "seen/env/FX_SEEN"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "never"])
+def test_without_a_toolchain_they_count_as_well(undeclared: Checkout, mode: str) -> None:
+    """
+    What stands is served; what does not is not.
+    """
+    undeclared.environment |= {"PATH": "/nonexistent", "HOME": "/nonexistent", "CARGO_HOME": "/nonexistent"}
+    nothing = {"PATH": "/nonexistent"}
+    assert undeclared.load(mode=mode, variables=nothing).value == value()
+
+    undeclared.write("texts/outside.txt", "outside-2\n")
+    refused = undeclared.load(mode=mode, variables=nothing)
+    assert refused.value is None
+    assert refused.reason in ("toolchain-missing", "not-found")
+
+
+def test_a_bundled_library_is_as_good_as_what_it_was_seen_to_read(undeclared: Checkout, tmp_path: Path) -> None:
+    """
+    Its sidecar says what that was.
+    """
+    (stored,) = (undeclared.cache / "artifacts").rglob("*.so")
+    fields = json.loads((stored.parent / "manifest.json").read_bytes())
+    folder = tmp_path / "site" / "fx"
+    folder.mkdir(parents=True)
+    library = folder / stored.name
+    library.write_bytes(stored.read_bytes())
+    _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, fields["facts"], fields["seen"]))
+    prelude = f"sys.path.append({os.fspath(tmp_path / 'site')!r})"
+    assert undeclared.load(prelude=prelude).file == str(library)
+
+    undeclared.write("texts/outside.txt", "outside-2\n")
+    stale = undeclared.load(prelude=prelude)
+    assert stale.value == value(outside="outside-2")
+    assert "texts/outside.txt changed" in stale.warnings[0]
+
+
+def test_a_value_can_be_had(undeclared: Checkout) -> None:
+    """
+    The fixture itself: what was built once serves a copy, with no compiler.
+    """
+    loaded = undeclared.load()
+    assert (loaded.value, loaded.error, loaded.cargo) == (value(), None, ())
