@@ -190,6 +190,14 @@ class Case:
         roots = map(Path, _settings.read_roots(self.request.cache_dir, self.environment))
         return [root for root in roots if _store.may_serve(root)]
 
+    @property
+    def closed_roots(self) -> list[str]:
+        """
+        Why roots that exist cannot serve: what is looked for may well lie there.
+        """
+        roots = map(Path, _settings.read_roots(self.request.cache_dir, self.environment))
+        return [reason for root in roots if os.path.lexists(root) and (reason := _store.closed(root))]
+
     @cached_property
     def notes(self) -> Path | None:
         """

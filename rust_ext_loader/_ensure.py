@@ -116,9 +116,12 @@ def _case(request: Request) -> Case:
 
 def declares(module: str, workspace: str, path: Sequence[str] | None) -> bool:
     """
-    Whether a workspace makes this module; a broken manifest is reported only if nothing else provides the name.
+    Whether a workspace makes this module; what is wrong with it is reported only if nothing else provides the name.
     """
     if not os.path.isdir(workspace):
+        if PathFinder.find_spec(module, path) is None:
+            gone = f"{module}: the workspace of its editable install is gone ({workspace}); if it has moved, install the project again"
+            warnings.warn(StaleExtensionWarning(gone), stacklevel=2)
         return False
     try:
         _discover.find(module, Path(workspace))
@@ -258,7 +261,7 @@ class _Story:
     def _why_not(self, moved: list[Change], known: bool) -> str:
         if self.case.bundled and not known:
             return "; ".join(self.case.staleness[:3])
-        return reason(moved, known=known)
+        return "; ".join([reason(moved, known=known), *self.case.closed_roots])
 
     def _provenance(self, entry: _store.Entry) -> str:
         if self.case.mode != "never" and self.case.told[1] is None:
@@ -322,7 +325,7 @@ class _Story:
 
     def _not_to_be_built(self) -> ExtensionNotFound:
         broken = _store.damaged(self.case.roots, self.case.spec.module, self.case.sources.fingerprint)
-        what = f"its cached copy was damaged (see {broken})" if broken else "it is not built"
+        what = f"its cached copy was damaged (see {broken})" if broken else "; ".join(["it is not built", *self.case.closed_roots])
         return ExtensionNotFound(
             self.case.spec.module,
             f"{what}, and {_settings.BUILD_MODE}=never forbids building it",

@@ -127,7 +127,7 @@ class ToolchainMissing(RustExtensionError):
     """
     A build is needed and no usable Rust toolchain was found.
 
-    `problem` is one of `missing`, `no-default`, `not-installed`, `too-old`, `no-answer`, `broken`.
+    `problem` is one of `missing`, `no-home`, `no-default`, `not-installed`, `too-old`, `no-answer`, `broken`.
     """
 
     reason = "toolchain-missing"
@@ -154,6 +154,7 @@ class ToolchainMissing(RustExtensionError):
         """
         remedy = {
             "missing": "install Rust (https://rustup.rs) or put it on PATH",
+            "no-home": "set CARGO_HOME to a folder of your own",
             "no-default": "run `rustup default stable`",
             "not-installed": "install the toolchain that is asked for (`rustup toolchain install NAME`), "
             "or drop what asks for it (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)",

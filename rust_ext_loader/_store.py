@@ -110,10 +110,24 @@ def may_serve(root: Path) -> bool:
     """
     Whether what a root holds can be trusted, and could be loaded.
     """
+    return closed(root) is None
+
+
+def closed(root: Path) -> str | None:
+    """
+    Why nothing is taken from a root, or `None` if it may serve.
+    """
     try:
-        return _staging.distrust(root) is None and not _cannot_execute(root)
-    except OSError:
-        return False
+        if reason := _staging.distrust(root):
+            return reason
+        if _cannot_execute(root):
+            return f"{root} is on a noexec mount"
+    except OSError as error:
+        return f"{root}: {error.strerror}"
+    for folder in (root, root / "artifacts"):
+        if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
+            return f"{folder} is closed to this user"
+    return None
 
 
 def _writable(folder: Path) -> bool:

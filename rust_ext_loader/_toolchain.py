@@ -4,7 +4,7 @@ Decide which Rust toolchain cargo would use in a crate's folder, and whether it 
 Cargo and rustc are asked once for their versions; the answer is remembered by
 the stat of the real compiler, of rustup's settings and of every file that could
 choose another toolchain. The ways to be unusable are told apart, since each has
-its own remedy: missing, no default, not installed, too old, no answer.
+its own remedy: missing, no home, no default, not installed, too old, no answer.
 
 Invariant: never installs anything, never waits without a limit, leaves no
 process behind, and starts none when nothing has moved. An answer is judged by what was printed: where
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _cargo_config, _environment, _memo, _settings, _watching
-from ._errors import ToolchainMissing
+from ._errors import CacheUnavailable, ToolchainMissing
 from ._model import Gathered, Toolchain
 from ._process_group import ProcessGroup
 
@@ -53,7 +53,7 @@ class _Tools:
     #: How the compiler was asked for.
     chosen: str
     directory: Path
-    environment: dict[str, str]
+    environment: Mapping[str, str]
     #: Where a tool or a file would be found first if it were there, and files that are there.
     deciding: tuple[str, ...]
 
@@ -115,13 +115,12 @@ def _numbers(version: str) -> tuple[int, int, int]:
 
 
 def _find_tools(directory: Path, environment: Mapping[str, str]) -> _Tools:
-    child = _environment.child_environment(environment)
-    config = _cargo_config.read(directory, child, directory)
-    chosen = child.get("RUSTC") or child.get("CARGO_BUILD_RUSTC") or _configured_rustc(config, directory) or "rustc"
-    cargo, before_cargo = _which("cargo", directory, child)
-    rustc, before_rustc = _which(chosen, directory, child)
-    deciding = (*before_cargo, *before_rustc, *_deciding_files(directory, child), *config.present)
-    return _Tools(cargo, rustc, chosen, directory, child, tuple(dict.fromkeys(deciding)))
+    config = _cargo_config.read(directory, environment, directory)
+    chosen = environment.get("RUSTC") or environment.get("CARGO_BUILD_RUSTC") or _configured_rustc(config, directory) or "rustc"
+    cargo, before_cargo = _which("cargo", directory, environment)
+    rustc, before_rustc = _which(chosen, directory, environment)
+    deciding = (*before_cargo, *before_rustc, *_deciding_files(directory, environment), *config.present)
+    return _Tools(cargo, rustc, chosen, directory, environment, tuple(dict.fromkeys(deciding)))
 
 
 def _configured_rustc(config: _cargo_config.Config, directory: Path) -> str:
@@ -182,7 +181,12 @@ def _ask(tools: _Tools, needed_for: str) -> dict[str, Any]:
         "rustc": [tools.rustc, "-vV"],
         "sysroot": [tools.rustc, "--print", "sysroot"],
     }
-    said = _run_all(questions, tools)
+    try:
+        child = _environment.child_environment(tools.environment)
+    except CacheUnavailable as error:
+        detail = f"it has no home, and none can be made ({'; '.join(error.tried)})"
+        raise ToolchainMissing("cargo", "no-home", detail, needed_for) from error
+    said = _run_all(questions, tools.directory, child)
     version = re.match(r"cargo (\S.*)", said["cargo"].out)
     lines = dict(line.split(": ", 1) for line in said["rustc"].out.splitlines() if ": " in line)
     if version is None:
@@ -216,16 +220,16 @@ class _Said:
     in_time: bool = False
 
 
-def _run_all(questions: dict[str, list[str]], tools: _Tools) -> dict[str, _Said]:
+def _run_all(questions: dict[str, list[str]], directory: Path, environment: Mapping[str, str]) -> dict[str, _Said]:
     """
     Ask everything at once: through rustup's proxies each question takes tens of milliseconds.
     """
-    limit = _settings.seconds(_settings.PROBE_TIMEOUT, tools.environment, 30.0)
+    limit = _settings.seconds(_settings.PROBE_TIMEOUT, environment, 30.0)
     said = {name: _Said() for name in questions}
     groups: dict[str, ProcessGroup] = {}
     try:
         for name, command in questions.items():
-            groups[name] = ProcessGroup(command, directory=tools.directory, environment=tools.environment)
+            groups[name] = ProcessGroup(command, directory=directory, environment=environment)
         ears = {name: [_ear(group.stdout, said[name], "out"), _ear(group.stderr, said[name], "err")] for name, group in groups.items()}
         for group in groups.values():
             group.go()

@@ -41,6 +41,18 @@ def mounts() -> Iterator[Mounts]:
     """
     A private mount namespace, where this user may make one.
     """
+    yield from _private_mounts()
+
+
+@pytest.fixture(scope="module")
+def mounts_of_module() -> Iterator[Mounts]:
+    """
+    Another one, for what a module's tests share.
+    """
+    yield from _private_mounts()
+
+
+def _private_mounts() -> Iterator[Mounts]:
     missing = [name for name in ("unshare", "nsenter", "mount") if tool(name) is None]
     if missing:
         pytest.skip(f"no {missing[0]} on this machine")

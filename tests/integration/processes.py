@@ -232,11 +232,11 @@ class Mounts:
         self.mount("--bind", folder, folder)
         self.mount("-o", "remount,bind,ro", folder)
 
-    def inside(self, checkout: Checkout) -> Checkout:
+    def inside(self, checkout: Checkout, behind: str = "") -> Checkout:
         """
-        The same checkout, loaded by interpreters that run inside.
+        The same checkout, loaded by interpreters that run inside, behind another command.
         """
-        python = script(checkout.cache.parent / "python-inside", f'exec {" ".join(self._enter())} "{checkout.python}" "$@"')
+        python = script(checkout.cache.parent / "python-inside", f'exec {" ".join(self._enter())} {behind} "{checkout.python}" "$@"')
         return dataclasses.replace(checkout, python=python)
 
     def _enter(self) -> list[str]:

@@ -158,11 +158,24 @@ def test_a_broken_member_does_not_take_ordinary_modules_along(plain: Checkout) -
 
 def test_a_workspace_that_is_gone_is_nobodys(plain: Checkout) -> None:
     """
-    An editable install whose checkout was removed harms nobody: its names are unknown.
+    An editable install whose checkout was removed harms nobody: its names are unknown, and whoever asks for one is told why.
     """
-    ran = Editable(plain, workspace=plain.root / "gone").run("import fx.alpha")
+    gone = plain.root / "gone"
+    ran = Editable(plain, workspace=gone).run("import fx.alpha")
 
     assert (ran.types[0], ran.error) == ("ModuleNotFoundError", "No module named 'fx.alpha'")
+    assert f"fx.alpha: the workspace of its editable install is gone ({gone}); if it has moved, install the project again" in ran.stderr
+
+
+def test_a_name_that_lives_elsewhere_by_now_needs_no_workspace(plain: Checkout) -> None:
+    """
+    What an ordinary install provides is imported without a word about the editable one before it.
+    """
+    editable = Editable(plain, workspace=plain.root / "gone")
+    (editable.package / "alpha.py").write_text("value = 'python'\n", encoding="utf-8")
+    ran = editable.run("import fx.alpha; print(fx.alpha.value)")
+
+    assert (ran.out, ran.stderr) == ("python", "")
 
 
 def test_an_unknown_mode_is_refused_first(plain: Checkout) -> None:

@@ -51,6 +51,11 @@ SAMPLES = [
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="no cargo",
     ),
     pytest.param(
+        rel.ToolchainMissing("cargo", "no-home", "it has no home"), "toolchain-missing",
+        "`cargo` is not usable: it has no home; set CARGO_HOME to a folder of your own, "
+        "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="no home",
+    ),
+    pytest.param(
         rel.ToolchainMissing("rustc", "no-default", "rustup has no default toolchain"), "toolchain-missing",
         "`rustc` is not usable: rustup has no default toolchain; run `rustup default stable`, "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="no default toolchain",

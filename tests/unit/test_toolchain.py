@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _memo, _toolchain
+from rust_ext_loader import _cargo_config, _memo, _toolchain
 from rust_ext_loader._errors import SettingError, ToolchainMissing
 
 if TYPE_CHECKING:
@@ -364,6 +364,22 @@ def test_an_interrupted_probe_leaves_nothing_behind(machine: Machine) -> None:
 
     with os.fdopen(end, "rb") as pipe:
         assert set(pipe) == {b"held\n"}
+
+
+def test_without_a_home_and_a_place_for_one(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Cargo does not run then; where there is no cargo anyway, that is what is said.
+    """
+    (machine.root / "file").write_text("")
+    monkeypatch.setenv("TMPDIR", str(machine.root / "file"))
+    # As for a user that no password database knows.
+    monkeypatch.setattr(_cargo_config, "user_home", lambda _: None)
+
+    with pytest.raises(ToolchainMissing, match=r"it has no home, and none can be made .*; set CARGO_HOME") as caught:
+        machine.probe()
+    assert caught.value.problem == "no-home"
+    with pytest.raises(ToolchainMissing, match="it is not on PATH"):
+        machine.probe(environment={"PATH": "/nonexistent"})
 
 
 def test_a_limit_that_means_nothing_is_refused(machine: Machine) -> None:
