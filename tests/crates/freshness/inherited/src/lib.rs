@@ -1,0 +1,1 @@
+pub const WORD: &str = "inherited-1";

@@ -1,0 +1,1 @@
+pub const WORD: &str = "normal-1";

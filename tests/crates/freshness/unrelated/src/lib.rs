@@ -1,0 +1,1 @@
+pub const WORD: &str = "unrelated-1";

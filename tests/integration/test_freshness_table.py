@@ -1,0 +1,66 @@
+"""
+Our column of the table of changes: `ci/bench.py freshness` shows it beside other tools.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import Checkout
+from freshness_changes import CHANGES, furnish, look_at_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from freshness_changes import Change, Machine
+
+
+@pytest.fixture(scope="session")
+def machine() -> Machine:
+    return look_at_machine()
+
+
+@pytest.fixture(scope="session")
+def furnished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
+    """
+    The workspace that the changes are made in, built once; and what its module says.
+    """
+    folder = tmp_path_factory.mktemp("freshness")
+    furnish(folder / "workspace")
+    checkout = Checkout(folder / "workspace", folder / "cache")
+    checkout.install_tools()
+    value = checkout.load().value
+    assert value is not None
+    return checkout, value
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
+def test_which_change_rebuilds(furnished: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change) -> None:
+    """
+    What must be rebuilt is, once; for the rest nothing is compiled. Either way the next load is a hit, and so is the way back.
+    """
+    if reason := change.impossible_on(machine):
+        pytest.skip(reason)
+    once, before = furnished
+    checkout = Checkout(tmp_path / "workspace", tmp_path / "cache")
+    shutil.copytree(once.root, checkout.root, symlinks=True)
+    shutil.copytree(once.cache, checkout.cache, ignore=shutil.ignore_patterns("targets", "records"))
+    checkout.install_tools()
+
+    change.act(checkout.root, machine)
+    checkout.environment.update(change.environment(machine))
+    changed, again = checkout.load(), checkout.load()
+
+    expected = change.value_after(before, machine)
+    assert (changed.value, changed.reason) == (expected, None if expected else "build-failed")
+    assert changed.compiled == (["alpha"] if change.must_rebuild else [])
+    if expected is not None:
+        assert (again.value, again.cargo) == (expected, ())
+
+    shutil.rmtree(checkout.root)
+    shutil.copytree(once.root, checkout.root, symlinks=True)
+    checkout.environment.clear()
+    back = checkout.load()
+    assert (back.value, back.cargo) == (before, ())
