@@ -109,6 +109,8 @@ def build(
         moved = after.moved_since(snapshot) or _disturbed(stamps, seen_files, clocks, snapshot.spec.workspace)
         if not moved:
             state.settle(snapshot.packages, seen)
+            for gap in (gap for package in compiled.packages for gap in package.unknown):
+                progress.note(f"{gap}; undeclared inputs of it are not known")
             together = {name: value for read in seen.values() for name, value in read.items()}
             return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor)
         progress.note(f"{', '.join(moved[:3])} changed during the build; building again")

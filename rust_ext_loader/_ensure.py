@@ -46,8 +46,9 @@ if TYPE_CHECKING:
     from ._fingerprint import Change
     from ._model import ExtensionSpec
     from ._snapshot import Snapshot
+    from ._store import Entry
 
-__all__ = ("Moved", "Request", "changes", "declares", "judge", "locate", "repair", "snapshot")
+__all__ = ("Moved", "Request", "changes", "declares", "judge", "locate", "repair", "snapshot", "stored")
 
 
 def locate(request: Request) -> str:
@@ -107,6 +108,15 @@ def snapshot(request: Request) -> tuple[Snapshot, ToolchainMissing | None]:
     Every fact of a declared extension as it is now; where no toolchain is usable, without its facts and with the reason.
     """
     return _case(request).told
+
+
+def stored(request: Request) -> Entry | None:
+    """
+    The cache entry of what there is now, verified to its last byte; without a toolchain, of whichever one made it.
+    """
+    case = _case(request)
+    now, missing = case.told
+    return case.entry(now) if missing is None else case.entry_of_any_toolchain()
 
 
 def _case(request: Request) -> Case:

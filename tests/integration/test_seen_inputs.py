@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from commands import Said, rust_ext
 from processes import Gate, ended_at_last, settle
 
 from rust_ext_loader import _bundled
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from checkout import Checkout
 
 #: The value of the fixture's module, word by word.
@@ -310,6 +310,33 @@ def test_a_bundled_library_is_as_good_as_what_it_was_seen_to_read(undeclared: Ch
     stale = undeclared.load(prelude=prelude)
     assert stale.value == value(outside="outside-2")
     assert "texts/outside.txt changed" in stale.warnings[0]
+
+
+def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
+    """
+    A person sees what to declare; a declared file is listed no more.
+    """
+    undeclared.replace("alpha/Cargo.toml", "[lib]", 'source-inputs = ["../texts/outside.txt"]\nenv = ["FX_SEEN"]\n\n[lib]')
+    assert rust_ext(undeclared, "verify", "--inputs") == Said(1, "fx.alpha: not cached\n", "")
+    assert undeclared.load().error is None
+
+    said = rust_ext(undeclared, "verify", "--inputs", plainly=True)
+    assert said.code == 0
+    assert said.out.splitlines()[1:] == [
+        "  undeclared file ../beyond.txt",
+        "  undeclared file alpha/README.md",
+        "  undeclared file proto/inner/api.proto",
+        "  undeclared file texts/folder",
+        "  undeclared file texts/helped.txt",
+        "  undeclared variable FX_HELPER (binds the entry to this host)",
+        "  undeclared variable FX_SCRIPT (binds the entry to this host)",
+    ]
+    (row,) = json.loads(rust_ext(undeclared, "verify", "--inputs", "--json", plainly=True).out)["modules"].values()
+    assert row["undeclared"][0] == {"kind": "file", "name": "../beyond.txt", "host_bound": False}
+
+    library = Path(row["library"])
+    library.write_bytes(library.read_bytes()[:-1] + b"?")
+    assert rust_ext(undeclared, "verify") == Said(1, "fx.alpha: not cached\n", "")
 
 
 def test_a_value_can_be_had(undeclared: Checkout) -> None:

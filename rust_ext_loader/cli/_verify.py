@@ -1,0 +1,62 @@
+"""
+`rust-ext verify`: whether what is cached is what was stored, and what it was built from that nobody declared.
+
+Invariant: builds nothing. An entry that is not what its manifest says is never
+reported as one; the cache has set it aside by then.
+"""
+
+from __future__ import annotations
+
+import json
+
+from .. import _ensure, _seen
+from ._modules import add_modules, requests
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+    from .._store import Entry
+
+_KINDS = {_seen.FILE: "file", _seen.VARIABLE: "variable", _seen.PLACE: "place"}
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """
+    Declare the command.
+    """
+    parser = commands.add_parser("verify", parents=[common], help="check cached libraries to the last byte; with --inputs, what they read")
+    add_modules(parser)
+    parser.add_argument("--inputs", action="store_true", help="list inputs that the build was seen to read and nobody declared")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """
+    Print what stands behind each module; 1 if any has no entry for what there is now.
+    """
+    found = {request.module: _ensure.stored(request) for request in requests(options)}
+    if options.json:
+        print(json.dumps({"modules": {module: _row(entry, options.inputs) for module, entry in found.items()}}, indent=1))
+    else:
+        for module, entry in found.items():
+            print(f"{module}: {'not cached' if entry is None else f'whole, {entry.library}'}")
+            for kind, name, bound in _inputs(entry) if options.inputs else ():
+                print(f"  undeclared {kind} {name}{' (binds the entry to this host)' if bound else ''}")
+    return 0 if all(found.values()) else 1
+
+
+def _row(entry: Entry | None, with_inputs: bool) -> dict[str, object]:
+    row: dict[str, object] = {"library": None if entry is None else str(entry.library)}
+    if with_inputs:
+        row["undeclared"] = [{"kind": kind, "name": name, "host_bound": bound} for kind, name, bound in _inputs(entry)]
+    return row
+
+
+def _inputs(entry: Entry | None) -> list[tuple[str, str, bool]]:
+    seen = entry.seen if entry else {}
+    bound = set(_seen.host_bound(seen))
+    return [
+        (kind, name[len(prefix) :], name in bound) for prefix, kind in _KINDS.items() for name in sorted(seen) if name.startswith(prefix)
+    ]
