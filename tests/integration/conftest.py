@@ -19,6 +19,9 @@ from processes import Mounts, tool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# Their assertions say what they compared, as a test's do.
+pytest.register_assert_rewrite("walking", "walk_accidents", "walk_edits", "walk_tree")
+
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Checkout:

@@ -46,12 +46,12 @@ DEATHS = {
     "before the pointer": """
         from rust_ext_loader import _staging
         write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name == "current" else write(path, data)
+        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name.startswith("current") else write(path, data)
     """,
     "after the pointer": """
         from rust_ext_loader import _staging
         write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: (write(path, data), path.name == "current" and os.kill(os.getpid(), 9))
+        _staging.write_atomically = lambda path, data: (write(path, data), path.name.startswith("current") and os.kill(os.getpid(), 9))
     """,
 }
 
@@ -171,6 +171,21 @@ def linker_gate(checkout: Checkout) -> Path:
     )
     checkout.environment["RUSTFLAGS"] = f"-Clinker={linker}"
     return gate
+
+
+def meddle(checkout: Checkout, *, before: str = ":", after: str = ":") -> None:
+    """
+    Run shell commands in the checkout just before and just after each compilation.
+    """
+    wrapper = checkout.tools / "cargo"
+    real = wrapper.read_text(encoding="utf-8").rpartition("exec ")
+    rest = real[2].rstrip("\n")
+    wrapper.write_text(
+        f"{real[0]}\n"
+        f'[ "$1" = rustc ] && (cd "{checkout.root}" && {before})\n{rest}\nstatus=$?\n'
+        f'[ "$1" = rustc ] && (cd "{checkout.root}" && {after})\nexit $status\n',
+        encoding="utf-8",
+    )
 
 
 class Start:

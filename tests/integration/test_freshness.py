@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
+from processes import meddle
 
 from rust_ext_loader import _ensure
 
@@ -534,21 +535,6 @@ def test_without_cargo_nothing_else_can_be_done(plain: Checkout) -> None:
 
 
 # Sources that move while cargo runs. The `cargo` on PATH does the moving, so that it happens at that very moment.
-
-
-def meddle(checkout: Checkout, *, before: str = ":", after: str = ":") -> None:
-    """
-    Run shell commands in the checkout just before and just after each compilation.
-    """
-    script = checkout.tools / "cargo"
-    real = script.read_text(encoding="utf-8").rpartition("exec ")
-    rest = real[2].rstrip("\n")
-    script.write_text(
-        f"{real[0]}\n"
-        f'[ "$1" = rustc ] && (cd "{checkout.root}" && {before})\n{rest}\nstatus=$?\n'
-        f'[ "$1" = rustc ] && (cd "{checkout.root}" && {after})\nexit $status\n',
-        encoding="utf-8",
-    )
 
 
 def once(command: str) -> str:

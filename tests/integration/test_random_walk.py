@@ -30,9 +30,9 @@ SAID_EVERY = 60.0
 #: What happens, and how often.
 STEPS: dict[Callable[[Walk], str], int] = {
     walk_edits.edit_a_source: 12,
-    walk_edits.edit_what_a_record_stands_for: 6,
     walk_edits.edit_several_sources: 4,
-    walk_edits.edit_what_is_declared: 2,
+    walk_edits.edit_what_is_included: 8,
+    walk_edits.add_or_delete_a_listed_file: 2,
     walk_edits.add_or_delete_a_module: 4,
     walk_edits.add_or_delete_a_file: 2,
     walk_edits.edit_a_manifest: 3,
@@ -42,6 +42,7 @@ STEPS: dict[Callable[[Walk], str], int] = {
     walk_edits.touch: 3,
     walk_edits.set_an_idle_variable: 2,
     walk_edits.set_a_variable: 8,
+    walk_edits.change_what_a_record_stands_for: 8,
     walk_edits.save: 3,
     walk_edits.switch: 8,
     walk_edits.clone: 2,
@@ -55,6 +56,7 @@ STEPS: dict[Callable[[Walk], str], int] = {
     walk_accidents.break_and_mend: 2,
     walk_accidents.load_together: 4,
     walk_accidents.edit_during_a_build: 4,
+    walk_accidents.edit_and_take_back_during_a_build: 4,
     walk_accidents.kill_a_compiling_builder: 4,
     walk_accidents.kill_a_builder: 6,
 }
@@ -104,5 +106,5 @@ def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
     One module or two, more often those for which something moved.
     """
     moved = [module for module in sorted(MODULES) if walk.key(module) != before[module]]
-    among = moved if moved and walk.random.random() < 0.7 else sorted(MODULES)
+    among = moved if moved and walk.random.random() < 0.8 else sorted(MODULES)
     return walk.random.sample(among, min(len(among), walk.random.choice((1, 1, 2))))

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import walk_tree
 from checkout import Loaded
-from processes import DEATHS, PATIENCE, Gate, Start, alive, ended_at_last, wait_until
-from walk_edits import WAYS, edit_a_source
+from processes import DEATHS, PATIENCE, Gate, Start, alive, ended_at_last, meddle, wait_until
+from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_what_is_included
 from walk_tree import MODULES
 from walking import Walk, by_record
+
+from rust_ext_loader import _store
 
 # The cache.
 
@@ -36,30 +38,33 @@ def wipe(walk: Walk) -> str:
     return what
 
 
-def _stored(walk: Walk) -> tuple[object, Path] | None:
+def _take_from_stored(walk: Walk) -> tuple[str, Path] | None:
     """
-    Some entry that is in the cache, more often than not the one that is needed next.
+    The module and the file of some entry, which the walk counts on no longer: more often than not one that is needed next.
     """
     keys = [key for key, file in walk.stored.items() if file is not None]
     wanted = [key for key in map(walk.key, MODULES) if walk.stored.get(key)]
     chosen = walk.random.choice(wanted if wanted and walk.random.random() < 0.7 else keys) if keys else None
-    return (chosen, Path(str(walk.stored.pop(chosen)))) if chosen else None
+    return (chosen[0], Path(str(walk.stored.pop(chosen)))) if chosen else None
 
 
 def lose_an_entry(walk: Walk) -> str:
-    found = _stored(walk)
+    found = _take_from_stored(walk)
     if found is None:
         return "there is none"
-    shutil.rmtree(found[1].parents[1])
-    return os.fspath(found[1].parents[1])
+    module, library = found
+    shutil.rmtree(library.parent)
+    walk.check(module)
+    return f"one of {module}"
 
 
 def _flip(path: Path) -> None:
     """
-    Another byte in the middle; size and time as they were.
+    Another byte in the middle, if there is one; size and time as they were.
     """
     status, data = path.stat(), bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
+    if data:
+        data[len(data) // 2] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
@@ -72,18 +77,18 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
-_HARM: tuple[Callable[[Path], None], ...] = (_flip, _cut, _empty, Path.unlink)
+_HARM: tuple[Callable[[Path], None], ...] = (_flip, _flip, _cut, _empty, Path.unlink)
 
 
 def damage_an_entry(walk: Walk) -> str:
     """
     Its library, its manifest or its pointer.
     """
-    found = _stored(walk)
+    found = _take_from_stored(walk)
     if found is None:
         return "there is none"
-    library = found[1]
-    path = walk.random.choice((library, library.with_name("manifest.json"), library.parent.with_name("current")))
+    module, library = found
+    path = walk.random.choice((library, library, library.with_name("manifest.json"), _store.pointer_of(library)))
     harm = walk.random.choice(_HARM)
     if path.name == "manifest.json" and harm is _flip:
         # What is not a fact is taken on trust: spoil one that is.
@@ -95,7 +100,8 @@ def damage_an_entry(walk: Walk) -> str:
     if path.name == "manifest.json":
         # A record never asks it: the library is right.
         shutil.rmtree(walk.cache / "records", ignore_errors=True)
-    return f"{harm.__name__} {path}"
+    walk.check(module)
+    return f"{harm.__name__} {path.name} of {module}"
 
 
 def damage_what_saves_time(walk: Walk) -> str:
@@ -114,11 +120,15 @@ def damage_what_saves_time(walk: Walk) -> str:
 
 def load_in_another_mode(walk: Walk) -> str:
     module, mode = walk.random.choice(sorted(MODULES)), walk.random.choice(("never", "force"))
+    if mode == "force":
+        # What stood before it, perhaps by a record, must not be what is loaded after it.
+        walk.check(module)
     loaded = walk.load(module, mode)
     if mode == "force":
         walk.check_value(module, loaded)
         walk.check_built(module, loaded, "asked for")
         walk.note(module, loaded)
+        walk.check(module)
     elif walk.key(module) in walk.stored:
         walk.check_value(module, loaded)
         walk.check_served(module, loaded)
@@ -176,7 +186,7 @@ def _edit_afresh(walk: Walk, crate: str) -> None:
     A text that nobody has compiled yet.
     """
     path = f"{crate}/src/lib.rs"
-    walk.here.write(path, walk_tree.numbered(walk.here.tree[path], 1000 + walk.counts.steps))
+    walk.here.write(path, walk_tree.numbered(walk.here.tree[path], 1000 + walk.counts.steps), walk.random.choice(WAYS))
 
 
 def _pick(walk: Walk, crate: str) -> str:
@@ -222,7 +232,8 @@ def edit_during_a_build(walk: Walk) -> str:
     with walk.counted() as calls:
         held = _HeldBuild(walk)
         with ended_at_last(held.builder):
-            edits = [edit_a_source(walk) for _ in range(walk.random.randint(0, 2))]
+            ways = (edit_a_source, edit_what_is_included, add_or_delete_a_listed_file)
+            edits = [walk.random.choice(ways)(walk) for _ in range(walk.random.randint(0, 2))]
             held.take_away_the_gate(walk.random.choice(WAYS))
             loaded = Loaded(**walk.here.checkout.finish(held.builder))
     walk.check_value(held.module, loaded)
@@ -231,6 +242,30 @@ def edit_during_a_build(walk: Walk) -> str:
     walk.counts.builds += 1
     walk.note(held.module, loaded)
     return f"{held}; {'; '.join(edits)}"
+
+
+def edit_and_take_back_during_a_build(walk: Walk) -> str:
+    """
+    A text that is there only while cargo runs for the first time is in no result.
+    """
+    module = walk.random.choice(sorted(MODULES))
+    _edit_afresh(walk, _pick(walk, MODULES[module]))
+    path = walk.random.choice(walk_tree.read_by(walk.here.tree, MODULES[module]))
+    meant, other = walk.folder / "meant", walk.folder / "other"
+    shutil.copy2(walk.here.root / path, meant)
+    other.write_text(walk_tree.numbered(walk.here.tree[path], 9), encoding="utf-8")
+    meddle(
+        walk.here.checkout,
+        before=f"if [ -e '{other}' ]; then cp '{other}' {path}; fi",
+        after=f"if [ -e '{other}' ]; then rm '{other}' && cp -p '{meant}' {path}; fi",
+    )
+    loaded = walk.load(module)
+    walk.here.checkout.install_tools()
+    walk.check_value(module, loaded)
+    assert loaded.compiled == [MODULES[module]] * 2, loaded
+    walk.check_reason(module, loaded.stderr)
+    walk.note(module, loaded)
+    return f"{module}, {path}"
 
 
 def kill_a_compiling_builder(walk: Walk) -> str:
@@ -267,7 +302,7 @@ _KILL_CARGO = {
     """,
     "before the folder's state is settled": """
         from rust_ext_loader import _build
-        _build._TargetState.settle = lambda *_: os.kill(os.getpid(), 9)
+        _build.TargetState.settle = lambda *_: os.kill(os.getpid(), 9)
     """,
 }
 
@@ -287,6 +322,6 @@ def kill_a_builder(walk: Walk) -> str:
         wait_until(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
     if point == "after the pointer":
         walk.stored[walk.key(module)] = None
-    if walk.random.random() < 0.7:
+    if walk.random.random() < 0.5:
         walk.here.become(before, "its old time")
     return f"{module}, edited in {crate}, {point}; {_after_a_death(walk, module)}"

@@ -37,23 +37,33 @@ def edit_a_source(walk: Walk, crates: Collection[str] = CRATES_EDITED) -> str:
     return f"{path}, {how}"
 
 
-def edit_what_a_record_stands_for(walk: Walk) -> str:
-    """
-    Load until a record decides, then edit.
-    """
-    module = walk.random.choice(sorted(MODULES))
-    for _ in range(2):
-        walk.check(module)
-    return edit_a_source(walk, walk_tree.closure(MODULES[module]) - {"pymod"})
-
-
 def edit_several_sources(walk: Walk) -> str:
     return "; ".join(edit_a_source(walk) for _ in range(walk.random.randint(2, 4)))
 
 
-def edit_what_is_declared(walk: Walk) -> str:
-    walk.here.write(walk_tree.DECLARED, f"declared-{walk.random.randint(1, 3)}\n", how := walk.random.choice(WAYS))
-    return how
+def edit_what_is_included(walk: Walk) -> str:
+    """
+    Files that are no sources: declared, or only seen to be read.
+    """
+    listed = [path for path in walk.here.tree if path.startswith(walk_tree.LISTED)]
+    path = walk.random.choice(sorted([walk_tree.DECLARED, walk_tree.UNDECLARED, walk_tree.README, *listed]))
+    word = walk.here.tree[path].partition("-")[0]
+    texts = (f"{word}-{number}\n" for number in (1, 2, 3))
+    text = walk.random.choice([text for text in texts if text != walk.here.tree[path]])
+    walk.here.write(path, text, how := walk.random.choice(WAYS))
+    return f"{path}, {how}"
+
+
+def add_or_delete_a_listed_file(walk: Walk) -> str:
+    """
+    Nothing says so but the folder that a build script reads.
+    """
+    path = f"{walk_tree.LISTED}two"
+    if path in walk.here.tree:
+        walk.here.remove(path)
+        return f"{path} deleted"
+    walk.here.write(path, "two-1\n", walk.random.choice(WAYS))
+    return f"{path} added"
 
 
 def add_or_delete_a_module(walk: Walk) -> str:
@@ -143,6 +153,17 @@ def set_an_idle_variable(walk: Walk) -> str:
 
 def set_a_variable(walk: Walk) -> str:
     return _set(walk, walk_tree.VARIABLES)
+
+
+def change_what_a_record_stands_for(walk: Walk) -> str:
+    """
+    Load until a record decides; then change something small.
+    """
+    module = walk.random.choice(sorted(MODULES))
+    for _ in range(2):
+        walk.check(module)
+    changes = (edit_a_source, edit_what_is_included, add_or_delete_a_file, add_or_delete_a_listed_file, set_a_variable)
+    return f"{module}, then {walk.random.choice(changes)(walk)}"
 
 
 def _set(walk: Walk, table: dict[str, tuple[str | None, ...]]) -> str:

@@ -34,12 +34,16 @@ _DEPENDENCIES = {
 CRATES_EDITED = ("left", "right", "lone", "shared", "deep")
 
 FLAVOUR = "FX_FLAVOUR"
+#: Asked for by code of `shared` and by the build script of `right`, and declared by nobody.
+SEEN, SCRIPT = "FX_SEEN", "FX_SCRIPT"
 CHECKED = "CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS"
 #: Variables that decide, and the values they take; `None` is "not set".
 VARIABLES: dict[str, tuple[str | None, ...]] = {
     FLAVOUR: (None, "", "sweet", "sour"),
     "RUSTFLAGS": (None, "", "--cfg loud"),
     CHECKED: (None, "true", "false"),
+    SEEN: (None, "", "seen"),
+    SCRIPT: (None, "", "script"),
 }
 #: Variables that decide nothing.
 IDLE_VARIABLES: dict[str, tuple[str | None, ...]] = {
@@ -52,10 +56,14 @@ IDLE_VARIABLES: dict[str, tuple[str | None, ...]] = {
 
 CONFIG = ".cargo/config.toml"
 DECLARED = "texts/declared.txt"
+#: Included by `left`, one of them a file that is no source by its name; declared by nobody.
+UNDECLARED, README = "texts/undeclared.txt", "left/README.md"
+#: Read as a whole by the build script of `right`.
+LISTED = "texts/listed/"
 #: Files that no build reads.
 NOISE = (
     "README.md",
-    "left/README.md",
+    "right/README.md",
     "shared/CHANGES.md",
     "left/tests/it.rs",
     "right/examples/it.rs",
@@ -67,7 +75,8 @@ NOISE = (
     "elsewhere/src/lib.rs",
 )
 
-_NUMBERED = re.compile(r'"([a-z]+)-(\d+)"')
+#: A word with a number: in quotes in a source, alone in a text.
+_NUMBERED = re.compile(r'(?:(?<=")|^)([a-z]+)-(\d+)(?="|\n)')
 _COMMENT = re.compile(r"(?m)^#.*\n")
 #: What the toolkit reads of it are facts of their own.
 _METADATA = re.compile(r"(?m)^\[package\.metadata\..*\n(?:.+\n)*")
@@ -104,7 +113,15 @@ def numbered(text: str, number: int) -> str:
     """
     A source with another number in its word.
     """
-    return _NUMBERED.sub(lambda found: f'"{found[1]}-{number}"', text, count=1)
+    return _NUMBERED.sub(rf"\1-{number}", text, count=1)
+
+
+def read_by(tree: Tree, crate: str) -> list[str]:
+    """
+    Files with a numbered word that the build of a crate reads.
+    """
+    read = [path for name in sorted(closure(crate)) for path in sources(tree, name)]
+    return read + {"left": [DECLARED, UNDECLARED, README], "right": [f"{LISTED}one"], "lone": []}[crate]
 
 
 def modules(tree: Tree, crate: str) -> list[str]:
@@ -142,9 +159,17 @@ def value(tree: Tree, module: str, variables: Mapping[str, str]) -> str:
     tall = _declared_features(tree, crate) == "tall"
     own = [_words(tree, crate), _switches(tree, variables, tall=tall)]
     if crate == "left":
-        own += [variables.get(FLAVOUR, "plain"), tree[DECLARED].strip()]
+        own += [variables.get(FLAVOUR, "plain"), *(tree[path].strip() for path in (DECLARED, UNDECLARED, README))]
+    else:
+        own += ["+".join([*sorted(text.strip() for text in _listed(tree)), variables.get(SCRIPT, "none")])]
     wide = 'features = ["wide"]' in tree[f"{crate}/Cargo.toml"]
-    return " ".join([*own, _words(tree, "shared"), _switches(tree, variables, wide=wide), _words(tree, "deep")])
+    return " ".join(
+        [*own, _words(tree, "shared"), _switches(tree, variables, wide=wide), variables.get(SEEN, "unseen"), _words(tree, "deep")]
+    )
+
+
+def _listed(tree: Tree) -> list[str]:
+    return [tree[path] for path in sorted(tree) if path.startswith(LISTED)]
 
 
 def _words(tree: Tree, crate: str) -> str:
@@ -182,17 +207,17 @@ def facts(tree: Tree, module: str, variables: Mapping[str, str]) -> Facts:
     for name in reached:
         found[f"resolution manifest/{name}"] = _METADATA.sub("", _COMMENT.sub("", found.pop(f"{name}/Cargo.toml")))
     if crate == "left":
-        found[DECLARED] = tree[DECLARED]
+        found |= {path: tree[path] for path in (DECLARED, UNDECLARED, README)}
+    if crate == "right":
+        found[LISTED.rstrip("/")] = repr(sorted((path, text) for path, text in tree.items() if path.startswith(LISTED)))
     found["features"] = _declared_features(tree, crate)
     found["resolution profile/release"] = _COMMENT.sub("", tree["Cargo.toml"]).partition("[profile.release]")[2]
     if CONFIG in tree and "RUSTFLAGS" not in variables:
         found["config/build.rustflags"] = tree[CONFIG]
-    decisive = (name for name in VARIABLES if name != FLAVOUR or crate == "left")
-    for name in decisive:
-        # Declared variables may be empty and set; of the others that means "not set".
-        if name in variables and (variables[name] or name == FLAVOUR):
-            found[name] = variables[name]
-    return found
+    found |= {name: variables[name] for name in ("RUSTFLAGS", CHECKED) if variables.get(name)}
+    # To these, empty and not set are two things.
+    asked_for = {"left": (FLAVOUR, SEEN), "right": (SCRIPT, SEEN), "lone": ()}[crate]
+    return found | {name: variables[name] for name in asked_for if name in variables}
 
 
 def moved(old: Facts, new: Facts) -> set[str]:
