@@ -66,6 +66,8 @@ _PERSONAL = re.compile(
     r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+", re.VERBOSE
 )
 
+_HASHED = "sha256:"
+
 # No word border in front: the flag may be glued on, as in `-Ctarget-cpu=native`.
 _NATIVE = re.compile(r"(?:target-cpu|-march|-mcpu)=native(?![\w.-])")
 
@@ -195,7 +197,14 @@ def _hashed(name: str, value: str) -> str:
     for text in (name, value):
         data = text.encode("utf-8", "surrogateescape")
         digest.update(len(data).to_bytes(8, "little") + data)
-    return f"sha256:{digest.hexdigest()}"
+    return f"{_HASHED}{digest.hexdigest()}"
+
+
+def is_hidden(value: str) -> bool:
+    """
+    Whether the value of a fact is the hash of a variable's value.
+    """
+    return value.startswith(_HASHED)
 
 
 def wants_native(flags: Flags) -> bool:

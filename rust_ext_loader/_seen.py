@@ -118,11 +118,24 @@ def variables(seen: Iterable[str]) -> list[str]:
     return [name[len(VARIABLE) :] for name in seen if name.startswith(VARIABLE)]
 
 
-def host_bound(seen: Iterable[str]) -> list[str]:
+def host_bound(seen: Mapping[str, str]) -> list[str]:
     """
     The names that mean something on this host alone: an entry that has any is never shared with another one.
+
+    That a variable is not set is no host's secret, and true of most of them.
     """
-    return [name for name in seen if not name.startswith(FILE) or os.path.isabs(name[len(FILE) :])]
+    return [name for name, value in seen.items() if _binds(name, value)]
+
+
+def _binds(name: str, value: str) -> bool:
+    return os.path.isabs(name[len(FILE) :]) if name.startswith(FILE) else value != _UNSET
+
+
+def is_unset(value: str) -> bool:
+    """
+    Whether a recorded value stands for a variable that was not set.
+    """
+    return value == _UNSET
 
 
 def name_of_file(path: str, root: str, *, given_as_absolute: bool) -> str:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _seen, _staging
+from ._environment import is_hidden
 from ._fingerprint import SHORT, Fingerprint, digest_of
 from ._library_file import host_glibc
 
@@ -345,7 +346,7 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
         "token": origin.token,
         "builder": {"host": socket.gethostname(), "pid": os.getpid()},
         "seen": dict(origin.seen),
-        "host_bound": _seen.host_bound(origin.seen),
+        "host_bound": [*(name for name, value in fingerprint.facts.items() if is_hidden(value)), *_seen.host_bound(origin.seen)],
         "facts": dict(fingerprint.facts),
     }
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .._store import Entry
 
+_BINDS = "binds the entry to this host"
 _KINDS = {_seen.FILE: "file", _seen.VARIABLE: "variable", _seen.PLACE: "place"}
 
 
@@ -42,21 +43,27 @@ def run(options: argparse.Namespace) -> int:
     else:
         for module, entry in found.items():
             print(f"{module}: {'not cached' if entry is None else f'whole, {entry.library}'}")
-            for kind, name, bound in _inputs(entry) if options.inputs else ():
-                print(f"  undeclared {kind} {name}{' (binds the entry to this host)' if bound else ''}")
+            for kind, name, remark in _inputs(entry) if options.inputs else ():
+                print(f"  undeclared {kind} {name}{f' ({remark})' if remark else ''}")
     return 0 if all(found.values()) else 1
 
 
 def _row(entry: Entry | None, with_inputs: bool) -> dict[str, object]:
     row: dict[str, object] = {"library": None if entry is None else str(entry.library)}
     if with_inputs:
-        row["undeclared"] = [{"kind": kind, "name": name, "host_bound": bound} for kind, name, bound in _inputs(entry)]
+        row["undeclared"] = [{"kind": kind, "name": name, "host_bound": remark == _BINDS} for kind, name, remark in _inputs(entry)]
     return row
 
 
-def _inputs(entry: Entry | None) -> list[tuple[str, str, bool]]:
+def _inputs(entry: Entry | None) -> list[tuple[str, str, str]]:
+    """
+    Kind, name and a remark for each, files first.
+    """
     seen = entry.seen if entry else {}
-    bound = set(_seen.host_bound(seen))
+    remarks = {name: "not set" for name, value in seen.items() if _seen.is_unset(value)} | dict.fromkeys(_seen.host_bound(seen), _BINDS)
     return [
-        (kind, name[len(prefix) :], name in bound) for prefix, kind in _KINDS.items() for name in sorted(seen) if name.startswith(prefix)
+        (kind, name[len(prefix) :], remarks.get(name, ""))
+        for prefix, kind in _KINDS.items()
+        for name in sorted(seen)
+        if name.startswith(prefix)
     ]

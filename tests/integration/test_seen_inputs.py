@@ -231,6 +231,15 @@ def test_code_that_was_told_where_it_lies_is_not_shared(undeclared: Checkout, tm
     assert undeclared.load().cargo == ()
 
 
+def test_messages_hold_no_path_of_this_checkout(undeclared: Checkout) -> None:
+    """
+    `file!()`, and hence what a panic says, is the same in every checkout.
+    """
+    undeclared.replace("alpha/src/lib.rs", 'env!("FX_MADE")', "file!()")
+    undeclared.replace("helper/src/lib.rs", 'None => "unset"', "None => file!()")
+    assert undeclared.load().value == value(made="alpha/src/lib.rs", helper="helper/src/lib.rs")
+
+
 def test_a_rebuild_names_what_was_seen_to_move(undeclared: Checkout) -> None:
     """
     The reason is a file or a variable; a variable's value stays out of it, and out of the cache.
@@ -261,9 +270,12 @@ def test_a_forced_build_takes_the_place_of_the_same_inputs(undeclared: Checkout)
 
 def test_an_entry_says_what_binds_it_to_its_host(undeclared: Checkout) -> None:
     """
-    Variables do, files that count from the workspace do not.
+    A variable that is set does, files that count from the workspace do not.
     """
-    (manifest,) = (undeclared.cache / "artifacts").rglob("manifest.json")
+    (old,) = (undeclared.cache / "artifacts").rglob("manifest.json")
+    assert json.loads(old.read_bytes())["host_bound"] == []
+    undeclared.load(variables={"FX_SCRIPT": "1"})
+    (manifest,) = set((undeclared.cache / "artifacts").rglob("manifest.json")) - {old}
     fields = json.loads(manifest.read_bytes())
 
     assert sorted(name for name in fields["seen"] if "/file/" in name) == [
@@ -274,7 +286,7 @@ def test_an_entry_says_what_binds_it_to_its_host(undeclared: Checkout) -> None:
         "seen/file/texts/helped.txt",
         "seen/file/texts/outside.txt",
     ]
-    assert sorted(fields["host_bound"]) == ["seen/env/FX_HELPER", "seen/env/FX_SCRIPT", "seen/env/FX_SEEN"]
+    assert fields["host_bound"] == ["seen/env/FX_SCRIPT"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "never"])
@@ -317,6 +329,7 @@ def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
     A person sees what to declare; a declared file is listed no more.
     """
     undeclared.replace("alpha/Cargo.toml", "[lib]", 'source-inputs = ["../texts/outside.txt"]\nenv = ["FX_SEEN"]\n\n[lib]')
+    undeclared.environment["FX_SCRIPT"] = "1"
     assert rust_ext(undeclared, "verify", "--inputs") == Said(1, "fx.alpha: not cached\n", "")
     assert undeclared.load().error is None
 
@@ -328,7 +341,7 @@ def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
         "  undeclared file proto/inner/api.proto",
         "  undeclared file texts/folder",
         "  undeclared file texts/helped.txt",
-        "  undeclared variable FX_HELPER (binds the entry to this host)",
+        "  undeclared variable FX_HELPER (not set)",
         "  undeclared variable FX_SCRIPT (binds the entry to this host)",
     ]
     (row,) = json.loads(rust_ext(undeclared, "verify", "--inputs", "--json", plainly=True).out)["modules"].values()

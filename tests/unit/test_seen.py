@@ -192,11 +192,12 @@ def test_a_moment_is_one(tree: Path) -> None:
 
 def test_what_binds_to_a_host(tmp_path: Path) -> None:
     """
-    Variables, places, and paths that do not count from the workspace.
+    Variables that are set, places, and paths that do not count from the workspace.
     """
-    names = ["seen/file/a", "seen/file/../b", f"seen/file/{tmp_path}/c", "seen/env/X", "seen/place/p"]
-    assert _seen.host_bound(names) == names[2:]
-    assert _seen.variables(names) == ["X"]
+    names = ["seen/file/a", "seen/file/../b", "seen/env/UNSET", f"seen/file/{tmp_path}/c", "seen/env/SET", "seen/place/p"]
+    seen = {name: see(tmp_path).record([name])[name] for name in names}
+    assert _seen.host_bound(seen) == names[3:]
+    assert _seen.variables(seen) == ["UNSET", "SET"]
 
 
 @pytest.mark.parametrize(

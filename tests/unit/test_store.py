@@ -4,6 +4,7 @@ Entries on disk: found when whole and ours, a miss in every other state.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import os
@@ -60,6 +61,18 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path / "cache"
     assert _store.ready_root(root) is None
     return root
+
+
+def test_a_hidden_variable_binds_an_entry_to_its_host(root: Path) -> None:
+    """
+    One that a crate declares as much as one that its build was seen to read.
+    """
+    seen = {"seen/env/X": "keyed:00:00", "seen/env/Y": "unset"}
+    made = dataclasses.replace(origin(), seen=seen)
+    entry = publish(root, {**FACTS, "flags/env/FLAVOUR": "sha256:00", "flags/env/CC": "cc"}, made=made)
+
+    manifest = json.loads((entry.folder / "manifest.json").read_bytes())
+    assert (entry.seen, manifest["host_bound"]) == (seen, ["flags/env/FLAVOUR", "seen/env/X"])
 
 
 def test_what_was_published_is_found(root: Path) -> None:
