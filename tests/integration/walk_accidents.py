@@ -218,7 +218,7 @@ class _HeldBuild:
         """
         Go back to the texts before, and let go whoever waits.
         """
-        for crate in {self.crate, self.edited}:
+        for crate in sorted({self.crate, self.edited}):
             root = f"{crate}/src/lib.rs"
             self._place.write(root, self._tree[root], how)
         self._gate.let_through()

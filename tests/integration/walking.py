@@ -46,6 +46,11 @@ _record.find = find
 """
 #: Times that lie further apart than this are told apart by file systems here: records are made soon, and are as sound as after two seconds.
 _SOON_SETTLED = "_record.UNSETTLED_NS = 50_000_000"
+#: Ask before loading.
+_FORETELL = """
+verdict = rust_ext_loader.can_load(request["module"], **request["arguments"])
+print(f"foretold {verdict.state.value}: {verdict.why}", file=sys.stderr)
+"""
 
 _LOAD_PLAINLY = """
 import sys
@@ -221,9 +226,9 @@ class Walk:
         """
         Load here in a new process.
         """
-        soon = self.random.random() < 0.8
+        soon, asks = self.random.random() < 0.8, self.random.random() < 0.2
         with self.counted() as calls:
-            answer = self.here.checkout.finish(self.start(module, soon=soon, mode=mode))
+            answer = self.here.checkout.finish(self.start(module, _FORETELL if asks else "", soon=soon, mode=mode))
         return Loaded(**{**answer, "cargo": tuple(calls)})
 
     @contextlib.contextmanager
@@ -242,6 +247,7 @@ class Walk:
         """
         loaded = self.load(module)
         self.check_value(module, loaded)
+        self.check_foretold(module, loaded)
         if self.key(module) in self.stored:
             self.check_served(module, loaded)
         else:
@@ -260,6 +266,17 @@ class Walk:
         after_a_change = not loaded.compiled and self.here.known.get(module) not in (None, self.facts(module))
         if self.random.random() < (0.5 if after_a_change else 0.1):
             assert loaded.value == self.from_scratch(module), "the oracle and a build from scratch agree"
+
+    def check_foretold(self, module: str, loaded: Loaded) -> None:
+        """
+        If `can_load` was asked before, it said what came to pass, and why.
+        """
+        foretold = re.search(r"(?m)^foretold (\w+): (.*)$", loaded.stderr)
+        if foretold is None:
+            return
+        not_stored = "missing" if self.here.known.get(module) is None else "stale"
+        assert foretold[1] == ("cached" if self.key(module) in self.stored else not_stored), loaded.stderr
+        assert foretold[1] == "cached" or f"building {module}: {foretold[2]}\n" in loaded.stderr, loaded.stderr
 
     def check_served(self, module: str, loaded: Loaded) -> None:
         """
