@@ -108,3 +108,38 @@ def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
     moved = [module for module in sorted(MODULES) if walk.key(module) != before[module]]
     among = moved if moved and walk.random.random() < 0.8 else sorted(MODULES)
     return walk.random.sample(among, min(len(among), walk.random.choice((1, 1, 2))))
+
+
+BREAKAGES = {
+    "a record that holds for ever": (
+        "from rust_ext_loader import _record; _record.signature = lambda _: (0, 0, 0, 0)",
+        "fx.lone answers 'lone-1' instead of",
+    ),
+    "a cache in which nothing is found": (
+        "from rust_ext_loader import _store; _store.look_up = lambda *_: None",
+        "fx.lone is in the cache as it is now, and yet",
+    ),
+    "a reason that is made up": (
+        "from rust_ext_loader import _produce; _produce.reason = lambda *_, **__: 'a whim'",
+        "said was: .*a whim",
+    ),
+}
+
+
+@pytest.mark.parametrize("breakage", BREAKAGES)
+def test_a_broken_toolkit_does_not_get_past_the_walk(tmp_path: Path, breakage: str) -> None:
+    """
+    A stale load, a needless build and a wrong reason are each seen at once.
+    """
+    text, complaint = BREAKAGES[breakage]
+    walk = Walk(tmp_path, random.Random(0), breakage=text)
+
+    with pytest.raises(AssertionError, match=complaint):
+        _load_edit_and_load(walk)
+
+
+def _load_edit_and_load(walk: Walk) -> None:
+    for _ in range(2):
+        walk.check("fx.lone")
+        walk.check("fx.lone")
+        walk_edits.edit_a_source(walk, ("lone",))

@@ -174,6 +174,8 @@ class Walk:
     variables: dict[str, str] = field(default_factory=dict)
     #: What the cache must hold: the file of each module and set of facts, if it is known which.
     stored: dict[Key, str | None] = field(default_factory=dict)
+    #: Run before every load: a walk can be told to walk with a broken toolkit.
+    breakage: str = ""
     has_git: bool = field(default_factory=lambda: tool("git") is not None)
     _from_scratch: dict[Key, str] = field(default_factory=dict)
 
@@ -219,7 +221,7 @@ class Walk:
         """
         Begin a load here, with the variables in force.
         """
-        text = "\n".join([_TELL, _SOON_SETTLED if soon else "", textwrap.dedent(prelude)])
+        text = "\n".join([_TELL, _SOON_SETTLED if soon else "", self.breakage, textwrap.dedent(prelude)])
         return self.here.checkout.start(module, prelude=text, variables=self.variables, mode=mode)
 
     def load(self, module: str, mode: str | None = None) -> Loaded:
