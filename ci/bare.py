@@ -1,10 +1,10 @@
 """
 Make interpreters that differ in one thing: whether our import hook is installed.
 
-Each is a virtual environment without pip. The *hooked* one has what an editable
-install of a workspace leaves behind (the toolkit's folder and the stub, in a
-`.pth` file) and what the toolkit depends on; the *plain* one has nothing but
-built modules, as a wheel would bring them.
+Each is a virtual environment without pip. The *hooked* one has the toolkit and
+what it depends on, as wheels would bring them, and the stub that an editable
+install of a workspace leaves behind; the *plain* one has nothing but built
+modules.
 
 Invariant: everything lives below the folder that is given. Standard library
 only; what the toolkit depends on comes from PyPI, in the versions that are
@@ -56,14 +56,14 @@ def hooked(folder: Path, grown: Grown, cache: Path) -> Bare:
     An interpreter with an editable install of a workspace.
     """
     bare = _bare(folder, {**own_environment(), "RUST_EXT_CACHE_DIR": str(cache)})
-    for item in _dependencies(folder.parent / "dependencies").iterdir():
-        shutil.copytree(item, bare.site / item.name)
+    for item in (ROOT / "rust_ext_loader", *_dependencies(folder.parent / "dependencies").iterdir()):
+        shutil.copytree(item, bare.site / item.name, ignore=shutil.ignore_patterns("__pycache__"))
     sys.path.insert(0, str(ROOT))
     try:
         from rust_ext_loader._packaging._editable import pth_line
     finally:
         sys.path.remove(str(ROOT))
-    (bare.site / "bench.pth").write_text(f"{ROOT}\n{pth_line((PACKAGE + '.',), str(grown.root))}\n", encoding="utf-8")
+    (bare.site / "bench.pth").write_text(pth_line((PACKAGE + ".",), str(grown.root)) + "\n", encoding="utf-8")
     return bare
 
 

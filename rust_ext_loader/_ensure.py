@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import errno
 import os
-import uuid
 import warnings
 from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _needed, _settings, _snapshot, _store
+from . import _bundled, _discover, _needed, _settings, _snapshot, _staging, _store
 from ._case import Case, Request, parent_folders
 from ._errors import (
     CacheWarning,
@@ -37,7 +36,6 @@ from ._errors import (
 )
 from ._fingerprint import reason
 from ._model import State, Verdict
-from ._produce import produce
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -304,7 +302,13 @@ class _Story:
         if self.case.bundled:
             self._warn_of_stale("is left aside")
         entry = self.case.entry(now)
-        return self.case.use(entry.library, now, entry.seen) if entry else produce(self.case, now)
+        return self.case.use(entry.library, now, entry.seen) if entry else self._produce(now)
+
+    def _produce(self, now: Snapshot) -> str:
+        # Most decisions build nothing, and what builds takes long to import.
+        from ._produce import produce
+
+        return produce(self.case, now)
 
     def _without_toolchain(self, missing: ToolchainMissing) -> str:
         entry = self.case.entry_of_any_toolchain()
@@ -345,8 +349,8 @@ class _Story:
     def _force(self) -> str:
         if self.case.request.overlay is None:
             # Children of this process accept what it built.
-            os.environ.setdefault(_settings.FORCE_TOKEN, uuid.uuid4().hex)
-        return produce(self.case, self.case.snapshot)
+            os.environ.setdefault(_settings.FORCE_TOKEN, _staging.unique_name())
+        return self._produce(self.case.snapshot)
 
     def _warn_of_stale(self, fate: str) -> None:
         assert self.case.bundled is not None

@@ -20,10 +20,10 @@ import socket
 import sys
 import threading
 import time
-import uuid
 from dataclasses import dataclass
 from typing import TypeVar
 
+from . import _staging
 from ._errors import LockTimeout
 
 TYPE_CHECKING = False
@@ -155,7 +155,7 @@ def _put_to_the_test(lock_file: Path) -> None:
 def _what_is_wrong_with_locks(lock_file: Path) -> str:
     import fcntl
 
-    trial = lock_file.with_name(f".{uuid.uuid4().hex}.lock")
+    trial = lock_file.with_name(f".{_staging.unique_name()}.lock")
     try:
         lock_file.parent.mkdir(parents=True, exist_ok=True)
         with trial.open("xb") as holder, trial.open("rb") as other:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-import uuid
 import warnings
 
 from . import _build, _locks, _settings, _staging, _store
@@ -79,7 +78,7 @@ def _acceptable(case: Case, now: Snapshot) -> _store.Entry | None:
 
 
 def _build_alone(case: Case, folder: Path, progress: Progress) -> str:
-    private = folder.with_name(f"{folder.name}-{os.getpid()}-{uuid.uuid4().hex[:8]}")
+    private = folder.with_name(f"{folder.name}-{os.getpid()}-{_staging.unique_name()[:8]}")
     library = ""
     try:
         library = _build_locked(case, private, progress)

@@ -15,7 +15,6 @@ import errno
 import os
 import shutil
 import stat
-import uuid
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,12 +57,19 @@ def private_folder(path: Path) -> Path:
     return path
 
 
+def unique_name() -> str:
+    """
+    A name that nobody else comes upon; not by `uuid`, which brings half the standard library into every import that decides.
+    """
+    return os.urandom(16).hex()
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """
     Give a file new content: readers see the old bytes or the new ones.
     """
     private_folder(path.parent)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary = path.with_name(f".{path.name}.{unique_name()}")
     try:
         with _new_file(temporary) as file:
             _write_all(file, data)
@@ -95,7 +101,7 @@ def staged_folder(root: Path) -> Iterator[Path]:
     """
     A fresh private folder under `root`; what is still there at the end is removed.
     """
-    folder = private_folder(root / "staging") / uuid.uuid4().hex
+    folder = private_folder(root / "staging") / unique_name()
     folder.mkdir(mode=0o700)
     _sweep(folder)
     try:

@@ -22,9 +22,7 @@ import errno
 import hashlib
 import json
 import os
-import socket
 import time
-import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -202,7 +200,7 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
     Store a library under its key and make it the one in force.
     """
     slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
-    generation = f"{time.time_ns():x}-{uuid.uuid4().hex[:8]}{_suffix(origin.seen)}"
+    generation = f"{time.time_ns():x}-{_staging.unique_name()[:8]}{_suffix(origin.seen)}"
     pointer = pointer_of(slot / generation / name)
     _make_way(root, slot, pointer)
     with _staging.staged_folder(root) as staged:
@@ -256,7 +254,7 @@ def set_aside_before(root: Path, library: Path) -> list[Path]:
 
 def _set_aside(root: Path, path: Path) -> None:
     quarantine = _staging.private_folder(root / "quarantine")
-    destination = quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{uuid.uuid4().hex[:8]}"
+    destination = quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{_staging.unique_name()[:8]}"
     # Another process may have been faster.
     with contextlib.suppress(FileNotFoundError):
         _staging.move(path, destination)
@@ -330,6 +328,9 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Origin) -> dict[str, Any]:
+    # Only whoever publishes needs a name for this machine.
+    import socket
+
     return {
         "format": FORMAT,
         "module": module,

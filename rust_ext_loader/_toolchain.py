@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import re
-import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -25,15 +24,16 @@ from typing import Any
 from . import _cargo_config, _environment, _memo, _settings, _watching
 from ._errors import CacheUnavailable, ToolchainMissing
 from ._model import Gathered, Toolchain
-from ._process_group import ProcessGroup
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+    from threading import Thread
     from typing import IO
 
     from ._model import Watched
+    from ._process_group import ProcessGroup
 
 #: What decides, besides files, which compiler is run.
 _VARIABLES = ("RUSTUP_TOOLCHAIN", "RUSTUP_HOME", "RUSTC", "CARGO_BUILD_RUSTC", "CARGO_HOME", "HOME", "USERPROFILE", "LD_LIBRARY_PATH")
@@ -224,6 +224,9 @@ def _run_all(questions: dict[str, list[str]], directory: Path, environment: Mapp
     """
     Ask everything at once: through rustup's proxies each question takes tens of milliseconds.
     """
+    # Mostly the answers are remembered, and this brings `subprocess` and `threading` along.
+    from ._process_group import ProcessGroup
+
     limit = _settings.seconds(_settings.PROBE_TIMEOUT, environment, 30.0)
     said = {name: _Said() for name in questions}
     groups: dict[str, ProcessGroup] = {}
@@ -246,17 +249,21 @@ def _run_all(questions: dict[str, list[str]], directory: Path, environment: Mapp
         for name, group in groups.items():
             if not said[name].in_time:
                 group.kill()
+        # This waits, and could be interrupted once more.
+        for group in groups.values():
             group.close()
     return {name: answer if answer.in_time else _Said(err=f"it did not answer within {limit:g} s") for name, answer in said.items()}
 
 
-def _ear(stream: IO[bytes], said: _Said, name: str) -> threading.Thread:
+def _ear(stream: IO[bytes], said: _Said, name: str) -> Thread:
+    from threading import Thread
+
     def listen() -> None:
         with stream:
             setattr(said, name, stream.read().decode("utf-8", "replace"))
 
     # A daemon: what escaped from the group may hold the pipe for ever, and must not hold us.
-    ear = threading.Thread(target=listen, daemon=True)
+    ear = Thread(target=listen, daemon=True)
     ear.start()
     return ear
 

@@ -359,7 +359,8 @@ def test_a_sealed_record_with_other_fields_is_none(world: World) -> None:
     """
     The seal fits and the fields do not: another version's, too few, no path.
     """
-    rest = (world.identity, (), None, (), (), ())
+    nothing = _record._stamps([])
+    rest = (world.identity, (), None, (), nothing, ())
     library = str(world.library)
     world.put(sealed(_record.FORMAT, *rest, library, None))
     assert world.read() == library, "the helper seals as the code does"
@@ -371,12 +372,12 @@ def test_a_sealed_record_with_other_fields_is_none(world: World) -> None:
         sealed(_record.FORMAT, *rest, library, None, None),
         sealed(_record.FORMAT, *rest, 7, None),
         sealed(_record.FORMAT, *rest, None, None),
-        sealed(_record.FORMAT, world.identity, 7, None, (), (), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, (library,), (), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, (library,), (1, 2, 3), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, (), (1, 2, 3, 4), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, ("a\0b",), (1, 2, 3, 4), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, (library,), 7, (), library, None),
+        sealed(_record.FORMAT, world.identity, 7, None, (), nothing, (), library, None),
+        sealed(_record.FORMAT, world.identity, (), None, (library,), nothing, (), library, None),
+        sealed(_record.FORMAT, world.identity, (), None, (library,), _record._stamps([None]), (), library, None),
+        sealed(_record.FORMAT, world.identity, (), None, (), _record._stamps([(1, 2, 3, 4)]), (), library, None),
+        sealed(_record.FORMAT, world.identity, (), None, ("a\0b",), _record._stamps([(1, 2, 3, 4)]), (), library, None),
+        sealed(_record.FORMAT, world.identity, (), None, 7, nothing, (), library, None),
     ):
         world.put(data)
         assert world.read() is None, data
