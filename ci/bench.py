@@ -1,5 +1,5 @@
 """
-Measure: `python3 ci/bench.py loader`, `python3 ci/bench.py growth`.
+Measure: `python3 ci/bench.py loader`, `... growth`, `... freshness`.
 
 One subcommand per thing measured; each prints a table and, with `--json FILE`,
 writes the same numbers for machines. Never part of the tests.
@@ -33,6 +33,10 @@ def main() -> int:
             import bench_growth
 
             return bench_growth.main(rounds=options.rounds, svg=options.svg, json_file=options.json)
+        if options.command == "freshness":
+            import bench_freshness
+
+            return bench_freshness.main(with_peers=options.peers, json_file=options.json)
         import bench_loader
 
         return bench_loader.main(rounds=max(FEWEST_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json)
@@ -45,13 +49,15 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     loader = commands.add_parser("loader", help="what is promised of an import, row by row, beside other import hooks")
     loader.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help="fresh processes per way (default and least: %(default)s)")
-    loader.add_argument("--no-peers", dest="peers", action="store_false", help="leave out the other import hooks")
+    freshness = commands.add_parser("freshness", help="which changes rebuild, and which for nothing: ours, cargo, other import hooks")
+    for command in (loader, freshness):
+        command.add_argument("--no-peers", dest="peers", action="store_false", help="leave out the other import hooks")
     growth = commands.add_parser("growth", help="how an import grows with files and crates, and which stage takes the time")
     growth.add_argument("--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)")
     growth.add_argument(
         "--svg", metavar="FILE", default=str(prerequisites.ROOT / "dist/growth.svg"), help="plot to this file (default: %(default)s)"
     )
-    for command in (loader, growth):
+    for command in (loader, freshness, growth):
         command.add_argument("--json", metavar="FILE", help="write the numbers here too")
     return parser
 

@@ -21,6 +21,12 @@ from pathlib import Path
 from environment import TOOLS, InstallFailed
 from imports import Way, code_that_imports, own_environment, plain_folder
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["IMPORTERS", "Importer", "own_environment", "peers"]
+
 HOME = TOOLS / "bench"
 REQUIREMENTS = ("maturin==1.16.0", "maturin-import-hook==0.3.0", "rustimport==1.7.1")
 
@@ -96,6 +102,17 @@ class Peer:
         (line,) = (index for index, text in enumerate(lines) if text.strip().isdigit())
         lines[line] = f"    {number}\n"
         self.source.write_text("".join(lines), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Importer:
+    """
+    A command that imports `alpha` and prints what it says, and the variables it needs.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
 
 
 def peers() -> list[Peer]:
@@ -193,3 +210,41 @@ def _run(command: list[str], variables: dict[str, str] | None = None, folder: Pa
     if done.returncode != 0:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
         raise InstallFailed(" ".join(command))
+
+
+# A workspace of somebody else's, at `<place>/workspace`, whose member `alpha` is the module.
+
+_SAY = "import alpha; print('value:', alpha.value)"
+
+
+def _maturin_importer(place: Path) -> Importer:
+    """
+    A Python of its own, with the crate installed and the hook for every start; release builds, as everybody's here.
+    """
+    shutil.copytree(_environment().parent.parent, place / "venv", symlinks=True)
+    python = place / "venv/bin/python"
+    variables = {**_variables(python), "MATURIN_BUILD_DIR": str(place / "maturin-build")}
+    crate = place / "workspace/alpha"
+    _write(crate / "pyproject.toml", _PYPROJECT_TOML.replace("bench-maturin", "alpha"))
+    _run([str(python), "-m", "maturin_import_hook", "site", "install", "--force", "--args=--release"], variables, place)
+    _run([str(python.parent / "maturin"), "develop", "--quiet", "--release"], variables, crate)
+    return Importer("maturin import hook", (str(python), "-c", _SAY), variables)
+
+
+def _rustimport_importer(place: Path) -> Importer:
+    """
+    The crate opted in by its marker, in a folder on the path; release builds.
+    """
+    python = _environment()
+    _write(place / "workspace/alpha/.rustimport", "")
+    variables = {
+        **_variables(python),
+        "PYTHONPATH": str(place / "workspace"),
+        "RUSTIMPORT_CACHE_DIR": str(place / "rustimport-cache"),
+        "RUSTIMPORT_RELEASE_BINARIES": "true",
+    }
+    return Importer("rustimport", (str(python), "-c", f"import rustimport.import_hook; {_SAY}"), variables)
+
+
+#: Each import hook, by a short name.
+IMPORTERS = {"maturin": _maturin_importer, "rustimport": _rustimport_importer}

@@ -70,6 +70,8 @@ class Change:
     becomes: str | None = None
     #: Whether the row is about another compiler, or about rustup.
     needs: str | None = None
+    #: What the compiler says where the import must fail.
+    complaint: str = ""
 
     @property
     def must_rebuild(self) -> bool:
@@ -186,6 +188,10 @@ def _output_of_tests(root: Path, _: Machine) -> None:
         _write(root / name, "something")
 
 
+def _delete_part(root: Path, _: Machine) -> None:
+    (root / "alpha/src/part.rs").unlink()
+
+
 def _unrelated(root: Path, machine: Machine) -> None:
     _edit("unrelated/src/lib.rs", "unrelated-1", "unrelated-2")(root, machine)
     _write(root / "scratch.rs", "fn main() {}\n")
@@ -205,7 +211,7 @@ def _compiler(what: str, act: Callable[[Path, Machine], object], **variables: st
 CHANGES = [
     _edited("alpha/src/lib.rs", "root", "src/lib.rs"),
     *(_edited(f"alpha/src/{name}/mod.rs", name, f"a module folder named `{name}`") for name in _FOLDERS),
-    Change("a deleted source file", lambda root, _: (root / "alpha/src/part.rs").unlink(), word="part-1"),
+    Change("a deleted source file", _delete_part, word="part-1", complaint="file not found for module `part`"),
     _edited("alpha/src/part.rs", "part", "other content with an older time", older=True),
     _edited("alpha/src/inside.txt", "inside", "`include_str!` of a file in src/"),
     _edited("shared/outside.txt", "outside", "`include_str!` of a file outside the crate"),

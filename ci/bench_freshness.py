@@ -1,0 +1,234 @@
+"""
+Answer which changes each way of importing Rust notices, and which make it work for nothing.
+
+The rows are those that our own tests are held to. Every way gets a workspace of
+its own with everything that it keeps beside it; all of that is put back, time
+stamps and all, before each row. A row that must rebuild is judged by the value
+of the freshly imported module, one that must not by the crates compiled.
+
+Invariant: every way sees the same files, the same changes and the same compiler;
+nothing is judged by time. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import environment
+import peers
+
+# The table belongs to the tests; what measures stands on it.
+sys.path.insert(0, str(environment.ROOT / "tests/integration"))
+
+from freshness_changes import CHANGES, furnish, look_at_machine
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from freshness_changes import Change, Machine
+    from peers import Importer
+
+#: Called by cargo in place of rustc: notes the crate, then is rustc. Cargo's own questions carry no `--emit`.
+_COUNTER = """\
+#!/bin/sh
+case "$*" in *" --emit"*) printf '%s\\n' "$3" >> '{log}';; esac
+exec "$@"
+"""
+
+
+@dataclass(frozen=True)
+class Imported:
+    """
+    What one import in a fresh process came to.
+    """
+
+    #: What the module says, `None` if there is no module.
+    value: str | None
+    #: Crates compiled for it.
+    compiled: int
+    seconds: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """
+    One way, in a folder that can be put back.
+    """
+
+    importer: Importer
+    folder: Path
+    tools: Path
+
+    def set_up(self) -> str:
+        """
+        Build, import until nothing is compiled any more, and keep a copy of it all; what the module says.
+        """
+        came = self.run({})
+        for _ in range(3):
+            if came.compiled or came.value is None:
+                came = self.run({})
+        if came.compiled or came.value is None:
+            raise RuntimeError(f"{self.importer.name} does not come to rest: {came.value!r}, {came.compiled} compiled\n{came.words}")
+        self.folder.rename(self.master)
+        return came.value
+
+    @property
+    def master(self) -> Path:
+        """
+        Where the copy lies.
+        """
+        return self.folder.with_name(f"{self.folder.name}.master")
+
+    def after(self, change: Change, machine: Machine) -> Imported:
+        """
+        Put everything back, make the change, import.
+        """
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.master, self.folder, symlinks=True)
+        change.act(self.folder / "workspace", machine)
+        return self.run(change.environment(machine))
+
+    def run(self, variables: Mapping[str, str]) -> Imported:
+        """
+        Import in a fresh process.
+        """
+        log = self.tools / "compiled"
+        log.write_text("")
+        counter = self.tools / "counting-rustc"
+        counter.write_text(_COUNTER.format(log=log), encoding="utf-8")
+        counter.chmod(0o755)
+        started = time.perf_counter()
+        done = subprocess.run(
+            self.importer.command,
+            check=False,
+            cwd=self.folder,
+            env={**self.importer.variables, "RUSTC_WRAPPER": str(counter), **variables},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        seconds = time.perf_counter() - started
+        said = [line.removeprefix("value: ") for line in done.stdout.splitlines() if line.startswith("value: ")]
+        value = said[-1] if said and done.returncode == 0 else None
+        return Imported(value, len(log.read_text().splitlines()), seconds, done.stdout + done.stderr)
+
+
+def main(*, with_peers: bool, json_file: str | None) -> int:
+    """
+    Set up, go through the table, print; write JSON where asked.
+    """
+    environment.main_environment().ready()
+    machine = look_at_machine()
+    rows: list[dict[str, str]] = []
+    with tempfile.TemporaryDirectory(prefix="freshness-") as name:
+        benches = _benches(Path(name).resolve(), with_peers=with_peers)
+        before = {bench.importer.name: bench.set_up() for bench in benches}
+        names = list(before)
+        print(f"\n{'change':<58}{'wanted':<10}" + "".join(f"{name:<22}" for name in names), flush=True)
+        for change in CHANGES:
+            if reason := change.impossible_on(machine):
+                print(f"{change.name:<58}left out: {reason}")
+                continue
+            cells = {bench.importer.name: _verdict(change, machine, before[bench.importer.name], bench) for bench in benches}
+            wanted = "rebuild" if change.must_rebuild else "nothing"
+            print(f"{change.name:<58}{wanted:<10}" + "".join(f"{cells[name]:<22}" for name in names), flush=True)
+            rows.append({"change": change.name, "wanted": wanted, **cells})
+    _totals(rows, names)
+    if json_file:
+        report = {"machine": platform.platform(), "rows": rows}
+        Path(json_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _benches(folder: Path, *, with_peers: bool) -> list[Bench]:
+    tools = folder / "tools"
+    tools.mkdir()
+    benches = []
+    for slug, make in {"ours": _ours, "cargo": _bare_cargo, **(peers.IMPORTERS if with_peers else {})}.items():
+        place = folder / slug
+        place.mkdir()
+        furnish(place / "workspace")
+        _use_stand_in(place / "workspace")
+        benches.append(Bench(make(place), place, tools))
+    return benches
+
+
+def _use_stand_in(workspace: Path) -> None:
+    """
+    Let the hand-written module glue go by the name of PyO3, which maturin insists on.
+    """
+    (workspace / "pymod").rename(workspace / "pyo3")
+    for name in ("Cargo.toml", "Cargo.lock", "alpha/Cargo.toml", "alpha/src/lib.rs", "pyo3/Cargo.toml"):
+        path = workspace / name
+        text = path.read_text(encoding="utf-8").replace("pymod", "pyo3")
+        if name in ("Cargo.lock", "pyo3/Cargo.toml"):
+            text = text.replace('name = "pyo3"\nversion = "0.1.0"', 'name = "pyo3"\nversion = "0.29.0"')
+        path.write_text(text, encoding="utf-8")
+
+
+def _ours(place: Path) -> Importer:
+    code = (
+        "from rust_ext_loader import load_rust_extension\n"
+        f"print('value:', load_rust_extension('fx.alpha', workspace={str(place / 'workspace')!r}).value)"
+    )
+    variables = {**_own_variables(), "RUST_EXT_CACHE_DIR": str(place / "cache")}
+    return peers.Importer("ours", (environment.main_environment().python, "-c", code), variables)
+
+
+_CARGO = """
+import json, shutil, subprocess, sys
+sys.path.insert(0, sys.argv[2])
+command = ["cargo", "build", "--release", "--package", "alpha", "--message-format=json-render-diagnostics"]
+built = subprocess.run(command, cwd=sys.argv[1], stdout=subprocess.PIPE, text=True, check=True)
+for message in map(json.loads, built.stdout.splitlines()):
+    if message["reason"] == "compiler-artifact" and message["target"]["name"] == "alpha" and "cdylib" in message["target"]["kind"]:
+        shutil.copy(message["filenames"][0], sys.argv[2] + "/alpha.so")
+import alpha
+print("value:", alpha.value)
+"""
+
+
+def _bare_cargo(place: Path) -> Importer:
+    """
+    What a person does without any hook: build in the crate's folder, then import.
+    """
+    site = place / "site"
+    site.mkdir()
+    command = (environment.main_environment().python, "-c", _CARGO, str(place / "workspace/alpha"), str(site))
+    return peers.Importer("cargo build", command, _own_variables())
+
+
+def _own_variables() -> dict[str, str]:
+    return {name: value for name, value in peers.own_environment().items() if not name.startswith(("CARGO_", "RUST_EXT_", "SGLANG_"))}
+
+
+def _verdict(change: Change, machine: Machine, before: str, bench: Bench) -> str:
+    came = bench.after(change, machine)
+    expected = change.value_after(before, machine)
+    if change.must_rebuild:
+        if came.value == expected and (expected is not None or change.complaint in came.words):
+            return "right"
+        return "STALE" if came.value == before else "FAILS"
+    if came.value != before:
+        return "FAILS"
+    return "nothing" if came.compiled == 0 else f"COMPILES {came.compiled}"
+
+
+def _totals(rows: list[dict[str, str]], names: list[str]) -> None:
+    must = [row for row in rows if row["wanted"] == "rebuild"]
+    rest = [row for row in rows if row["wanted"] == "nothing"]
+    print()
+    for name in names:
+        noticed = sum(row[name] == "right" for row in must)
+        idle = sum(row[name] == "nothing" for row in rest)
+        print(f"{name:<22} notices {noticed} of {len(must)}, compiles for nothing in {len(rest) - idle} of {len(rest)}")
