@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,7 +161,10 @@ def start(
     for name in read_only:
         mounts.make_read_only(Path(name.format(place=image.place)))
     mounts.mount("--bind", sys.base_prefix, image.place / "python")
-    given = " ".join(f"{name}={value.format(place=image.place)}" for name, value in {"PATH": "/nonexistent", **variables}.items())
+    # An interpreter that is moved has to be told where its own library is.
+    needed = {"LD_LIBRARY_PATH": "{place}/python/lib"} if sysconfig.get_config_var("Py_ENABLE_SHARED") else {}
+    everything = {"PATH": "/nonexistent", **needed, **variables}
+    given = " ".join(f"{name}={value.format(place=image.place)}" for name, value in everything.items())
     user = f"{tool('setpriv')} --reuid={STRANGER} --regid={STRANGER} --clear-groups {tool('env')} -i {given}"
     executable = Path(sys._base_executable).resolve().relative_to(Path(sys.base_prefix).resolve())  # type: ignore[attr-defined]
     inside = mounts.inside(image.checkout(os.fspath(image.place / "python" / executable)), user)
