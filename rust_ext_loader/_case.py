@@ -237,6 +237,7 @@ class Case:
         """
         Note what was decided, for explanations and for the warm path; *seen* are the undeclared inputs of the library's build.
         """
+        _store.stamp_use(library)
         if self.notes is None:
             return str(library)
         if now.toolchain is not None:

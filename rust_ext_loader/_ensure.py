@@ -151,6 +151,9 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     A bundled library's error is its own, and in mode `never` nothing can be done. What lacks another library is built once
     more, which helps where that one has a new name by now; if the result lacks the same, nobody builds it again for that.
     """
+    if not os.path.lexists(library):
+        # Collected between the look and the load; a second look finds that out, and what there is instead.
+        return locate(request)
     if os.strerror(errno.ESTALE) in str(error):
         # A network file system forgot what it knew; it looks again when it is asked again.
         return library

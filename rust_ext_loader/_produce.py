@@ -15,7 +15,7 @@ import shutil
 import time
 import warnings
 
-from . import _build, _locks, _settings, _staging, _store
+from . import _build, _gc, _locks, _settings, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning
 from ._fingerprint import reason
 from ._progress import Progress
@@ -142,6 +142,7 @@ def _publish(case: Case, built: _build.Built) -> str:
         # The module is right; only the next process has to build again.
         warnings.warn(CacheWarning(f"{case.spec.module} is loaded from {built.artifact}: storing it failed ({error})"), stacklevel=2)
         return str(built.artifact)
+    _gc.after_build(case.write_root, case.environment)
     return case.use(entry.library, now, entry.seen)
 
 

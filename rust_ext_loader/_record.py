@@ -36,6 +36,11 @@ FORMAT = 4
 #: Time stamps younger than this before the decision began could hide a later edit.
 UNSETTLED_NS = 2_000_000_000
 
+#: Seconds between two stamps that say that a record is in use, and with it the library.
+DAY = 86400.0
+#: Which field of a record names the library.
+_LIBRARY = 7
+
 #: Variables that can change what is built or which compiler is found. Too many only make more records.
 _RELEVANT = (
     "AR",
@@ -171,7 +176,7 @@ def _stamps(signatures: Iterable[Signature | None]) -> bytes:
     return marshal.dumps([*signatures], 2)
 
 
-def _load(path: str) -> tuple[Any, ...] | None:
+def _load(path: str, *, stamp: bool = True) -> tuple[Any, ...] | None:
     descriptor = os.open(path, _OPEN)
     try:
         status = os.fstat(descriptor)
@@ -179,6 +184,8 @@ def _load(path: str) -> tuple[Any, ...] | None:
         if not _ours(status):
             return None
         data = os.read(descriptor, status.st_size)
+        if stamp and time.time() - status.st_mtime > DAY:
+            _stamp(path)
     finally:
         os.close(descriptor)
     # A torn or altered record must not reach `marshal`, which trusts its input.
@@ -186,6 +193,32 @@ def _load(path: str) -> tuple[Any, ...] | None:
         return None
     fields = marshal.loads(data[8:])  # noqa: S302 - ours by owner and mode, whole by its checksum
     return fields if isinstance(fields, tuple) and len(fields) == 9 else None
+
+
+def _stamp(path: str) -> None:
+    try:
+        os.utime(path)
+    except OSError:
+        # A root that cannot be written is nobody's to collect.
+        return
+
+
+def uses(root: str) -> dict[str, float]:
+    """
+    When each library was last led to by a record of this root, in seconds since the epoch, to the day.
+    """
+    found: dict[str, float] = {}
+    folder = os.path.join(root, "records")
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        path = os.path.join(folder, name)
+        try:
+            used = os.stat(path).st_mtime
+            fields = _load(path, stamp=False)
+        except (OSError, ValueError, TypeError, EOFError):
+            continue
+        if fields and isinstance(fields[_LIBRARY], str):
+            found[fields[_LIBRARY]] = max(used, found.get(fields[_LIBRARY], 0.0))
+    return found
 
 
 def _ours(status: os.stat_result) -> bool:

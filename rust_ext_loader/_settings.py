@@ -40,10 +40,14 @@ PROBE_TIMEOUT = "RUST_EXT_PROBE_TIMEOUT"
 JOBS = "RUST_EXT_JOBS"
 #: `1`: cargo may not use the network.
 OFFLINE = "RUST_EXT_OFFLINE"
+#: Bytes that the cache may hold before the least recently used goes, as in `10G`; `0` for no limit. Default: 10 GB.
+CACHE_LIMIT = "RUST_EXT_CACHE_LIMIT"
 #: `1`: warnings of the compiler are shown when a build succeeds.
 SHOW_WARNINGS = "RUST_EXT_SHOW_WARNINGS"
 #: Set by a forcing process for its children, which accept what it built.
 FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"  # noqa: S105 - a variable's name
+
+DEFAULT_LIMIT = 10 * 10**9
 
 MODES = ("auto", "never", "force")
 
@@ -107,6 +111,64 @@ def _number(name: str, text: str | None, default: _Default, expected: str) -> fl
 
         raise SettingError(name, text, expected)
     return value
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def size(name: str, environment: Mapping[str, str], default: int) -> int | None:
+    """
+    A number of bytes; zero stands for no limit.
+    """
+    text = environment.get(name)
+    value = parse_size(name, text) if text else default
+    return value or None
+
+
+def parse_size(name: str, text: str) -> int:
+    """
+    Bytes from a number with a decimal unit, as in `10G` or `500 MB`.
+
+    Raises `SettingError`.
+    """
+    plain = text.strip().lower().removesuffix("b")
+    unit = plain[-1:] if plain[-1:].isalpha() else ""
+    return int(_amount(name, text, plain.removesuffix(unit), _UNITS.get(unit), "a size such as 500M or 10G"))
+
+
+def parse_age(name: str, text: str) -> float:
+    """
+    Seconds from a number with a unit, as in `30d` or `12h`.
+
+    Raises `SettingError`.
+    """
+    plain = text.strip().lower()
+    return _amount(name, text, plain[:-1], _SECONDS.get(plain[-1:]), "an age such as 12h or 30d")
+
+
+def _amount(name: str, text: str, number: str, unit: float | None, expected: str) -> float:
+    try:
+        value = float(number) if unit is not None else -1.0
+    except ValueError:
+        value = -1.0
+    if unit is None or not 0 <= value < float("inf"):
+        from ._errors import SettingError
+
+        raise SettingError(name, text, expected)
+    return value * unit
+
+
+def spell_size(count: int) -> str:
+    """
+    A number of bytes as people read it.
+    """
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
 def switched_on(name: str, environment: Mapping[str, str]) -> bool:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import _seen, _staging
+from . import _record, _seen, _staging
 from ._environment import is_hidden
 from ._fingerprint import SHORT, Fingerprint, digest_of
 from ._library_file import host_glibc
@@ -207,6 +207,8 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
         library = _staging.copy_into(artifact, staged, name)
         manifest = _manifest(module, fingerprint, library, origin)
         _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
+        # Its time stamp says when the entry was used last.
+        _staging.write_atomically(staged / "used", b"")
         # The folder is renamed whole, so what the context removes afterwards is gone already.
         folder = _staging.publish_folder(staged, slot / generation)
     _staging.write_atomically(pointer, generation.encode())
@@ -233,6 +235,17 @@ def in_force(library: Path) -> bool:
         return pointer_of(library).read_text("ascii").strip() == library.parent.name
     except (OSError, ValueError):
         return False
+
+
+def stamp_use(library: Path) -> None:
+    """
+    Note that a stored library was used, at most once a day.
+    """
+    stamp = library.with_name("used")
+    # A root that cannot be written is nobody's to collect; a bundled library has no such stamp.
+    with contextlib.suppress(OSError):
+        if not 0 <= time.time() - stamp.stat().st_mtime < _record.DAY:
+            os.utime(stamp)
 
 
 def quarantine_library(root: Path, library: Path) -> None:

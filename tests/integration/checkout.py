@@ -135,6 +135,20 @@ class Checkout:
             text=True,
         )
 
+    def start_script(self, script: Path, *arguments: str) -> subprocess.Popen[str]:
+        """
+        Begin a script with the environment of a load.
+        """
+        return subprocess.Popen(
+            [self.python, os.fspath(script), *arguments],
+            env=self.variables(),
+            cwd=self.cache.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def load(self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object) -> Loaded:
         """
         Load in a new interpreter and wait for it.

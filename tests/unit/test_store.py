@@ -100,7 +100,7 @@ def test_where_an_entry_lies(root: Path) -> None:
     assert entry.folder.parent == slot
     assert sorted(path.name for path in slot.iterdir()) == sorted([entry.folder.name, "current"])
     assert (slot / "current").read_text() == entry.folder.name
-    assert sorted(path.name for path in entry.folder.iterdir()) == ["alpha.so", "manifest.json"]
+    assert sorted(path.name for path in entry.folder.iterdir()) == ["alpha.so", "manifest.json", "used"]
 
 
 def test_a_new_build_is_a_new_file(root: Path) -> None:
