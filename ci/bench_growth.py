@@ -50,19 +50,20 @@ _STAGES = (
 
 # Runs in an interpreter of its own; prints what `Way` reads, and the stages on a line of their own to a file.
 _TIMED = """
-import json, sys, time
-start = time.perf_counter()
+import json, sys
+from time import process_time as clock
+start = clock()
 from importlib import import_module
 import rust_ext_loader._ensure
-spent, inner = {{"imports of the toolkit": time.perf_counter() - start}}, [0.0]
+spent, inner = {{"imports of the toolkit": clock() - start}}, [0.0]
 def timed(function, label):
     def run(*arguments, **named):
-        began = time.perf_counter()
+        began = clock()
         inner.append(0.0)
         try:
             return function(*arguments, **named)
         finally:
-            whole = time.perf_counter() - began
+            whole = clock() - began
             spent[label] = spent.get(label, 0.0) + whole - inner.pop()
             inner[-1] += whole
     return run
@@ -73,7 +74,7 @@ for room, name, label in {stages!r}:
         place = getattr(place, owner)
     setattr(place, last, timed(getattr(place, last), label))
 import {module}
-whole = time.perf_counter() - start
+whole = clock() - start
 spent[{rest!r}] = whole - sum(spent.values())
 json.dump(spent, open({out!r}, "w"))
 print(whole, sys.modules[{module!r}].__file__)
@@ -88,7 +89,7 @@ class Size:
 
     crates: int
     files: int
-    #: Warm, by content, discovery; then the stages.
+    #: Of CPU: warm, by content, then the stages.
     spent: dict[str, float]
 
 
@@ -143,7 +144,7 @@ def _by_content(home: Path, hooked: bare.Bare, cache: Path, rounds: int) -> dict
 
 
 def _print(what: str, sizes: Sequence[tuple[int, dict[str, float]]]) -> None:
-    print(f"\n{what}: milliseconds, medians; a warm import by CPU, the rest by the clock\n")
+    print(f"\n{what}: milliseconds of CPU, medians; a warm import is the whole process\n")
     print(f"{'':<34}" + "".join(f"{size:>10}" for size, _ in sizes) + f"{'one more':>14}")
     first, last = sizes[0], sizes[-1]
     stages = sorted(last[1].keys() - {_WARM, _CONTENT}, key=lambda name: -last[1][name])
@@ -163,5 +164,5 @@ def _plot(path: Path, by_files: Sequence[Size], by_crates: Sequence[Size]) -> No
         panel("crates of 1000 files", [(size.crates, size.spent) for size in by_crates]),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(chart.svg("milliseconds", panels), encoding="utf-8")
+    path.write_text(chart.svg("milliseconds of CPU", panels), encoding="utf-8")
     print(f"\nplotted to {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}")
