@@ -310,7 +310,7 @@ def _run(
         group = ProcessGroup(command, directory=directory, environment=environment)
     except OSError as error:
         return _result(heard, command, None, (False, f"cargo could not be started: {error}"))
-    limit = False
+    limit, ordinary = False, False
     try:
         # First ears, then words.
         events = _listen(group, heard)
@@ -319,11 +319,9 @@ def _run(
         if limit or heard.finished is None:
             # Cargo may have died alone and left its compilers at work.
             group.kill()
-    except BaseException:
-        group.kill()
-        raise
+        ordinary = True
     finally:
-        status = group.close()
+        status = group.close(kill=not ordinary)
     verdict = judge(heard, status)
     if limit and time_limit is not None:
         verdict = (False, f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is simply slow")

@@ -60,7 +60,7 @@ class ProcessGroup:
     A running command with everything it starts; output comes through two pipes.
 
     Raises `OSError` when it cannot be started. Whoever makes one lets it `go`, and must
-    `close` it in the end, after `kill` if that end is not an ordinary one.
+    `close` it in the end, with `kill` if that end is not an ordinary one.
     """
 
     stdout: IO[bytes]
@@ -132,16 +132,21 @@ class ProcessGroup:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
-    def close(self) -> int | None:
+    def close(self, *, kill: bool = False) -> int | None:
         """
         Wait for the end, dismiss the watcher, and tell the exit status: negative for a signal, `None` if nobody knows it.
         """
         try:
-            self.poll()
+            if kill:
+                self.kill()
+            seen = self.poll()
             code = self._process.wait()
-            return self._status if self._ended else code
+            if not seen:
+                self._status, self._ended = code, True
+            return self._status
         finally:
-            if self._word is not None:
+            # A second interrupt may have come between: without the word the watcher ends what has not ended.
+            if self._word is not None and self._ended:
                 self._word.say()
             self._forget_pipes()
             if self._watcher is not None:
