@@ -266,6 +266,7 @@ def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
         "--profile",
         spec.profile,
         *(["--features", ",".join(features)] if features else []),
+        *_environment.cargo_arguments(environment),
         _cargo.MESSAGE_FORMAT,
         *_link_arguments(snapshot),
     ]

@@ -15,7 +15,7 @@ import contextlib
 import os
 import sys
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -95,7 +95,16 @@ class Case:
     request: Request
     #: The mode in force: `auto`, `never` or `force`.
     mode: str
-    spec: ExtensionSpec
+    #: As the crate declares it.
+    declared: ExtensionSpec
+
+    @cached_property
+    def spec(self) -> ExtensionSpec:
+        """
+        As it is to be built.
+        """
+        profile = _settings.profile(self.environment)
+        return replace(self.declared, profile=profile) if profile else self.declared
 
     @cached_property
     def environment(self) -> Mapping[str, str]:
@@ -256,7 +265,7 @@ class Case:
         beside = set(_bundled.candidates(self.spec.leaf, self.folders))
         declared = _discover.extensions(Path(workspace))
         # Both were looked at before the facts were, and a build may lie between.
-        if declared.specs.get(self.spec.module) != self.spec or _bundled.find(self.spec.leaf, self.folders) != self.bundled:
+        if declared.specs.get(self.spec.module) != self.declared or _bundled.find(self.spec.leaf, self.folders) != self.bundled:
             return
         watched = now.watched | now.sight.watched(seen) | declared.watched | self._rivals(now)
         present = watched.present | {path for path in beside if os.path.lexists(path)}

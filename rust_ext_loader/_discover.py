@@ -44,6 +44,8 @@ _KEYS = (*_STRINGS, *_LISTS, "debug")
 
 #: Key of `[workspace.metadata.<table>]`: manifests of further workspaces.
 _FURTHER = "extension-manifests"
+#: Key of `[workspace.metadata.rust-ext-loader]`: which table that is.
+_TABLE = "metadata-table"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Declared:
     #: Members that cannot be read or declare something impossible.
     broken: tuple[ManifestError, ...]
     workspace: Path
+    #: `[package.metadata.<table>]` is where its crates declare.
+    table: str = _settings.METADATA_TABLE
     #: Which of the broken ones stand for which module, where that much can be told.
     broken_modules: Mapping[str, ManifestError] = field(default_factory=dict)
     #: What would move if anything of this were declared otherwise.
@@ -111,13 +115,14 @@ def _named_workspace(folder: Path) -> Path | None:
     return Path(os.path.normpath(folder / named)) if isinstance(named, str) else None
 
 
-def extensions(path: Path, table: str = _settings.METADATA_TABLE) -> Declared:
+def extensions(path: Path) -> Declared:
     """
-    Everything that a workspace, and those it refers to, declare in the metadata *table*.
+    Everything that a workspace, and those it refers to, declare in its metadata table.
 
     Raises `ManifestError` when the root manifest itself cannot be read.
     """
     start = read_workspace(path)
+    table = _table_of(start)
     specs: dict[str, list[ExtensionSpec]] = {}
     broken: list[ManifestError] = []
     broken_modules: dict[str, ManifestError] = {}
@@ -142,19 +147,20 @@ def extensions(path: Path, table: str = _settings.METADATA_TABLE) -> Declared:
         duplicates={module: tuple(str(spec.manifest) for spec in found) for module, found in sorted(specs.items()) if len(found) > 1},
         broken=tuple(broken),
         workspace=start.root,
+        table=table,
         broken_modules=broken_modules,
         watched=watched | watch(asked),
     )
 
 
-def find(module: str, path: Path, table: str = _settings.METADATA_TABLE) -> ExtensionSpec:
+def find(module: str, path: Path) -> ExtensionSpec:
     """
     The extension that makes *module*.
 
     Raises `DuplicateModule` if several packages declare it, `ManifestError` if a broken one might, else
     `ExtensionNotFound`, which lists what there is.
     """
-    declared = extensions(path, table)
+    declared = extensions(path)
     if module in declared.specs:
         return declared.specs[module]
     if module in declared.duplicates:
@@ -163,7 +169,7 @@ def find(module: str, path: Path, table: str = _settings.METADATA_TABLE) -> Exte
         raise declared.broken_modules[module]
     if declared.broken:
         raise declared.broken[0]
-    raise ExtensionNotFound(module, f"no crate of {declared.workspace} declares it", _advice(module, list(declared.specs), table))
+    raise ExtensionNotFound(module, f"no crate of {declared.workspace} declares it", _advice(module, list(declared.specs), declared.table))
 
 
 def _advice(module: str, known: list[str], table: str) -> str:
@@ -201,6 +207,19 @@ def _with_further(start: Workspace, table: str, broken: list[ManifestError], ask
             if further.root not in seen:
                 seen.add(further.root)
                 waiting.append(further)
+
+
+def _table_of(workspace: Workspace) -> str:
+    """
+    Name of the metadata table that a workspace's crates declare in; those that it refers to follow it.
+    """
+    where, section = workspace.root / MANIFEST, f"workspace.metadata.{_settings.WORKSPACE_TABLE}"
+    metadata = _manifest.table(workspace.manifest, "workspace", "metadata", _settings.WORKSPACE_TABLE)
+    _check_names(metadata, (_TABLE,), where, section)
+    table = metadata.get(_TABLE, _settings.METADATA_TABLE)
+    if not isinstance(table, str) or not table:
+        raise _wrong(where, section, _TABLE, "the name of a table", table)
+    return table
 
 
 def _further(workspace: Workspace, table: str) -> tuple[str, ...]:

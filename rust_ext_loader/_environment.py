@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 from dataclasses import dataclass
 
 from . import _cargo_config, _manifest, _settings, _staging
-from ._errors import CacheUnavailable
+from ._errors import CacheUnavailable, SettingError
 from ._model import ExtensionSpec, Gathered, Watched
 
 TYPE_CHECKING = False
@@ -66,6 +67,16 @@ _PERSONAL = re.compile(
     r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+", re.VERBOSE
 )
 
+#: What we tell cargo ourselves, or what would send its output where nobody looks for it.
+_OURS = re.compile(
+    r"""
+    --(?:target-dir|target|artifact-dir|out-dir|manifest-path|message-format|profile|package|lib|bins?|tests?|examples?|bench(?:es)?
+       |all-targets|crate-type|unit-graph|build-plan|release)(?:=.*)?
+    | -- | -[^-vqjF].*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
 _HASHED = "sha256:"
 
 # No word border in front: the flag may be glued on, as in `-Ctarget-cpu=native`.
@@ -104,6 +115,8 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
     facts = {f"request/env/{name}": value for name, value in _rustflags(environment, spec.workspace)}
+    if further := cargo_arguments(environment):
+        facts[f"request/env/{_settings.CARGO_ARGUMENTS}"] = _cargo_config.within(shlex.join(further), spec.workspace)
     # As they stand, since a fact may be a hash.
     values = [*facts.values()]
     if target := _target(config, environment, spec.workspace):
@@ -153,6 +166,26 @@ def is_accounted_for(name: str, *, foreign: bool) -> bool:
     return any(pattern.fullmatch(name) for pattern in patterns) or bool(foreign and _PERSONAL.fullmatch(name))
 
 
+def cargo_arguments(environment: Mapping[str, str]) -> list[str]:
+    """
+    The further arguments that cargo is to be given.
+
+    Raises `SettingError` for what cannot be split, and for arguments that are ours to give.
+    """
+    text = environment.get(_settings.CARGO_ARGUMENTS, "")
+    try:
+        found = shlex.split(text)
+    except ValueError as error:
+        raise SettingError(_settings.CARGO_ARGUMENTS, text, f"arguments quoted as for a shell ({error})") from error
+    for before, argument in zip(["", *found], found, strict=False):
+        if _OURS.fullmatch(argument):
+            raise SettingError(_settings.CARGO_ARGUMENTS, text, f"no `{argument}`, which is decided elsewhere")
+        file = argument if before == "--config" else argument.partition("=")[2] if argument.startswith("--config=") else "="
+        if "=" not in file:
+            raise SettingError(_settings.CARGO_ARGUMENTS, text, f"`--config KEY=VALUE`: an edit of {file} would go unnoticed")
+    return found
+
+
 def _target(config: _cargo_config.Config, environment: Mapping[str, str], root: Path) -> str:
     """
     The target triple that is asked for, if one is.
@@ -166,8 +199,6 @@ def _target(config: _cargo_config.Config, environment: Mapping[str, str], root: 
 def _rustflags(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
     if (encoded := environment.get("CARGO_ENCODED_RUSTFLAGS")) is not None:
         if encoded:
-            import shlex
-
             yield "CARGO_ENCODED_RUSTFLAGS", _cargo_config.within(shlex.join(encoded.split("\x1f")), root)
         return
     hidden = _hides_rustflags(environment)

@@ -96,8 +96,9 @@ def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
     if entry is not None:
         return case.use(entry.library, now, entry.seen)
     moved, known = case.changes(now)
+    unusual = "" if case.spec.profile == "release" else f" ({case.spec.profile})"
     forced = "asked for" if case.mode == "force" else ""
-    progress.announce(f"{'re' if known else ''}building {case.spec.module}: {forced or reason(moved, known=known)}")
+    progress.announce(f"{'re' if known else ''}building {case.spec.module}{unusual}: {forced or reason(moved, known=known)}")
     try:
         built = _build.build(
             now,

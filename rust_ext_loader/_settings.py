@@ -38,7 +38,11 @@ BUILD_TIMEOUT = "RUST_EXT_BUILD_TIMEOUT"
 PROBE_TIMEOUT = "RUST_EXT_PROBE_TIMEOUT"
 #: Parallel compiler jobs. Default: cargo's.
 JOBS = "RUST_EXT_JOBS"
-#: `1`: cargo may not use the network.
+#: Cargo profile to build with, in place of what the crates declare.
+PROFILE = "RUST_EXT_PROFILE"
+#: Further arguments to cargo, quoted as for a shell; part of what decides.
+CARGO_ARGUMENTS = "RUST_EXT_CARGO_ARGS"
+#: `1`: cargo may not use the network. With `--locked`, which it always gets, that is cargo's `--frozen`.
 OFFLINE = "RUST_EXT_OFFLINE"
 #: Bytes that the cache may hold before the least recently used goes, as in `10G`; `0` for no limit. Default: 10 GB.
 CACHE_LIMIT = "RUST_EXT_CACHE_LIMIT"
@@ -51,8 +55,10 @@ DEFAULT_LIMIT = 10 * 10**9
 
 MODES = ("auto", "never", "force")
 
-#: `[package.metadata.<table>]` of a crate declares its Python module.
+#: `[package.metadata.<table>]` of a crate declares its Python module, unless its workspace names another table.
 METADATA_TABLE = "sglang"
+#: `[workspace.metadata.<here>] metadata-table = "..."` names that table.
+WORKSPACE_TABLE = "rust-ext-loader"
 #: `[tool.<table>]` of a `pyproject.toml` holds a project's settings.
 PYPROJECT_TABLE = "rust-ext-loader"
 
@@ -111,6 +117,20 @@ def _number(name: str, text: str | None, default: _Default, expected: str) -> fl
 
         raise SettingError(name, text, expected)
     return value
+
+
+def profile(environment: Mapping[str, str]) -> str | None:
+    """
+    The cargo profile that is asked for in place of the declared ones.
+
+    Raises `SettingError` for what can be no profile's name.
+    """
+    chosen = environment.get(PROFILE)
+    if chosen and not chosen.replace("-", "").replace("_", "").isalnum():
+        from ._errors import SettingError
+
+        raise SettingError(PROFILE, chosen, "the name of a cargo profile")
+    return chosen or None
 
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}

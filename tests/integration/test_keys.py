@@ -235,6 +235,8 @@ def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.param({"RUSTFLAGS": "-Copt-level=1"}, SOURCE, id="RUSTFLAGS"),
         pytest.param({"CARGO_ENCODED_RUSTFLAGS": "-Copt-level=1"}, SOURCE, id="CARGO_ENCODED_RUSTFLAGS"),
         pytest.param({"CARGO_BUILD_TARGET": "wasm32-wasip1"}, SOURCE, id="CARGO_BUILD_TARGET"),
+        pytest.param({"RUST_EXT_PROFILE": "dev"}, SOURCE, id="RUST_EXT_PROFILE"),
+        pytest.param({"RUST_EXT_CARGO_ARGS": "--config profile.release.lto=true"}, SOURCE, id="RUST_EXT_CARGO_ARGS"),
         pytest.param({"CARGO_PROFILE_RELEASE_LTO": "fat"}, BUILD, id="CARGO_PROFILE_RELEASE_LTO"),
         pytest.param({"CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER": "clang"}, BUILD, id="CARGO_TARGET_*_LINKER"),
         pytest.param({"CC": "clang"}, BUILD, id="CC"),
@@ -250,6 +252,43 @@ def test_variable_differs(inputs: Checkout, variables: dict[str, str], expected:
     Compiler flags and the target are part of the request and count in both keys; the rest of the environment counts in the build key.
     """
     assert moved(keys(inputs), keys(inputs, variables=variables)) == expected
+
+
+def test_profiles_live_side_by_side(plain: Checkout) -> None:
+    """
+    Release, dev, release: two builds in all; one that is not a release says so.
+    """
+    first = plain.load()
+    dev = plain.load(variables={"RUST_EXT_PROFILE": "dev"})
+    again = plain.load()
+
+    assert "building fx.alpha: not built here yet" in first.stderr
+    assert "rebuilding fx.alpha (dev): profile 'release' -> 'dev'" in dev.stderr
+    assert (first.compiled, dev.compiled, again.compiled) == (["alpha"], ["alpha"], [])
+    assert (again.file, first.file != dev.file) == (first.file, True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RUST_EXT_PROFILE": "../x"}, "RUST_EXT_PROFILE='../x' is not understood; expected the name of a cargo profile"),
+        ({"RUST_EXT_CARGO_ARGS": "'"}, "arguments quoted as for a shell (No closing quotation)"),
+        ({"RUST_EXT_CARGO_ARGS": "--target-dir=/x"}, "no `--target-dir=/x`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "--release"}, "no `--release`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "-v -- -Copt-level=3"}, "no `--`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "-p other"}, "no `-p`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "--config more.toml"}, "`--config KEY=VALUE`: an edit of more.toml would go unnoticed"),
+        ({"RUST_EXT_CARGO_ARGS": "--config=more.toml"}, "`--config KEY=VALUE`: an edit of more.toml would go unnoticed"),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused(built: Checkout, variables: dict[str, str], said: str) -> None:
+    """
+    With its name, before anything runs.
+    """
+    loaded = built.load(variables=variables)
+    assert loaded.types[0] == "SettingError"
+    assert said in (loaded.error or "")
+    assert loaded.cargo == ()
 
 
 # What is no fact.
@@ -327,6 +366,13 @@ def no_change(_: Checkout) -> None:
             {"RUST_EXT_JOBS": "1", "RUST_EXT_OFFLINE": "1", "RUSTFLAGS": "--cfg loud"},
             (*COMMON, "--offline", "--jobs", "1", *lib("alpha"), *TAIL),
             id="with settings; the user's flags stay in the environment",
+        ),
+        pytest.param(
+            "fx.alpha",
+            no_change,
+            {"RUST_EXT_PROFILE": "dev", "RUST_EXT_CARGO_ARGS": "-v --config 'profile.dev.debug = false'"},
+            (*COMMON, *lib("alpha", "dev"), "-v", "--config", "profile.dev.debug = false", *TAIL),
+            id="with another profile and further arguments",
         ),
     ],
 )

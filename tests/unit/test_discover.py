@@ -259,13 +259,33 @@ def test_an_undeclared_module_lists_what_there_is(plant: Plant) -> None:
 
 def test_another_metadata_table(plant: Plant) -> None:
     """
-    The name of the table is a setting.
+    The workspace names it; what stands in the default one is then nobody's.
     """
-    text = '[package]\nname = "a"\n[package.metadata.mine]\npython-module = "m"\n'
-    root = plant({"Cargo.toml": text})
+    text = '[package]\nname = "a"\n[package.metadata.mine]\npython-module = "m"\n[package.metadata.sglang]\npython-module = "n"\n'
+    root = plant({"Cargo.toml": f'{text}[workspace]\n[workspace.metadata.rust-ext-loader]\nmetadata-table = "mine"\n'})
 
-    assert _discover.find("m", root, table="mine").package == "a"
-    assert not _discover.extensions(root).specs
+    assert _discover.find("m", root).package == "a"
+    assert list(_discover.extensions(root).specs) == ["m"]
+    with pytest.raises(ExtensionNotFound, match=r"declared are m"):
+        _discover.find("n", root)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("metadata-table = 1", r"`metadata-table` in `\[workspace.metadata.rust-ext-loader\]` must be the name of a table, not 1"),
+        ('metadata-table = ""', r"must be the name of a table, not ''"),
+        ('metadata_table = "x"', r"metadata-table"),
+    ],
+)
+def test_a_table_that_has_no_name(plant: Plant, line: str, said: str) -> None:
+    """
+    Said with file and key.
+    """
+    root = plant({"Cargo.toml": f"{package('a', module('m'))}[workspace]\n[workspace.metadata.rust-ext-loader]\n{line}\n"})
+
+    with pytest.raises(ManifestError, match=said):
+        _discover.find("m", root)
 
 
 def test_further_workspaces_count_and_may_refer_back(plant: Plant) -> None:
