@@ -230,5 +230,7 @@ def _totals(rows: list[dict[str, str]], names: list[str]) -> None:
     print()
     for name in names:
         noticed = sum(row[name] == "right" for row in must)
-        idle = sum(row[name] == "nothing" for row in rest)
-        print(f"{name:<22} notices {noticed} of {len(must)}, compiles for nothing in {len(rest) - idle} of {len(rest)}")
+        needless = sum(row[name].startswith("COMPILES") for row in rest)
+        broken = sum(row[name] == "FAILS" for row in rows)
+        fails = f", fails {broken} times" if broken else ""
+        print(f"{name:<22} notices {noticed} of {len(must)}, compiles for nothing in {needless} of {len(rest)}{fails}")
