@@ -75,7 +75,9 @@ def target_folder(root: Path, snapshot: Snapshot) -> Path:
     The target folder of one checkout and one set of toolchain, ABI and flags.
     """
     checkout = _store.checkout_name(snapshot.spec.workspace)
-    return root / "targets" / f"{checkout}-{snapshot.flavour}"
+    # Compilers make files for their user alone.
+    member = f"-{os.getuid()}" if _record.shared() and hasattr(os, "getuid") else ""
+    return root / "targets" / f"{checkout}-{snapshot.flavour}{member}"
 
 
 def build(

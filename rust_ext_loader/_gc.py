@@ -109,8 +109,7 @@ def after_build(root: Path, environment: Mapping[str, str]) -> None:
         limit = _settings.size(_settings.CACHE_LIMIT, environment, _settings.DEFAULT_LIMIT)
         stamp = root / "collected"
         if limit is not None and not _is_young(stamp, _LOOK_EVERY):
-            stamp.touch(mode=0o600)
-            os.utime(stamp)
+            _staging.write_atomically(stamp, b"")
             collect(root, Limits(max_size=limit))
 
 

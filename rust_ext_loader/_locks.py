@@ -23,7 +23,7 @@ import time
 from dataclasses import dataclass
 from typing import TypeVar
 
-from . import _staging
+from . import _record, _staging
 from ._errors import LockTimeout
 
 TYPE_CHECKING = False
@@ -131,8 +131,9 @@ def _lock(lock_file: Path) -> BaseFileLock:
     kind = file_system_of(os.path.realpath(lock_file), _mount_table())
     if kind in NETWORK_FILE_SYSTEMS:
         raise LockUnavailable(str(lock_file), f"{kind} is a network file system")
+    mode = 0o660 if _record.shared() else 0o600
     # A new object each time: two threads then hold two descriptors, which exclude each other as processes do.
-    return filelock.FileLock(lock_file, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
+    return filelock.FileLock(lock_file, mode=mode, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
 
 
 def _put_to_the_test(lock_file: Path) -> None:

@@ -145,7 +145,7 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
     The library to load, or `None` when in doubt.
     """
     try:
-        if not _ours(os.lstat(root)):
+        if distrusted(os.lstat(root)):
             return None
         fields = _load(path_of(root, identity))
         if fields is None:
@@ -181,7 +181,7 @@ def _load(path: str, *, stamp: bool = True) -> tuple[Any, ...] | None:
     try:
         status = os.fstat(descriptor)
         # The record names code to run: it must be ours, as the code must.
-        if not _ours(status):
+        if distrusted(status):
             return None
         data = os.read(descriptor, status.st_size)
         if stamp and time.time() - status.st_mtime > DAY:
@@ -221,9 +221,27 @@ def uses(root: str) -> dict[str, float]:
     return found
 
 
-def _ours(status: os.stat_result) -> bool:
-    # A symbolic link counts as writable by all.
-    return not hasattr(os, "geteuid") or (status.st_uid in (os.geteuid(), 0) and not status.st_mode & 0o022)
+def shared() -> bool:
+    """
+    Whether this process takes its caches for a team's (the setting `SHARED`, which this floor cannot see).
+    """
+    return os.environ.get("RUST_EXT_SHARED", "") not in ("", "0", "false", "no")
+
+
+def distrusted(status: os.stat_result) -> str:
+    """
+    Why what has this status may not be run as code; empty if it may.
+
+    It must belong to this user or to root and be writable by nobody else. In a team's cache it may belong to whoever is in
+    its group, and be writable by the group, if that is one of ours. A symbolic link counts as writable by all.
+    """
+    if not hasattr(os, "geteuid"):
+        return ""
+    if shared() and not status.st_mode & 0o002 and status.st_gid in (os.getegid(), *os.getgroups()):
+        return ""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"belongs to user {status.st_uid}"
+    return f"is writable by others (mode {status.st_mode & 0o7777:04o})" if status.st_mode & 0o022 else ""
 
 
 def find(roots: Iterable[str], identity: Identity, environment: Mapping[str, str]) -> str | None:

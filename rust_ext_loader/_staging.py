@@ -3,7 +3,7 @@ Publish a file or a folder whole, or not at all.
 
 What is being written lives under `staging/` of the same root, hence on the same
 file system, and gets its name by one rename. Folders are made for their owner
-alone.
+alone, in a team's cache for its group.
 
 Invariant: a published name is absent or complete, whatever dies in between.
 """
@@ -15,6 +15,8 @@ import errno
 import os
 import shutil
 import stat
+
+from . import _record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ def distrust(path: str | os.PathLike[str]) -> str | None:
     """
     Why a file or folder may not be loaded from, or `None` if it may.
 
-    What lies there is run as code, so it must belong to this user or to root, be writable by nobody else, and be no
-    symbolic link that another user could have planted.
+    What lies there is run as code, so it must be ours to trust, and no symbolic link that another user could have planted.
     """
     try:
         status = os.lstat(path)
@@ -38,22 +39,21 @@ def distrust(path: str | os.PathLike[str]) -> str | None:
         return f"{os.fspath(path)}: {error.strerror}"
     if stat.S_ISLNK(status.st_mode):
         return f"{os.fspath(path)} is a symbolic link"
-    if hasattr(os, "geteuid"):
-        if status.st_uid not in (os.geteuid(), 0):
-            return f"{os.fspath(path)} belongs to user {status.st_uid}"
-        if status.st_mode & 0o022:
-            return f"{os.fspath(path)} is writable by others (mode {stat.S_IMODE(status.st_mode):04o})"
-    return None
+    reason = _record.distrusted(status)
+    return f"{os.fspath(path)} {reason}" if reason else None
 
 
 def private_folder(path: Path) -> Path:
     """
-    Make a folder, and those above it that are missing, for this user alone.
+    Make a folder, and those above it that are missing, for this user alone, or for the team.
     """
     if not path.is_dir():
         private_folder(path.parent)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
+            if _record.shared():
+                # What is made in it belongs to the same group.
+                path.chmod(0o2770)
     return path
 
 
@@ -84,6 +84,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _new_file(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
+        if _record.shared():
+            # Whatever the umask says.
+            os.chmod(path, 0o660)
         yield descriptor
         os.fsync(descriptor)
     finally:
@@ -102,7 +105,7 @@ def staged_folder(root: Path) -> Iterator[Path]:
     A fresh private folder under `root`; what is still there at the end is removed.
     """
     folder = private_folder(root / "staging") / unique_name()
-    folder.mkdir(mode=0o700)
+    private_folder(folder)
     _sweep(folder)
     try:
         yield folder
@@ -129,7 +132,7 @@ def copy_into(source: Path, folder: Path, name: str) -> Path:
     destination = folder / name
     with source.open("rb") as reader, _new_file(destination) as descriptor, os.fdopen(os.dup(descriptor), "wb") as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)
-    destination.chmod(0o700)
+    destination.chmod(0o770 if _record.shared() else 0o700)
     return destination
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rust_ext_loader import _record
+from rust_ext_loader import _record, _settings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -510,3 +510,12 @@ def test_the_warm_path_imports_nothing() -> None:
     ).stdout
 
     assert set(out.split()) <= {"__future__", "rust_ext_loader", "rust_ext_loader._record"}
+
+
+@pytest.mark.parametrize(("value", "shared"), [("1", True), ("true", True), ("", False), ("0", False), ("no", False)])
+def test_the_setting_of_a_team_has_one_name(monkeypatch: pytest.MonkeyPatch, value: str, shared: bool) -> None:
+    """
+    The floor of the warm path reads it by itself.
+    """
+    monkeypatch.setenv(_settings.SHARED, value)
+    assert _record.shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)

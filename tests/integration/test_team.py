@@ -1,0 +1,152 @@
+"""
+A cache that a team shares: two users of one group, who trust each other and nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TEAM, ONE, TWO, OTHER_TEAM = 12100, 12001, 12002, 12200
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be two users")
+
+#: Everything is imported before the user changes, since an interpreter may lie where only root can read.
+_MEMBER = """
+import os, sys, time
+from pathlib import Path
+import filelock, json, hashlib
+from rust_ext_loader import _gc, _locks, _record, _staging, _store
+from rust_ext_loader._fingerprint import Fingerprint
+
+user, group, root, place = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
+os.umask(0o077)
+os.setgroups([])
+os.setgid(group)
+os.setuid(user)
+facts = Fingerprint({"source/lib.rs": "1", "request/module": "m"})
+identity = _record.identify("m", str(place), "auto", {}, [])
+
+def found():
+    return _store.look_up([root], "m", facts) if _store.may_serve(root) else None
+
+def publish():
+    assert _store.ready_root(root) is None, _store.ready_root(root)
+    return _store.publish(root, "m", facts, place / "artifact.so", "m.so", _store.Origin("", "", None, time.time(), 1.0, None))
+
+def record(entry):
+    data = _record.compose(identity, declared=[], present={}, absent=[], library=str(entry.library), started_ns=time.time_ns(), boot=None)
+    _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
+
+"""
+
+
+class Team:
+    """
+    A folder that two users can reach, and what each of them does there.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.root = place / "cache"
+        place.chmod(0o755)
+        (place / "artifact.so").write_bytes(b"a library")
+        (place / "artifact.so").chmod(0o644)
+        self.root.mkdir()
+        os.chown(self.root, ONE, TEAM)
+        self.root.chmod(0o2770)
+
+    def member(self, code: str, *, user: int, group: int = TEAM, shared: str = "1") -> str:
+        """
+        What some lines print that a user runs.
+        """
+        arguments = [str(user), str(group), os.fspath(self.root), os.fspath(self.place)]
+        done = subprocess.run(
+            [sys.executable, "-c", _MEMBER + textwrap.dedent(code), *arguments],
+            env={**os.environ, "PYTHONPATH": os.fspath(ROOT), "RUST_EXT_SHARED": shared},
+            cwd=self.place,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def team() -> Iterator[Team]:
+    # pytest's own folders are closed to other users.
+    place = Path(tempfile.mkdtemp(prefix="rust-ext-team-"))
+    try:
+        yield Team(place)
+    finally:
+        shutil.rmtree(place)
+
+
+def test_what_one_member_stores_serves_the_other(team: Team) -> None:
+    """
+    Whatever the umask; the other may replace it, warm imports work across, and either may collect.
+    """
+    team.member("record(publish())", user=ONE)
+
+    assert team.member("print(found() is not None)", user=TWO) == "True"
+    assert team.member("print(_record.read(str(root), identity, {}) == str(found().library))", user=TWO) == "True"
+    team.member("_store.stamp_use(publish().library)", user=TWO)
+    team.member("record(publish())", user=ONE)
+    freed = team.member("print(len(_gc.collect(root, _gc.Limits(max_size=0), grace=-9).gone))", user=TWO)
+    assert (freed, team.member("print(found())", user=ONE)) == ("3", "None")
+
+
+def test_members_wait_for_each_other(team: Team) -> None:
+    """
+    One lock file for both, whoever made it.
+    """
+    hold = """
+    with _locks.hold(root / "x.lock", holder="m", timeout=1, ready=lambda: None, say=print) as got:
+        print(type(got).__name__)
+    """
+    assert [team.member(hold, user=user) for user in (ONE, TWO, ONE)] == ["Locked"] * 3
+
+
+@pytest.mark.parametrize(
+    ("user", "group", "shared"),
+    [
+        pytest.param(TWO, TEAM, "", id="who did not ask for it"),
+        pytest.param(TWO, OTHER_TEAM, "1", id="of another group"),
+    ],
+)
+def test_nobody_else_is_served(team: Team, user: int, group: int, shared: str) -> None:
+    """
+    Trust in a team is a decision of each process.
+    """
+    team.member("publish()", user=ONE)
+
+    assert team.member("print(found())", user=user, group=group, shared=shared) == "None"
+
+
+def test_what_the_world_can_write_is_never_trusted(team: Team) -> None:
+    """
+    In a team neither.
+    """
+    team.member("publish()", user=ONE)
+    (library,) = team.root.rglob("m.so")
+    library.chmod(0o777)
+
+    assert team.member("print(found())", user=TWO) == "None"
+    library.chmod(0o770)
+    assert team.member("print(found() is not None)", user=TWO) == "True"
+    os.chown(library, ONE, OTHER_TEAM)
+    assert team.member("print(found())", user=TWO) == "None"
