@@ -15,13 +15,19 @@ import errno
 import os
 import shutil
 import stat
+import time
 
 from . import _record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
+
+#: What Windows says of a file that somebody else has open: access denied, sharing or lock violation.
+_HELD_BY_OTHERS = frozenset([5, 32, 33])
+#: Seconds between two tries to rename such a file.
+_PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 #: A staging folder this old belongs to nobody who is alive.
 _ABANDONED_AFTER = 24 * 3600.0
@@ -73,7 +79,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     try:
         with _new_file(temporary) as file:
             _write_all(file, data)
-        os.replace(temporary, path)
+        _rename(temporary, path, os.replace)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
@@ -141,9 +147,26 @@ def publish_folder(staged: Path, destination: Path) -> Path:
     Give a staged folder its name; the name must be new.
     """
     private_folder(destination.parent)
-    os.rename(staged, destination)
+    _rename(staged, destination, os.rename)
     _sync_folder(destination.parent)
     return destination
+
+
+def _rename(source: Path, destination: Path, rename: Callable[[Path, Path], None], wait: Callable[[float], None] = time.sleep) -> None:
+    """
+    Rename; on Windows again, for about five seconds, while a virus scanner or an indexer has what was just written open.
+    """
+    pauses = iter(_PAUSES)
+    while True:
+        try:
+            rename(source, destination)
+        except OSError as error:
+            pause = next(pauses, None)
+            if pause is None or getattr(error, "winerror", None) not in _HELD_BY_OTHERS:
+                raise
+            wait(pause)
+        else:
+            return
 
 
 def move(path: Path, destination: Path) -> None:

@@ -225,6 +225,22 @@ def test_an_untrusted_root_is_passed_over(plain: Checkout, spoil: Callable[[Path
     assert (second.cargo, second.warnings) == ((), ())
 
 
+@pytest.mark.parametrize("spoil", UNTRUSTED)
+def test_a_planted_last_resort_is_not_used(plain: Checkout, spoil: Callable[[Path], None]) -> None:
+    """
+    The folder under the temporary folder has a name that anybody can guess: what was put there beforehand is refused, with its reason.
+    """
+    plain.environment |= {"RUST_EXT_CACHE_DIR": "", "XDG_CACHE_HOME": "/proc/nowhere"}
+    spoil(last_resort(plain))
+
+    loaded = plain.load()
+
+    assert loaded.reason == "cache-unavailable"
+    assert str(last_resort(plain)) in str(loaded.error)
+    assert "RUST_EXT_CACHE_DIR" in str(loaded.error)
+    assert not last_resort(plain).is_dir() or not os.listdir(last_resort(plain))
+
+
 @pytest.mark.parametrize("warm", [False, True], ids=["decided anew", "by record"])
 @pytest.mark.parametrize("spoil", UNTRUSTED[:-1])
 def test_nothing_is_loaded_from_an_untrusted_root(plain: Checkout, spoil: Callable[[Path], None], warm: bool) -> None:

@@ -125,26 +125,26 @@ def test_what_was_forced_is_what_is_loaded(plain: Checkout, warm: bool) -> None:
 
 def test_threads_compile_once(plain: Checkout) -> None:
     """
-    Sixteen threads of one process that load two modules get the same two module objects, each compiled once.
+    Sixty-four threads of one process that load two modules get the same two module objects, each compiled once.
     """
     text = f"""
 import threading
 from rust_ext_loader import load_rust_extension
 
-line, got = threading.Barrier(16), []
+line, got = threading.Barrier(64), []
 
 def load(name):
     line.wait()
     got.append(load_rust_extension(name, workspace={os.fspath(plain.root)!r}))
 
-threads = [threading.Thread(target=load, args=(("fx.alpha", "fx.beta")[number % 2],)) for number in range(16)]
+threads = [threading.Thread(target=load, args=(("fx.alpha", "fx.beta")[number % 2],)) for number in range(64)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
 print(len(got), sorted({{module.value for module in got}}), len(set(map(id, got))))
 """
-    assert run_script(plain, text) == f"16 {sorted([ALPHA, BETA])} 2\n"
+    assert run_script(plain, text) == f"64 {sorted([ALPHA, BETA])} 2\n"
     assert compiled(plain) == ["alpha", "beta"]
 
 

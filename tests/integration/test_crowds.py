@@ -1,0 +1,253 @@
+"""
+Crowds, and company of other kinds: test runners, editors, forks, and processes that still run the old code.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from checkout import Checkout
+from processes import PATIENCE, Gate, Start, alive, ended_at_last, run_script, tool, values, wait_until
+
+ALPHA = "alpha-1 part-1 middle-1"
+
+
+def compiled(checkout: Checkout) -> int:
+    """
+    How often `cargo rustc` was run so far.
+    """
+    return sum(call[0] == "rustc" for call in checkout.cargo_calls())
+
+
+def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
+    """
+    What so many processes get that load at once.
+    """
+    folder.mkdir()
+    start = Start(folder)
+    running = [checkout.start(prelude=start.prelude) for _ in range(count)]
+    with ended_at_last(*running):
+        start.go(count)
+        return values([checkout.finish(process, timeout=300) for process in running])
+
+
+def test_eight_load_round_after_round(plain: Checkout, tmp_path: Path) -> None:
+    """
+    Eight load cold, then eight after each edit: in every round all get the code as it is then, compiled once.
+    """
+    for number in range(1, 4):
+        plain.write("alpha/src/part.rs", f'pub const PART: &str = "part-{number}";\n')
+
+        assert load_together(plain, tmp_path / str(number), 8) == [f"alpha-1 part-{number} middle-1"] * 8
+        assert compiled(plain) == number
+
+
+@pytest.mark.skipif(Path(sys.prefix).name != ".venv", reason="a crowd takes long: in the main run alone")
+def test_sixty_four_processes_compile_once(plain: Checkout, tmp_path: Path) -> None:
+    """
+    Sixty-four processes that need a cold module at once get it from one compilation.
+    """
+    assert load_together(plain, tmp_path / "cold", 64) == [ALPHA] * 64
+    assert compiled(plain) == 1
+
+
+def test_workers_of_a_test_run_compile_once(plain: Checkout) -> None:
+    """
+    Four workers of `pytest -n 4` import a cold module while they collect: one compilation.
+    """
+    tests = plain.cache.parent / "test_it.py"
+    tests.write_text(
+        textwrap.dedent(f"""
+        import pytest, rust_ext_loader
+        alpha = rust_ext_loader.load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r})
+
+        @pytest.mark.parametrize("number", range(8))
+        def test_value(number):
+            assert alpha.value == {ALPHA!r}
+        """)
+    )
+    options = ["-q", "-n", "4", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", os.fspath(tests.parent)]
+    command = [sys.executable, "-m", "pytest", *options, os.fspath(tests)]
+
+    run = subprocess.run(command, env=plain.variables(), capture_output=True, text=True, timeout=300, check=False)
+
+    assert "8 passed" in run.stdout, run.stdout + run.stderr
+    assert compiled(plain) == 1
+
+
+# Those who run the old code.
+
+
+def test_old_code_runs_on_while_new_code_replaces_it(plain: Checkout) -> None:
+    """
+    A process that runs a module keeps it, file and all, while others force, edit and rebuild; nothing that it mapped goes or changes.
+    """
+    text = f"""
+import hashlib, pathlib, sys
+from rust_ext_loader import load_rust_extension
+
+alpha = load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r})
+library = pathlib.Path(alpha.__file__)
+before = hashlib.sha256(library.read_bytes()).hexdigest(), library.stat().st_ino
+print("loaded", flush=True)
+sys.stdin.readline()
+mapped = [line for line in open("/proc/self/maps") if alpha.__file__ in line]
+assert mapped and not any("(deleted)" in line for line in mapped)
+assert before == (hashlib.sha256(library.read_bytes()).hexdigest(), library.stat().st_ino)
+assert load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r}) is alpha
+print(alpha.value)
+"""
+    old = subprocess.Popen(
+        [plain.python, "-c", text], env=plain.variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with ended_at_last(old):
+        assert old.stdout is not None
+        assert old.stdout.readline() == "loaded\n", old.communicate()
+        assert plain.load(mode="force").value == ALPHA
+        plain.replace("alpha/src/part.rs", "part-1", "part-2")
+        assert plain.load().value == "alpha-1 part-2 middle-1"
+        plain.replace("alpha/src/part.rs", "part-2", "part-1")
+        assert plain.load(mode="force").value == ALPHA
+
+        out, err = old.communicate("go\n", timeout=PATIENCE)
+    assert (out, old.returncode) == (f"{ALPHA}\n", 0), err
+
+
+# Modes.
+
+
+def test_modes_do_not_disturb_each_other(plain: Checkout) -> None:
+    """
+    While one builds, `never` neither waits nor builds; one that forces waits, and then takes what began after it did, or builds.
+    """
+    gate = Gate(plain)
+    auto = plain.start()
+    with ended_at_last(auto):
+        gate.reached(auto)
+        never = plain.load(mode="never")
+        force = plain.start(mode="force")
+        with ended_at_last(force):
+            assert force.stderr is not None
+            assert "waiting for" in force.stderr.readline()
+            gate.let_through()
+            assert plain.finish(auto)["value"] == ALPHA
+            gate.reached(force)
+            gate.let_through()
+            assert plain.finish(force)["value"] == ALPHA
+
+    assert (never.reason, never.stderr) == ("not-found", "")
+    assert plain.load(mode="never").value == ALPHA
+    assert compiled(plain) == 2
+
+
+# Forks.
+
+FORKING = """
+import os, sys, threading
+from rust_ext_loader import load_rust_extension
+
+def build():
+    print(load_rust_extension("fx.alpha", workspace=sys.argv[1]).value, flush=True)
+
+builder = threading.Thread(target=build)
+builder.start()
+sys.stdin.readline()
+child = os.fork()
+if not child:
+    # Lives on for as long as somebody holds the other end.
+    os.close(1)
+    os.close(2)
+    os.read(int(sys.argv[2]), 1)
+    os._exit(0)
+print("forked", child, flush=True)
+builder.join()
+"""
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["the builder lives", "the builder is killed"])
+def test_a_fork_during_a_build_holds_nothing(plain: Checkout, killed: bool) -> None:
+    """
+    A child that was forked while a thread built, and outlives everybody, disturbs no build and holds neither the lock nor the compilers.
+    """
+    gate = Gate(plain)
+    reader, writer = os.pipe()
+    command = [plain.python, "-W", "ignore::DeprecationWarning", "-c", FORKING, os.fspath(plain.root), str(reader)]
+    pipe = subprocess.PIPE
+    parent = subprocess.Popen(command, env=plain.variables(), stdin=pipe, stdout=pipe, stderr=pipe, text=True, pass_fds=[reader])
+    os.close(reader)
+    with ended_at_last(parent), os.fdopen(writer, "wb"):
+        gate.reached(parent)
+        assert parent.stdin is not None
+        assert parent.stdout is not None
+        parent.stdin.write("fork\n")
+        parent.stdin.flush()
+        child = int(parent.stdout.readline().split()[1])
+        if killed:
+            parent.kill()
+            parent.wait(PATIENCE)
+            wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "no compiler is left")
+        gate.let_through()
+        if not killed:
+            assert parent.stdout.readline() == f"{ALPHA}\n"
+            plain.replace("alpha/src/part.rs", "part-1", "part-2")
+        following = plain.start()
+        with ended_at_last(following):
+            gate.reached(following)
+            gate.let_through()
+            answer = plain.finish(following)
+        # It lived all the time.
+        os.kill(child, 0)
+
+    assert answer["value"] == (ALPHA if killed else "alpha-1 part-2 middle-1")
+    assert "waiting for" not in str(answer["stderr"])
+
+
+# Editors.
+
+
+def test_an_editor_that_checks_all_the_time_delays_nobody(plain: Checkout) -> None:
+    """
+    A `cargo check` of the same workspace that holds the user's target folder is neither waited for nor disturbed.
+    """
+    cargo = tool("cargo")
+    assert cargo is not None
+    gate = Gate(plain, "beta")
+    check = subprocess.Popen(
+        [cargo, "check", "--offline", "--package", "beta"], cwd=plain.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with ended_at_last(check):
+        gate.reached(check)
+
+        loaded = plain.load()
+
+        assert (loaded.value, loaded.compiled) == (ALPHA, ["alpha"])
+        assert check.poll() is None
+        gate.let_through()
+        assert check.wait(PATIENCE) == 0
+    assert not list((plain.root / "target").rglob("*alpha*"))
+
+
+# Tries.
+
+
+def test_a_damaged_entry_is_healed_between_two_tries(plain: Checkout) -> None:
+    """
+    Where nothing may be built a damaged entry is an error, which poisons nothing: in the same process the next try may build and does.
+    """
+    library = plain.load().file
+    text = f"""
+import os
+from rust_ext_loader import ExtensionNotFound, load_rust_extension
+
+os.truncate({library!r}, 100)
+try:
+    load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r}, mode="never")
+except ExtensionNotFound as error:
+    print(load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r}).value)
+"""
+    assert run_script(plain, text) == f"{ALPHA}\n"
