@@ -168,7 +168,7 @@ def change_what_a_record_stands_for(walk: Walk) -> str:
 
 def _set(walk: Walk, table: dict[str, tuple[str | None, ...]]) -> str:
     name = walk.random.choice(sorted(table))
-    value = walk.random.choice(table[name])
+    value = walk.random.choice([value for value in table[name] if value != walk.variables.get(name)])
     walk.variables = {other: kept for other, kept in walk.variables.items() if other != name}
     if value is not None:
         walk.variables[name] = value
