@@ -20,7 +20,7 @@ from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _record, _seen, _settings, _snapshot, _staging, _store
+from . import _bundled, _discover, _local_copy, _record, _seen, _settings, _snapshot, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning, RustExtensionError, ToolchainMissing
 from ._fingerprint import SHORT, Change, Fingerprint, explain
 from ._model import Watched
@@ -247,17 +247,20 @@ class Case:
         Note what was decided, for explanations and for the warm path; *seen* are the undeclared inputs of the library's build.
         """
         _store.stamp_use(library)
+        loaded = _local_copy.nearest(library)
+        if loaded != library:
+            _store.stamp_use(loaded)
         if self.notes is None:
-            return str(library)
+            return str(loaded)
         if now.toolchain is not None:
             _store.remember(self.notes, self.spec.workspace, self.spec.module, {**now.fingerprint.facts, **seen})
         if not self.request.features and not self.request.overlay:
             # Whatever is wrong by now is for the next process to say.
             with contextlib.suppress(OSError, RustExtensionError):
-                self._write_record(self.notes, library, now, seen)
-        return str(library)
+                self._write_record(self.notes, library, loaded, now, seen)
+        return str(loaded)
 
-    def _write_record(self, root: Path, library: Path, now: Snapshot, seen: Mapping[str, str]) -> None:
+    def _write_record(self, root: Path, library: Path, loaded: Path, now: Snapshot, seen: Mapping[str, str]) -> None:
         if self.mode == "force" or self._must_warn(library):
             return
         workspace = self.request.workspace or str(self.spec.workspace)
@@ -274,7 +277,7 @@ class Case:
             present |= {str(_bundled.sidecar_of(library, self.spec.leaf))}
         else:
             # A forced build replaces an entry without changing a fact.
-            renamed = {str(library), str(_store.pointer_of(library))}
+            renamed = {str(library), str(_store.pointer_of(library)), str(loaded)}
             present |= renamed
         signatures = {path: signature for path in present if (signature := _record.signature(path)) is not None}
         if len(signatures) != len(present):
@@ -290,7 +293,7 @@ class Case:
             ],
             present=signatures,
             absent=watched.absent | (beside - present),
-            library=str(library),
+            library=str(loaded),
             started_ns=_record.started_at(now.began, _record.clocks()),
             boot=_record.boot_id() if now.native else None,
             renamed=renamed,

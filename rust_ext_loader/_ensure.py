@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _needed, _settings, _snapshot, _staging, _store
+from . import _bundled, _discover, _local_copy, _needed, _settings, _snapshot, _staging, _store
 from ._case import Case, Request, parent_folders
 from ._errors import (
     CacheWarning,
@@ -159,6 +159,8 @@ def repair(request: Request, library: str, error: ImportError) -> str:
         return library
     mode = _settings.build_mode(request.mode, request.environment)
     missing = _needed.missing(Path(library))
+    if _local_copy.set_aside(Path(library)):
+        return locate(request)
     for root in _settings.read_roots(request.cache_dir, request.environment):
         artifacts = os.path.join(root, "artifacts") + os.sep
         if mode != "never" and library.startswith(artifacts) and not _was_in_vain(Path(root), Path(library), missing):

@@ -21,7 +21,7 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import _locks, _record, _settings, _staging
+from . import _local_copy, _locks, _record, _settings, _staging, _store
 from ._errors import LockTimeout
 
 TYPE_CHECKING = False
@@ -37,7 +37,7 @@ _FORGOTTEN_AFTER = 90 * 24 * 3600.0
 #: Seconds between two looks at the size of a cache.
 _LOOK_EVERY = 3600.0
 
-ENTRY, TARGET, SET_ASIDE = "entry", "target folder", "set aside"
+ENTRY, TARGET, SET_ASIDE, COPY = "entry", "target folder", "set aside", "local copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +140,10 @@ def survey(root: Path) -> list[Item]:
     items = []
     for generation in _folders(root / "artifacts", 4):
         module = generation.relative_to(root / "artifacts").parts[0]
-        used = max(
-            [_stamp(generation), _stamp(generation / "used"), *(led_to.get(os.fspath(file), 0.0) for file in generation.glob("*.*"))]
-        )
-        items.append(Item(generation, ENTRY, module, _size(generation), used))
+        by_record = (led_to.get(os.fspath(file), 0.0) for file in generation.glob("*.*"))
+        items.append(Item(generation, ENTRY, module, _size(generation), max(_stamped(generation), *by_record)))
     items += [Item(folder, TARGET, "", _size(folder), _last_build(folder)) for folder in _folders(root / "targets", 1)]
+    items += [Item(folder, COPY, "", _size(folder), _stamped(folder)) for folder in _folders(root / _local_copy.FOLDER, 1)]
     items += [Item(folder, SET_ASIDE, "", _size(folder), _stamp(folder)) for folder in _folders(root / "quarantine", 1)]
     return items
 
@@ -157,6 +156,10 @@ def _folders(top: Path, depth: int) -> Iterator[Path]:
         for item in found:
             if item.is_dir(follow_symlinks=False):
                 yield from _folders(Path(item.path), depth - 1)
+
+
+def _stamped(folder: Path) -> float:
+    return max(_stamp(folder), _stamp(folder / _store.STAMP))
 
 
 def _last_build(folder: Path) -> float:

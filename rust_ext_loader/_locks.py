@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import socket
 import sys
 import threading
@@ -23,7 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import TypeVar
 
-from . import _record, _staging
+from . import _file_systems, _record, _staging
 from ._errors import LockTimeout
 
 TYPE_CHECKING = False
@@ -44,13 +43,6 @@ _POLL_LAST = 0.25
 
 #: Seconds after which a call that may not block counts as blocked for ever.
 _ANSWER = 5.0
-
-#: Their locks are a matter of servers and mount options: silently local on one host, blocking for ever on another.
-NETWORK_FILE_SYSTEMS = frozenset(
-    ["nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda"]
-    + ["ceph", "lustre", "gpfs", "beegfs", "glusterfs", "orangefs", "pvfs2", "panfs"]
-    + [f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "s3fs", "gcsfuse", "rclone", "juicefs", "mount-s3", "blobfuse2")]
-)
 
 
 class LockUnavailable(Exception):
@@ -128,8 +120,7 @@ def _lock(lock_file: Path) -> BaseFileLock:
 
     if sys.platform != "win32" and not filelock.has_fcntl:
         raise LockUnavailable(str(lock_file), "this Python has no flock")
-    kind = file_system_of(os.path.realpath(lock_file), _mount_table())
-    if kind in NETWORK_FILE_SYSTEMS:
+    if kind := _file_systems.network(lock_file):
         raise LockUnavailable(str(lock_file), f"{kind} is a network file system")
     mode = 0o660 if _record.shared() else 0o600
     # A new object each time: two threads then hold two descriptors, which exclude each other as processes do.
@@ -246,29 +237,3 @@ def _who(lock_file: Path) -> str:
         return f"pid {int(record['pid'])} on {record['host']} (building {record['what']} since {seconds:.0f} s)"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process"
-
-
-def _mount_table() -> str:
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as table:
-            return table.read()
-    except OSError:
-        return ""
-
-
-def file_system_of(path: str, mount_table: str) -> str:
-    """
-    Type of the file system that a resolved path is on, by the text of `/proc/self/mountinfo`; empty if unknown.
-    """
-    best, kind = "", ""
-    for line in mount_table.splitlines():
-        mount, _, source = line.partition(" - ")
-        fields = mount.split(" ")
-        if len(fields) < 5 or not source:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
-        inside = path == point or path.startswith(point.rstrip("/") + "/")
-        # The last of several mounts on one folder is the one that is seen.
-        if inside and len(point) >= len(best):
-            best, kind = point, source.split(" ")[0]
-    return kind

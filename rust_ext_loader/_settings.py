@@ -30,6 +30,8 @@ CACHE_DIR = "RUST_EXT_CACHE_DIR"
 HOST_CACHE_DIR = "SGLANG_CACHE_DIR"
 #: Further roots that are read and never written, separated as in PATH (image-baked, site-wide).
 CACHE_PATH = "RUST_EXT_CACHE_PATH"
+#: Folders that lie on other machines, separated as in PATH, where the kernel does not say so.
+NETWORK_PATHS = "RUST_EXT_NETWORK_PATHS"
 #: `1`: the cache is a team's. What members of its group write is trusted, and what is written is for the group. Only the
 #: process's own environment counts.
 SHARED = "RUST_EXT_SHARED"

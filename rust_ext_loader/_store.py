@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 #: Version of the manifest's fields. An entry of another format is a miss.
 FORMAT = 2
 
+#: A file beside a library, whose time stamp says when it was used last.
+STAMP = "used"
+
 _CACHEDIR_TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
 )
@@ -208,7 +211,7 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
         manifest = _manifest(module, fingerprint, library, origin)
         _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
         # Its time stamp says when the entry was used last.
-        _staging.write_atomically(staged / "used", b"")
+        _staging.write_atomically(staged / STAMP, b"")
         # The folder is renamed whole, so what the context removes afterwards is gone already.
         folder = _staging.publish_folder(staged, slot / generation)
     _staging.write_atomically(pointer, generation.encode())
@@ -241,7 +244,7 @@ def stamp_use(library: Path) -> None:
     """
     Note that a stored library was used, at most once a day.
     """
-    stamp = library.with_name("used")
+    stamp = library.with_name(STAMP)
     # A root that cannot be written is nobody's to collect; a bundled library has no such stamp.
     with contextlib.suppress(OSError):
         if not 0 <= time.time() - stamp.stat().st_mtime < _record.DAY:

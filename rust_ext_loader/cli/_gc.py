@@ -43,22 +43,33 @@ def _age(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print what went and how much is left.
+    Print what went and how much is left, of each root that is written to.
     """
-    root = Path(_settings.write_roots(options.cache_dir, os.environ)[0])
-    if root.exists() and (reason := _store.ready_root(root)) is not None:
-        raise CacheUnavailable((reason,))
     size = options.max_size
     if size is None and options.max_age is None:
         size = _settings.size(_settings.CACHE_LIMIT, os.environ, _settings.DEFAULT_LIMIT)
-    done = _gc.collect(root, _gc.Limits(size, options.max_age, options.keep), dry_run=options.dry_run)
+    limits = _gc.Limits(size, options.max_age, options.keep)
+    found = {}
+    for root in map(Path, _settings.write_roots(options.cache_dir, os.environ)):
+        if root.exists():
+            if (reason := _store.ready_root(root)) is not None:
+                raise CacheUnavailable((reason,))
+            found[root] = _gc.collect(root, limits, dry_run=options.dry_run)
     if options.json:
-        rows = [{"path": str(item.path), "kind": item.kind, "bytes": item.size, "used": item.used} for item in done.gone]
-        print(json.dumps({"root": str(root), "bytes_before": done.size, "bytes_freed": done.freed, "gone": rows}, indent=1))
-        return 0
+        print(json.dumps({"roots": [_row(root, done) for root, done in found.items()]}, indent=1))
+    else:
+        for root, done in found.items():
+            _tell(root, done, "would free" if options.dry_run else "freed")
+    return 0
+
+
+def _row(root: Path, done: _gc.Collected) -> dict[str, object]:
+    gone = [{"path": str(item.path), "kind": item.kind, "bytes": item.size, "used": item.used} for item in done.gone]
+    return {"root": str(root), "bytes_before": done.size, "bytes_freed": done.freed, "gone": gone}
+
+
+def _tell(root: Path, done: _gc.Collected, verb: str) -> None:
     for item in done.gone:
         used = time.strftime("%Y-%m-%d", time.localtime(item.used))
         print(f"{item.kind:13}  {_settings.spell_size(item.size):>8}  last used {used}  {item.path}")
-    verb = "would free" if options.dry_run else "freed"
     print(f"{verb} {_settings.spell_size(done.freed)} of {_settings.spell_size(done.size)} in {root}")
-    return 0

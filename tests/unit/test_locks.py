@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _locks
+from rust_ext_loader import _file_systems, _locks
 from rust_ext_loader._errors import LockTimeout
-from rust_ext_loader._locks import Locked, LockUnavailable, file_system_of, hold
+from rust_ext_loader._file_systems import file_system_of
+from rust_ext_loader._locks import Locked, LockUnavailable, hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -373,7 +374,7 @@ def test_network_file_systems_are_left_alone(tmp_path: Path, monkeypatch: pytest
     """
     There the lock file is not even made: the call might never return.
     """
-    monkeypatch.setattr(_locks, "_mount_table", lambda: f"36 35 0:1 / {os.path.realpath(tmp_path)} rw - nfs4 server:/x rw")
+    monkeypatch.setattr(_file_systems, "_mount_table", lambda: f"36 35 0:1 / {os.path.realpath(tmp_path)} rw - nfs4 server:/x rw")
     with pytest.raises(LockUnavailable, match="nfs4 is a network file system"), take(tmp_path / "target.lock"):
         pytest.fail("a lock that means nothing")
 
