@@ -20,7 +20,7 @@ from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _local_copy, _record, _seen, _settings, _snapshot, _staging, _store
+from . import _bundled, _discover, _local_copy, _record, _roots, _seen, _settings, _snapshot, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning, RustExtensionError, ToolchainMissing
 from ._fingerprint import SHORT, Change, Fingerprint, explain
 from ._model import Watched
@@ -197,7 +197,7 @@ class Case:
         Where entries may come from, as it stands: a root may appear while we wait.
         """
         roots = map(Path, _settings.read_roots(self.request.cache_dir, self.environment))
-        return [root for root in roots if _store.may_serve(root)]
+        return [root for root in roots if _roots.may_serve(root)]
 
     @property
     def closed_roots(self) -> list[str]:
@@ -205,7 +205,7 @@ class Case:
         Why roots that exist cannot serve: what is looked for may well lie there.
         """
         roots = map(Path, _settings.read_roots(self.request.cache_dir, self.environment))
-        return [reason for root in roots if os.path.lexists(root) and (reason := _store.closed(root))]
+        return [reason for root in roots if os.path.lexists(root) and (reason := _roots.closed(root))]
 
     @cached_property
     def notes(self) -> Path | None:
@@ -213,7 +213,7 @@ class Case:
         Where to keep what only saves time, if anywhere.
         """
         roots = map(Path, _settings.write_roots(self.request.cache_dir, self.environment))
-        return next((root for root in roots if _store.ready_root(root) is None), None)
+        return next((root for root in roots if _roots.ready(root) is None), None)
 
     @cached_property
     def write_root(self) -> Path:
@@ -222,7 +222,7 @@ class Case:
         """
         tried: list[str] = []
         for root in map(Path, _settings.write_roots(self.request.cache_dir, self.environment)):
-            reason = _store.ready_root(root)
+            reason = _roots.ready(root)
             if reason is None:
                 if tried:
                     warnings.warn(CacheWarning(f"{'; '.join(tried)}; using {root}"), stacklevel=2)

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _local_copy, _needed, _settings, _snapshot, _staging, _store
+from . import _bundled, _discover, _local_copy, _needed, _roots, _settings, _snapshot, _staging, _store
 from ._case import Case, Request, parent_folders
 from ._errors import (
     CacheWarning,
@@ -165,7 +165,7 @@ def repair(request: Request, library: str, error: ImportError) -> str:
         artifacts = os.path.join(root, "artifacts") + os.sep
         if mode != "never" and library.startswith(artifacts) and not _was_in_vain(Path(root), Path(library), missing):
             # On a noexec mount it is sound, and serves others.
-            if _store.may_serve(Path(root)):
+            if _roots.may_serve(Path(root)):
                 _store.quarantine_library(Path(root), Path(library))
             warnings.warn(CacheWarning(f"{library} cannot be loaded ({error}); it is built anew"), stacklevel=2)
             # What it was copied from may be as wrong as the copy.

@@ -16,7 +16,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from . import _file_systems, _settings, _staging, _store
+from . import _file_systems, _roots, _settings, _staging, _store
 
 #: Folder of the copies, under the root of last resort.
 FOLDER = "local"
@@ -27,7 +27,7 @@ def nearest(library: Path) -> Path:
     Where to load a stored library from: a copy on this host, if it lies on another.
     """
     root = Path(_settings.temporary_root())
-    if not _file_systems.network(library) or _file_systems.network(root) or _store.ready_root(root) is not None:
+    if not _file_systems.network(library) or _file_systems.network(root) or _roots.ready(root) is not None:
         return library
     try:
         digest = _store.digest_of_file(library)

@@ -10,7 +10,7 @@ import os
 import time
 from pathlib import Path
 
-from .. import _gc, _settings, _store
+from .. import _gc, _roots, _settings
 from .._errors import CacheUnavailable, SettingError
 
 
@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
     found = {}
     for root in map(Path, _settings.write_roots(options.cache_dir, os.environ)):
         if root.exists():
-            if (reason := _store.ready_root(root)) is not None:
+            if (reason := _roots.ready(root)) is not None:
                 raise CacheUnavailable((reason,))
             found[root] = _gc.collect(root, limits, dry_run=options.dry_run)
     if options.json:

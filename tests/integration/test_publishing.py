@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rust_ext_loader import _staging, _store
+from rust_ext_loader import _roots, _staging, _store
 from rust_ext_loader._fingerprint import Fingerprint
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def test_fifty_processes_make_one_root(tmp_path: Path) -> None:
     root = tmp_path / "deep" / "er" / "cache"
 
     def prepare() -> None:
-        assert _store.ready_root(root) is None
+        assert _roots.ready(root) is None
         assert _staging.distrust(root) is None
 
     assert in_children(50, prepare) == [0] * 50

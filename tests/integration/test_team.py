@@ -28,7 +28,7 @@ _MEMBER = """
 import os, sys, time
 from pathlib import Path
 import filelock, json, hashlib
-from rust_ext_loader import _gc, _locks, _record, _staging, _store
+from rust_ext_loader import _gc, _locks, _record, _roots, _staging, _store
 from rust_ext_loader._fingerprint import Fingerprint
 
 user, group, root, place = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
@@ -40,10 +40,10 @@ facts = Fingerprint({"source/lib.rs": "1", "request/module": "m"})
 identity = _record.identify("m", str(place), "auto", {}, [])
 
 def found():
-    return _store.look_up([root], "m", facts) if _store.may_serve(root) else None
+    return _store.look_up([root], "m", facts) if _roots.may_serve(root) else None
 
 def publish():
-    assert _store.ready_root(root) is None, _store.ready_root(root)
+    assert _roots.ready(root) is None, _roots.ready(root)
     return _store.publish(root, "m", facts, place / "artifact.so", "m.so", _store.Origin("", "", None, time.time(), 1.0, None))
 
 def record(entry):

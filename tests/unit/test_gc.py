@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _gc, _locks, _record, _settings, _store
+from rust_ext_loader import _gc, _locks, _record, _roots, _settings, _store
 from rust_ext_loader._errors import SettingError
 from rust_ext_loader._fingerprint import Fingerprint
 from rust_ext_loader._gc import ENTRY, SET_ASIDE, TARGET, Item, Limits
@@ -58,7 +58,7 @@ def test_what_goes_and_in_which_order(limits: Limits, gone: list[str]) -> None:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "cache"
-    assert _store.ready_root(root) is None
+    assert _roots.ready(root) is None
     return root
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _store
+from rust_ext_loader import _roots, _store
 from rust_ext_loader._fingerprint import SHORT, Fingerprint
 from rust_ext_loader._library_file import host_glibc
 
@@ -59,7 +59,7 @@ def can_give_away(folder: Path) -> bool:
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     root = tmp_path / "cache"
-    assert _store.ready_root(root) is None
+    assert _roots.ready(root) is None
     return root
 
 
@@ -420,7 +420,7 @@ def test_roots_are_searched_in_order(tmp_path: Path, root: Path) -> None:
     The first root that has a whole entry serves it; a corrupt one in front of it does not hide it.
     """
     second = tmp_path / "second"
-    assert _store.ready_root(second) is None
+    assert _roots.ready(second) is None
     there = publish(second)
     assert look_up(root, second) == there
 
@@ -504,7 +504,7 @@ def test_a_root_that_cannot_be_used_says_why(tmp_path: Path, prepare: Callable[[
     """
     path = tmp_path / "cache"
     prepare(path)
-    said = _store.ready_root(path)
+    said = _roots.ready(path)
 
     assert said is not None
     assert str(path) in said
