@@ -17,6 +17,7 @@ import prerequisites
 
 #: Fewer rounds than this do not tell a millisecond from noise.
 FEWEST_ROUNDS = 40
+#: Where the plot goes unless told otherwise.
 PLOT = prerequisites.ROOT / "dist/growth.svg"
 
 
@@ -54,9 +55,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--no-peers", dest="peers", action="store_false", help="leave out the other import hooks")
     growth = commands.add_parser("growth", help="how an import grows with files and crates, and which stage takes the time")
     growth.add_argument("--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)")
-    growth.add_argument(
-        "--svg", metavar="FILE", default=str(prerequisites.ROOT / "dist/growth.svg"), help="plot to this file (default: %(default)s)"
-    )
+    growth.add_argument("--svg", metavar="FILE", default=str(PLOT), help="plot to this file (default: %(default)s)")
     for command in (loader, freshness, growth):
         command.add_argument("--json", metavar="FILE", help="write the numbers here too")
     return parser

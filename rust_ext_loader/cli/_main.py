@@ -64,7 +64,9 @@ def _workspace_here() -> Path:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rust-ext", description="Build and inspect the Rust extension modules that a cargo workspace declares."
+        prog="rust-ext",
+        description="Build and inspect the Rust extension modules that a cargo workspace declares.",
+        epilog="Exit codes: 0 done; 1 the answer is no, or something failed and stderr says why; 2 wrong command line; 130 interrupted.",
     )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: the one around here)")

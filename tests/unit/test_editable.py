@@ -1,3 +1,7 @@
+"""
+The line of a `.pth` file: it survives every path, and puts one finder in place however often it runs.
+"""
+
 from __future__ import annotations
 
 import sys
@@ -29,7 +33,9 @@ def meta_path(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def start_interpreter(*lines: str) -> None:
-    """Executes lines as `site` does: one by one, inside a function."""
+    """
+    Execute lines as `site` does: one by one, inside a function.
+    """
     for line in lines:
         exec(line)
 
