@@ -10,14 +10,15 @@ asked for, or when nothing else declares what is asked for.
 
 from __future__ import annotations
 
+import contextlib
 import keyword
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import _manifest, _settings, _toml
-from ._errors import DuplicateModule, ExtensionNotFound, ManifestError
+from . import _manifest, _settings, _staging, _toml
+from ._errors import DuplicateModule, ExtensionNotFound, ManifestError, RustExtensionError
 from ._model import ExtensionSpec, Watched
 from ._watching import watch
 from ._workspace import MANIFEST, Workspace, has_manifest, read_workspace, root_of
@@ -170,6 +171,23 @@ def find(module: str, path: Path) -> ExtensionSpec:
     if declared.broken:
         raise declared.broken[0]
     raise ExtensionNotFound(module, f"no crate of {declared.workspace} declares it", _advice(module, list(declared.specs), declared.table))
+
+
+def find_again(module: str, workspace: str, start: str) -> str | None:
+    """
+    The workspace that declares a module, in a folder above *start*, or beside one under the name that it had.
+
+    A project and the virtual environment in it are moved as one. What others could have put there is passed over.
+    """
+    folder = os.path.abspath(start)
+    while (parent := os.path.dirname(folder)) != folder:
+        for candidate in (os.path.join(parent, os.path.basename(workspace)), parent):
+            if has_manifest(Path(candidate)) and not _staging.distrust(candidate):
+                with contextlib.suppress(RustExtensionError):
+                    find(module, Path(candidate))
+                    return candidate
+        folder = parent
+    return None
 
 
 def _advice(module: str, known: list[str], table: str) -> str:

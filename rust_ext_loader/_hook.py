@@ -31,6 +31,7 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
 
     Raises `ManifestError` when the name is not declared, nothing else provides it, and a broken manifest may be why.
     """
+    workspace = _present(name, workspace)
     library = recorded(name, workspace, _settings.build_mode(None, os.environ), None, path)
     if library is None:
         from . import _ensure
@@ -82,5 +83,16 @@ def registered_workspace(module: str, finders: Sequence[object] | None = None) -
         prefixes = getattr(finder, "rust_ext_prefixes", ())
         if module.startswith(tuple(prefixes)):
             workspace = getattr(finder, "rust_ext_workspace", None)
-            return workspace if isinstance(workspace, str) else None
+            return _present(module, workspace) if isinstance(workspace, str) else None
     return None
+
+
+def _present(module: str, workspace: str) -> str:
+    """
+    The workspace of an editable install, found again if it has moved together with this interpreter's environment.
+    """
+    if os.path.isdir(workspace):
+        return workspace
+    from . import _discover
+
+    return _discover.find_again(module, workspace, sys.prefix) or workspace

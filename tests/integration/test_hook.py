@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
+import subprocess
+import sys
 import time
 from importlib.machinery import EXTENSION_SUFFIXES
 from typing import TYPE_CHECKING
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 IMPORT = "import fx.alpha; print(fx.alpha.value)"
+#: What the start of an interpreter does that skips none of it.
+IN_ITS_ENVIRONMENT = "import site; site.venv(set())"
 
 
 def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None:
@@ -165,6 +170,37 @@ def test_a_workspace_that_is_gone_is_nobodys(plain: Checkout) -> None:
 
     assert (ran.types[0], ran.error) == ("ModuleNotFoundError", "No module named 'fx.alpha'")
     assert f"fx.alpha: the workspace of its editable install is gone ({gone}); if it has moved, install the project again" in ran.stderr
+
+
+@pytest.mark.parametrize("workspace", ["project", "project/rust"], ids=["the project itself", "a folder of it"])
+def test_a_project_that_moved_with_its_environment_is_found_again(built: Checkout, tmp_path: Path, workspace: str) -> None:
+    """
+    The install names a folder that is gone; the project above the interpreter's own environment declares the module.
+    """
+    home = tmp_path / "project"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / ".venv"], check=True)
+    shutil.copytree(built.root, tmp_path / workspace, dirs_exist_ok=True)
+    moved = home.rename(tmp_path / "elsewhere")
+    checkout = dataclasses.replace(built, python=str(moved / ".venv/bin/python"))
+    editable = Editable(checkout, workspace=tmp_path / workspace)
+
+    ran = editable.run(
+        f"{IN_ITS_ENVIRONMENT}; import fx.alpha, rust_ext_loader; print(fx.alpha.value, bool(rust_ext_loader.can_load('fx.alpha')))"
+    )
+    assert (ran.out, ran.error, ran.stderr) == ("alpha-1 part-1 middle-1 True", "", "")
+
+
+def test_a_project_of_somebody_else_is_not_taken_for_it(plain: Checkout, tmp_path: Path) -> None:
+    """
+    Beside an environment that lies in everybody's folder anybody could put one.
+    """
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    planted = plain.root.rename(tmp_path / "planted")
+    planted.chmod(0o777)
+    checkout = dataclasses.replace(plain, python=str(tmp_path / "venv/bin/python"), root=planted)
+
+    ran = Editable(checkout, workspace=tmp_path / "gone" / "planted").run(f"{IN_ITS_ENVIRONMENT}; import fx.alpha")
+    assert ran.types[0] == "ModuleNotFoundError"
 
 
 def test_a_name_that_lives_elsewhere_by_now_needs_no_workspace(plain: Checkout) -> None:
