@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._errors import LockfileOutdated as LockfileOutdated
     from ._errors import LockTimeout as LockTimeout
     from ._errors import ManifestError as ManifestError
+    from ._errors import RemoteUnavailable as RemoteUnavailable
     from ._errors import RustExtensionError as RustExtensionError
     from ._errors import SettingError as SettingError
     from ._errors import SourcesMoved as SourcesMoved
@@ -48,6 +49,7 @@ __all__ = (
     "LockfileMissing",
     "LockfileOutdated",
     "ManifestError",
+    "RemoteUnavailable",
     "RustExtensionError",
     "SettingError",
     "SourcesMoved",

@@ -1,7 +1,7 @@
 """
 The one story: which library is a module, and how it comes to exist.
 
-    declared? -> bundled and right -> cached -> lock -> look again -> build -> publish
+    declared? -> bundled and right -> cached -> lock -> look again -> pull -> build -> publish
 
 `locate` tells it to the end, building if the mode allows; `judge` tells it up to
 the point where a compiler would be called. What is found is noted in a record,
@@ -41,12 +41,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ._exchange import Pushed
     from ._fingerprint import Change
     from ._model import ExtensionSpec
+    from ._signature import Signer
     from ._snapshot import Snapshot
     from ._store import Entry
 
-__all__ = ("Moved", "Request", "changes", "declares", "judge", "locate", "repair", "snapshot", "stored")
+__all__ = ("Moved", "Request", "changes", "declares", "judge", "locate", "pull", "push", "repair", "snapshot", "stored")
 
 
 def locate(request: Request) -> str:
@@ -115,6 +117,28 @@ def stored(request: Request) -> Entry | None:
     case = _case(request)
     now, missing = case.told
     return case.entry(now) if missing is None else case.entry_of_any_toolchain()
+
+
+def pull(request: Request) -> tuple[Entry | None, bool]:
+    """
+    The cache entry of what there is now, fetched from the remote if it is not here; and whether it was fetched. Builds nothing.
+    """
+    from . import _exchange
+
+    case = _case(request)
+    settings, here = _exchange.required_remote(case), case.entry(case.snapshot)
+    if here is not None:
+        return here, False
+    return _exchange.pull(case, case.snapshot, settings, _exchange.PATIENCE_OF_COMMAND), True
+
+
+def push(request: Request, signer: Signer) -> Pushed:
+    """
+    Publish the cache entry of what there is now at the remote.
+    """
+    from . import _exchange
+
+    return _exchange.push(_case(request), signer)
 
 
 def _case(request: Request) -> Case:

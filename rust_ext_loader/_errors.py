@@ -307,6 +307,22 @@ class CacheUnavailable(RustExtensionError):
         return f"nowhere to build: {'; '.join(self.tried)}; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) on a writable disk"
 
 
+class RemoteUnavailable(RustExtensionError):
+    """
+    The remote cache did not answer, or cannot be asked; an import builds instead.
+    """
+
+    reason = "remote-unavailable"
+
+    def __init__(self, remote: str, problem: str) -> None:
+        super().__init__(remote, problem)
+        self.remote = remote
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return f"{self.remote}: {self.problem}; mend it, or go without it with RUST_EXT_REMOTE_URL= (empty)"
+
+
 class SettingError(RustExtensionError, ValueError):
     """
     A setting has a value that means nothing.

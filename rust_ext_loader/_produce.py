@@ -1,7 +1,7 @@
 """
 Bring a library about: wait for whoever builds it already, else build and publish it.
 
-    lock -> look again -> build -> publish
+    lock -> look again -> pull -> build -> publish
 
 Invariant: the lock saves work and nothing rests on it. Whoever gets it looks
 again before building, and where locks do not work, everybody builds in a folder
@@ -15,7 +15,7 @@ import shutil
 import time
 import warnings
 
-from . import _build, _gc, _locks, _settings, _staging, _store
+from . import _build, _exchange, _gc, _locks, _settings, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning
 from ._fingerprint import reason
 from ._progress import Progress
@@ -92,7 +92,8 @@ def _build_alone(case: Case, folder: Path, progress: Progress) -> str:
 def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
     # While waiting for the lock, sources may have moved and somebody may have built them.
     now = case.look(toolchain=True)
-    entry = _acceptable(case, now)
+    # Asked for under the lock: of all who wait for the same build, one pulls.
+    entry = _acceptable(case, now) or _exchange.instead_of_building(case, now, progress)
     if entry is not None:
         return case.use(entry.library, now, entry.seen)
     moved, known = case.changes(now)

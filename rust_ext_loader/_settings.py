@@ -48,11 +48,20 @@ PROFILE = "RUST_EXT_PROFILE"
 #: Further arguments to cargo, quoted as for a shell; part of what decides.
 CARGO_ARGUMENTS = "RUST_EXT_CARGO_ARGS"
 #: `1`: cargo may not use the network. With `--locked`, which it always gets, that is cargo's `--frozen`.
+#: No remote cache is asked then that is not a folder.
 OFFLINE = "RUST_EXT_OFFLINE"
 #: Bytes that the cache may hold before the least recently used goes, as in `10G`; `0` for no limit. Default: 10 GB.
 CACHE_LIMIT = "RUST_EXT_CACHE_LIMIT"
 #: `1`: warnings of the compiler are shown when a build succeeds.
 SHOW_WARNINGS = "RUST_EXT_SHOW_WARNINGS"
+#: URL of the remote cache, in place of the project's; empty: none.
+REMOTE_URL = "RUST_EXT_REMOTE_URL"
+#: Public keys that are trusted to sign what comes from there, in place of the project's; separated by commas or blanks.
+REMOTE_KEYS = "RUST_EXT_REMOTE_KEYS"
+#: Seconds that asking the remote may take. Default: 10 while importing, 600 for a command.
+REMOTE_TIMEOUT = "RUST_EXT_REMOTE_TIMEOUT"
+#: File of the private key with which `rust-ext push` signs.
+SIGNING_KEY = "RUST_EXT_SIGNING_KEY"
 #: Set by a forcing process for its children, which accept what it built.
 FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"  # noqa: S105 - a variable's name
 

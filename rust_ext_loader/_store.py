@@ -75,6 +75,8 @@ class Origin:
     seconds: float
     token: str | None
     seen: Mapping[str, str] = field(default_factory=dict)
+    #: The remote that it came from; `None` for what was built here.
+    pulled: str | None = None
 
 
 class _Damaged(Exception):
@@ -296,6 +298,7 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
         "seconds": round(origin.seconds, 3),
         "token": origin.token,
         "builder": {"host": socket.gethostname(), "pid": os.getpid()},
+        "pulled": origin.pulled,
         "seen": dict(origin.seen),
         "host_bound": [*(name for name, value in fingerprint.facts.items() if is_hidden(value)), *_seen.host_bound(origin.seen)],
         "facts": dict(fingerprint.facts),
@@ -347,7 +350,7 @@ def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
         if not _describes(manifest, root, folder):
             raise _Damaged(folder / "manifest.json")
         entry = _entry(folder, library, manifest)
-        if _staging.distrust(library) or _is_for_newer_system(manifest) or not accept(entry):
+        if _staging.distrust(library) or is_for_newer_system(manifest) or not accept(entry):
             return None
         if library.stat().st_size != manifest["size"] or digest_of_file(library) != manifest["sha256"]:
             raise _Damaged(library)
@@ -377,7 +380,10 @@ def _describes(manifest: dict[str, Any], root: Path, folder: Path) -> bool:
     )
 
 
-def _is_for_newer_system(manifest: dict[str, Any]) -> bool:
+def is_for_newer_system(manifest: Mapping[str, Any]) -> bool:
+    """
+    Whether a manifest's library asks for a newer libc than this host has.
+    """
     floor, here = manifest["glibc_floor"], host_glibc()
     return floor is not None and here is not None and tuple(floor) > here
 

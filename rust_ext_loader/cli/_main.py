@@ -17,13 +17,13 @@ from pathlib import Path
 
 from .. import _discover, _settings
 from .._errors import ManifestError, RustExtensionError
-from . import _build, _explain, _gc, _key, _list, _status, _verify
+from . import _build, _explain, _gc, _key, _list, _pull, _push, _status, _verify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_COMMANDS = (_list, _status, _build, _explain, _key, _verify, _gc)
+_COMMANDS = (_list, _status, _build, _explain, _key, _verify, _push, _pull, _gc)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

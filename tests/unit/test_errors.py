@@ -126,6 +126,10 @@ SAMPLES = [
         "on a writable disk", id="no cache",
     ),
     pytest.param(
+        rel.RemoteUnavailable("s3://bucket", "no answer within 10 s"), "remote-unavailable",
+        "s3://bucket: no answer within 10 s; mend it, or go without it with RUST_EXT_REMOTE_URL= (empty)", id="remote",
+    ),
+    pytest.param(
         rel.SettingError("SGLANG_RUST_BUILD_MODE", "maybe", "one of auto, never, force"), "setting",
         "SGLANG_RUST_BUILD_MODE='maybe' is not understood; expected one of auto, never, force", id="setting",
     ),

@@ -1,0 +1,47 @@
+"""
+`rust-ext pull`: fetch what somebody else has built, without building anything.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from .. import _ensure
+from .._errors import RustExtensionError
+from ._modules import add_modules, requests
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    """
+    Declare the command.
+    """
+    parser = commands.add_parser("pull", parents=[common], help="fetch what the remote cache has of these sources; build nothing")
+    add_modules(parser)
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """
+    Print what became of each; 1 if any is absent here and there.
+    """
+    rows: dict[str, dict[str, object]] = {}
+    for request in requests(options):
+        try:
+            entry, fetched = _ensure.pull(request)
+        except (RustExtensionError, OSError) as error:
+            print(f"error: {error}", file=sys.stderr)
+            rows[request.module] = {"outcome": "failed", "library": None, "why": str(error)}
+            continue
+        outcome = "absent" if entry is None else "pulled" if fetched else "present"
+        rows[request.module] = {"outcome": outcome, "library": None if entry is None else str(entry.library), "why": None}
+        if not options.json:
+            print(f"{request.module}  {outcome}{'' if entry is None else f'  {entry.library}'}", flush=True)
+    if options.json:
+        print(json.dumps({"modules": rows}, indent=1))
+    return 0 if all(row["library"] for row in rows.values()) else 1

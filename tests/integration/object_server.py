@@ -1,0 +1,164 @@
+"""
+A small object store on this host that speaks S3's protocol, and misbehaves when told to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import threading
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BUCKET = "bucket"
+URL = f"s3://{BUCKET}/prefix"
+
+
+class ObjectServer:
+    """
+    Objects in memory, and a note of every request.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        #: Method and key of every request; a listing is `LIST` and its prefix.
+        self.requests: list[tuple[str, str]] = []
+        #: How requests that concern a key are answered instead, by a part of that key.
+        self.moods: dict[str, str] = {}
+        #: Lets the requests go that hang.
+        self.released = threading.Event()
+        handler = type("Handler", (_Handler,), {"store": self})
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+
+    def variables(self) -> dict[str, str]:
+        """
+        What makes S3's clients come here.
+        """
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}",
+            "AWS_ALLOW_HTTP": "true",
+            "NO_PROXY": "127.0.0.1",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "nobody",
+            "AWS_SECRET_ACCESS_KEY": "nothing",
+        }
+
+    def count(self, method: str, part: str) -> int:
+        """
+        How often something was asked for.
+        """
+        return sum(1 for done, key in self.requests if done == method and part in key)
+
+    def mood_of(self, key: str) -> str | None:
+        """
+        How a request for a key is answered, if not as it should be.
+        """
+        return next((mood for part, mood in self.moods.items() if part in key), None)
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[ObjectServer]:
+        """
+        Serve until the end.
+        """
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self.released.set()
+            self._server.shutdown()
+            self._server.server_close()
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: ObjectServer
+
+    def do_GET(self) -> None:
+        key, query = self._asked()
+        if not key and "list-type" in query:
+            prefix = query.get("prefix", [""])[0]
+            self._behave("LIST", prefix, lambda: self._answer(200, _listing(self.store.objects, prefix)))
+        else:
+            self._behave("GET", key, lambda: self._object(key))
+
+    def do_HEAD(self) -> None:
+        key, _ = self._asked()
+        self._behave("HEAD", key, lambda: self._object(key))
+
+    def do_PUT(self) -> None:
+        key, _ = self._asked()
+        content = self.rfile.read(int(self.headers["Content-Length"]))
+
+        def put() -> None:
+            self.store.objects[key] = content
+            self._answer(200, b"")
+
+        self._behave("PUT", key, put)
+
+    def _asked(self) -> tuple[str, dict[str, list[str]]]:
+        parts = urlsplit(self.path)
+        return unquote(parts.path).removeprefix(f"/{BUCKET}").lstrip("/"), parse_qs(parts.query)
+
+    def _behave(self, method: str, key: str, properly: Callable[[], None]) -> None:
+        self.store.requests.append((method, key))
+        mood = self.store.mood_of(key)
+        if mood is None:
+            properly()
+        elif mood.isdigit():
+            self._answer(int(mood), b"<Error><Code>Told</Code><Message>so</Message></Error>")
+        else:
+            # Whoever asked may be gone before it is done.
+            with contextlib.suppress(OSError):
+                self._misbehave(mood)
+            self.close_connection = True
+
+    def _misbehave(self, mood: str) -> None:
+        released = self.store.released
+        if mood == "hangs":
+            released.wait()
+        elif mood == "trickles":
+            # Never silent for long, never done.
+            self._answer(200, b"", length=1 << 20)
+            while not released.wait(0.05):
+                self.wfile.write(b" ")
+        else:
+            content, length = {"drops": (None, 0), "half": (b"<half", 1000), "garbage": (b"<<<\xff", 4), "endless": (b"x" * 4096, 1 << 50)}[
+                mood
+            ]
+            if content is not None:
+                self._answer(200, content, length)
+
+    def _object(self, key: str) -> None:
+        content = self.store.objects.get(key)
+        if content is None:
+            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        else:
+            self._answer(200, content)
+
+    def _answer(self, status: int, content: bytes, length: int | None = None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content) if length is None else length))
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.send_header("ETag", '"tag"')
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name that the base class gave it
+        pass
+
+
+def _listing(objects: dict[str, bytes], prefix: str) -> bytes:
+    found = "".join(
+        f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+        f"<ETag>&quot;tag&quot;</ETag><Size>{len(content)}</Size></Contents>"
+        for key, content in sorted(objects.items())
+        if key.startswith(prefix)
+    )
+    return f'<?xml version="1.0"?><ListBucketResult><IsTruncated>false</IsTruncated>{found}</ListBucketResult>'.encode()

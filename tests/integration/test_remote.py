@@ -1,0 +1,330 @@
+"""
+A remote cache between checkouts: what one built and pushed, others import without compiling; what cannot be believed is built.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import Checkout, check_out
+from commands import rust_ext
+from object_server import URL, ObjectServer
+
+from rust_ext_loader import _signature
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+ALPHA = "alpha-1 part-1 middle-1"
+#: Rooms and libraries that no process needs which does not ask a remote.
+REMOTE_ONLY = {"rust_ext_loader._remote", "rust_ext_loader._object_store", "rust_ext_loader._signature", "obstore", "cryptography"}
+
+
+@dataclass
+class Hosts:
+    """
+    A host that has built `fx.alpha` and pushes, and one with the same commit and an empty cache.
+    """
+
+    server: ObjectServer
+    first: Checkout
+    second: Checkout
+
+    def push(self, *arguments: str) -> str:
+        said = rust_ext(self.first, "push", *arguments, plainly=True)
+        assert said.code == 0, said.err
+        return said.out
+
+    def library(self) -> str:
+        (key,) = (key for key in self.server.objects if "/libraries/" in key)
+        return key
+
+    def alter(self) -> None:
+        """
+        Change one byte of the pushed library.
+        """
+        content = bytearray(self.server.objects[self.library()])
+        content[len(content) // 2] ^= 1
+        self.server.objects[self.library()] = bytes(content)
+
+
+@pytest.fixture
+def hosts(built: Checkout, tmp_path: Path) -> Iterator[Hosts]:
+    key = tmp_path / "key.pem"
+    public = _signature.new_private_key(str(key)).public_key
+    table = f'[tool.rust-ext-loader.remote]\nurl = "{URL}"\npublic-keys = ["{public}"]\n'
+    with ObjectServer().serving() as server:
+        second = check_out("plain", tmp_path / "second")
+        for checkout in (built, second):
+            checkout.write("pyproject.toml", table)
+            checkout.environment.update(server.variables())
+        built.environment["RUST_EXT_SIGNING_KEY"] = str(key)
+        yield Hosts(server, built, second)
+
+
+@pytest.mark.parametrize("kind", ["object store", "folder"])
+def test_what_one_host_built_another_imports(hosts: Hosts, tmp_path: Path, kind: str) -> None:
+    """
+    Without compiling; the next import is as warm as any.
+    """
+    if kind == "folder":
+        for checkout in (hosts.first, hosts.second):
+            checkout.environment["RUST_EXT_REMOTE_URL"] = (tmp_path / "shared").as_uri()
+    assert hosts.push() == "fx.alpha  pushed\nfx.beta  pushed\n"
+    assert hosts.push("fx.alpha") == "fx.alpha  present\n"
+
+    pulled = hosts.second.load()
+
+    assert (pulled.value, pulled.error, pulled.cargo, pulled.warnings) == (ALPHA, None, (), ())
+    assert "pulled fx.alpha from" in pulled.stderr
+    (manifest,) = hosts.second.cache.glob("artifacts/fx.alpha/*/*/*/manifest.json")
+    assert json.loads(manifest.read_bytes())["pulled"] == (URL if kind == "object store" else (tmp_path / "shared").as_uri())
+
+    hosts.server.requests.clear()
+    again = hosts.second.load()
+    assert (again.value, again.cargo, hosts.server.requests) == (ALPHA, (), [])
+    assert not REMOTE_ONLY & set(again.imported)
+
+
+def test_of_many_who_wait_one_pulls(hosts: Hosts) -> None:
+    """
+    Eight cold processes at once: one asks, and all have it.
+    """
+    hosts.push("fx.alpha")
+    hosts.server.requests.clear()
+
+    processes = [hosts.second.start() for _ in range(8)]
+    answers = [hosts.second.finish(process) for process in processes]
+
+    assert [answer.get("value") for answer in answers] == [ALPHA] * 8
+    assert [method for method, _ in hosts.server.requests] == ["LIST", "GET", "GET"]
+    assert hosts.second.cargo_calls() == []
+
+
+@pytest.mark.parametrize("harm", ["altered library", "another key", "unsigned"])
+def test_what_cannot_be_believed_is_built(hosts: Hosts, tmp_path: Path, harm: str) -> None:
+    """
+    Refused, said once, never loaded; a commit that trusts other keys is no accomplice.
+    """
+    hosts.push("fx.alpha")
+    if harm == "altered library":
+        hosts.alter()
+    elif harm == "another key":
+        hosts.second.environment["RUST_EXT_REMOTE_KEYS"] = _signature.new_private_key(str(tmp_path / "other.pem")).public_key
+    else:
+        (key,) = (key for key in hosts.server.objects if key.endswith(".json"))
+        hosts.server.objects[key] = json.dumps({**json.loads(hosts.server.objects[key]), "signature": ""}).encode()
+
+    loaded = hosts.second.load()
+
+    assert (loaded.value, loaded.compiled) == (ALPHA, ["alpha"])
+    (warning,) = loaded.warnings
+    assert warning.startswith(f"fx.alpha: refused what {URL} offered: artifacts/fx.alpha/")
+    assert list((hosts.second.cache / "staging").iterdir()) == []
+    expected = {
+        "altered library": "it is not the library that was signed",
+        "another key": "which is none of the trusted public keys",
+        "unsigned": "it is not signed",
+    }
+    assert expected[harm] in warning
+
+
+LOAD_BOTH = """
+    try:
+        rust_ext_loader.load_rust_extension("fx.beta", workspace=request["arguments"]["workspace"])
+    except ImportError as error:
+        answer["beta"] = str(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        pytest.param({"mood": "hangs"}, "no answer within 1 s (limit: RUST_EXT_REMOTE_TIMEOUT=1)", id="it hangs"),
+        pytest.param({"mood": "403"}, "403", id="it forbids"),
+        pytest.param({"RUST_EXT_REMOTE_KEYS": "secret"}, "32 bytes in base64", id="a key that is none"),
+        pytest.param({"missing": "obstore"}, "install `rust-ext-loader[remote]`", id="the extra is not installed"),
+    ],
+)
+def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, str], said: str) -> None:
+    """
+    Whatever is wrong, both modules are built, and the process asks and complains no second time.
+    """
+    hosts.push()
+    hosts.server.requests.clear()
+    prelude = LOAD_BOTH
+    if "mood" in trouble:
+        hosts.server.moods["artifacts"] = trouble["mood"]
+        hosts.second.environment["RUST_EXT_REMOTE_TIMEOUT"] = "1"
+    elif "missing" in trouble:
+        prelude = f'    sys.modules["{trouble["missing"]}"] = None\n{prelude}'
+    else:
+        hosts.second.environment.update(trouble)
+
+    loaded = hosts.second.load(prelude=prelude)
+
+    assert (loaded.value, sorted(loaded.compiled)) == (ALPHA, ["alpha", "beta"])
+    (warning,) = loaded.warnings
+    assert warning.startswith("the remote cache is left aside by this process: ")
+    assert said in warning
+    assert {key for _, key in hosts.server.requests if "fx.alpha" in key} == set()
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments"),
+    [
+        pytest.param({}, {"mode": "never"}, id="never"),
+        pytest.param({}, {"mode": "force"}, id="force"),
+        pytest.param({"RUST_EXT_REMOTE_URL": ""}, {}, id="switched off"),
+        pytest.param({"RUST_EXT_OFFLINE": "1"}, {}, id="offline"),
+        pytest.param({"PATH": "/nowhere"}, {}, id="no toolchain"),
+    ],
+)
+def test_when_no_remote_is_asked(hosts: Hosts, variables: dict[str, str], arguments: dict[str, str]) -> None:
+    """
+    Neither where nothing may be built, nor where it must be; and then nothing is imported that could ask.
+    """
+    hosts.push()
+    hosts.server.requests.clear()
+
+    loaded = hosts.second.load(variables=variables, **arguments)
+
+    assert hosts.server.requests == []
+    assert not REMOTE_ONLY & set(loaded.imported)
+    assert loaded.warnings == ()
+    expected = {"never": "not-found", "force": None}.get(arguments.get("mode", ""), "toolchain-missing" if "PATH" in variables else None)
+    assert loaded.reason == expected
+
+
+def test_what_was_pulled_and_does_not_load_is_built(hosts: Hosts) -> None:
+    """
+    Signed and whole, and no library: set aside, built here, and not pulled again.
+    """
+    (library,) = (hosts.first.cache / "artifacts" / "fx.alpha").rglob("*.so")
+    library.write_bytes(b"no library")
+    path = library.parent / "manifest.json"
+    manifest = {**json.loads(path.read_bytes()), "size": 10, "sha256": hashlib.sha256(b"no library").hexdigest()}
+    path.write_text(json.dumps(manifest), encoding="utf-8")
+    hosts.push("fx.alpha")
+    hosts.server.requests.clear()
+
+    loaded = hosts.second.load()
+
+    assert (loaded.value, loaded.compiled) == (ALPHA, ["alpha"])
+    assert [method for method, _ in hosts.server.requests] == ["LIST", "GET", "GET"]
+    assert hosts.second.load().value == ALPHA
+
+
+def test_what_is_bound_to_a_host_stays_there(hosts: Hosts) -> None:
+    """
+    A variable whose values nobody may see decides the build: it is named, nothing is pushed, and that is no failure.
+    """
+    for checkout in (hosts.first, hosts.second):
+        checkout.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', 'python-module = "fx.alpha"\nenv = ["MY_TOKEN"]')
+        checkout.environment["MY_TOKEN"] = "secret"
+    assert hosts.first.load().value == ALPHA
+
+    said = rust_ext(hosts.first, "push", "fx.alpha", "fx.beta", plainly=True)
+
+    assert said.code == 0, said.err
+    alpha, beta = said.out.splitlines()
+    assert alpha.startswith("fx.alpha  host-bound: not shared, since its build depends on ")
+    assert "MY_TOKEN" in alpha
+    assert beta == "fx.beta  pushed"
+    assert not any("fx.alpha" in key for key in hosts.server.objects)
+
+
+def test_what_a_build_read_decides_elsewhere_too(hosts: Hosts) -> None:
+    """
+    Seen inputs travel with the entry: where they differ it is a miss, without a word, and the other set becomes an entry beside it.
+    """
+    library = "alpha/src/lib.rs"
+    for number, checkout in enumerate((hosts.first, hosts.second)):
+        checkout.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', 'python-module = "fx.alpha"\nexclude = ["src/note.txt"]')
+        checkout.write(library, (checkout.root / library).read_text() + '\nconst _: &str = include_str!("note.txt");\n')
+        checkout.write("alpha/src/note.txt", f"note {number}\n")
+    assert hosts.first.load().value == ALPHA
+    assert hosts.push("fx.alpha") == "fx.alpha  pushed\n"
+
+    elsewhere = hosts.second.load()
+    assert (elsewhere.value, elsewhere.compiled, elsewhere.warnings) == (ALPHA, ["alpha"], ())
+
+    shutil.rmtree(hosts.second.cache)
+    hosts.second.write("alpha/src/note.txt", "note 0\n")
+    same = hosts.second.load()
+    assert (same.value, same.cargo, same.warnings) == (ALPHA, (), ())
+
+
+def test_commands_fetch_without_building(hosts: Hosts) -> None:
+    """
+    `pull` says what it fetched, what was there and what is absent, which is a failure; it never compiles.
+    """
+    hosts.push("fx.alpha")
+
+    first = rust_ext(hosts.second, "pull")
+    assert first.code == 1
+    assert first.out == "fx.alpha  pulled  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\nfx.beta  absent\n"
+    assert rust_ext(hosts.second, "pull", "fx.alpha").out.startswith("fx.alpha  present  ")
+
+    hosts.push("fx.beta")
+    said = rust_ext(hosts.second, "pull", "--json", plainly=True)
+    assert said.code == 0
+    assert {name: row["outcome"] for name, row in json.loads(said.out)["modules"].items()} == {"fx.alpha": "present", "fx.beta": "pulled"}
+    assert hosts.second.cargo_calls() == []
+    assert hosts.second.load().value == ALPHA
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        pytest.param("no key", "RUST_EXT_SIGNING_KEY='' is not understood", id="no key is named"),
+        pytest.param("open key", "mode 0644", id="others can read the key"),
+        pytest.param("untrusted", "public half is trusted", id="nobody would believe the key"),
+        pytest.param("not built", "it is not built, so there is nothing to push", id="nothing is built"),
+        pytest.param("forbidden", "lacked the necessary privileges", id="the store forbids"),
+        pytest.param("no remote", "none is configured", id="there is no remote"),
+    ],
+)
+def test_what_should_be_pushed_and_cannot_is_a_failure(hosts: Hosts, tmp_path: Path, trouble: str, said: str) -> None:
+    """
+    Exit code 1, one message, and nothing there.
+    """
+    key = hosts.first.environment["RUST_EXT_SIGNING_KEY"]
+    if trouble == "no key":
+        del hosts.first.environment["RUST_EXT_SIGNING_KEY"]
+    elif trouble == "open key":
+        os.chmod(key, 0o644)
+    elif trouble == "untrusted":
+        _signature.new_private_key(str(tmp_path / "other.pem"))
+        hosts.first.environment["RUST_EXT_SIGNING_KEY"] = str(tmp_path / "other.pem")
+    elif trouble == "not built":
+        shutil.rmtree(hosts.first.cache)
+    elif trouble == "forbidden":
+        hosts.server.moods["libraries"] = "403"
+    else:
+        hosts.first.environment["RUST_EXT_REMOTE_URL"] = ""
+
+    outcome = rust_ext(hosts.first, "push", "fx.alpha", plainly=True)
+
+    assert outcome.code == 1
+    assert outcome.err.startswith("error: ")
+    assert said in outcome.err
+    assert "Traceback" not in outcome.err
+    assert not any(key.endswith(".json") for key in hosts.server.objects)
+
+
+def test_a_key_pair_is_made_by_command(hosts: Hosts, tmp_path: Path) -> None:
+    """
+    The public half goes to standard output, ready for `public-keys`; the private one into a file of one's own.
+    """
+    said = rust_ext(hosts.first, "push", "--new-key", str(tmp_path / "new.pem"), plainly=True)
+
+    assert (said.code, said.err) == (0, "")
+    assert said.out.strip() == _signature.read_private_key(str(tmp_path / "new.pem")).public_key

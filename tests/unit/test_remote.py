@@ -1,0 +1,320 @@
+"""
+The remote cache: what was published by somebody trusted comes back whole; anything else is refused or a miss.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rust_ext_loader import _remote, _signature, _store
+from rust_ext_loader._fingerprint import Fingerprint
+from rust_ext_loader._object_store import RemoteFailed
+from rust_ext_loader._project import RemoteSettings
+from rust_ext_loader._remote import Answer, Wanted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rust_ext_loader._signature import Signer
+
+MODULE = "fx.alpha"
+FACTS = {"source/src/lib.rs": "aa", "abi/tag": "cp311", "toolchain/release": "1.95.0"}
+BYTES = b"library of alpha" * 1000
+SECONDS = 20.0
+
+
+@dataclass
+class World:
+    """
+    A cache that publishes, a folder that is the remote, and a host that asks.
+    """
+
+    folder: Path
+    signer: Signer
+    stranger: Signer
+
+    @property
+    def settings(self) -> RemoteSettings:
+        return RemoteSettings((self.folder / "remote").as_uri(), (self.signer.public_key,))
+
+    def build(
+        self,
+        *,
+        facts: Mapping[str, str] = FACTS,
+        content: bytes = BYTES,
+        module: str = MODULE,
+        seen: Mapping[str, str] | None = None,
+        began: float = 1000.0,
+        floor: tuple[int, int] | None = None,
+    ) -> _store.Entry:
+        artifact = self.folder / "artifact"
+        artifact.write_bytes(content)
+        origin = _store.Origin("1.95.0", "cp311", floor, began, 1.0, "token", seen or {})
+        return _store.publish(self.folder / "cache", module, Fingerprint(facts), artifact, "alpha.so", origin)
+
+    def publish(self, entry: _store.Entry, signer: Signer | None = None) -> bool:
+        (self.folder / "remote").mkdir(exist_ok=True)
+        return _remote.publish(self.settings, signer or self.signer, entry, SECONDS)
+
+    def ask(self, facts: Mapping[str, str] = FACTS, stands: Callable[[Mapping[str, str]], bool] = lambda _: True) -> Answer:
+        self.received.unlink(missing_ok=True)
+        return _remote.look_up(self.settings, Wanted(MODULE, Fingerprint(facts), stands), self.received, SECONDS)
+
+    @property
+    def received(self) -> Path:
+        return self.folder / "received.so"
+
+    def place(self, facts: Mapping[str, str] = FACTS, module: str = MODULE) -> Path:
+        return self.folder / "remote" / _remote._folder(module, Fingerprint(facts))
+
+    def entry_file(self, facts: Mapping[str, str] = FACTS, module: str = MODULE) -> Path:
+        (file,) = (self.place(facts, module) / "entries").iterdir()
+        return file
+
+    def library_file(self, facts: Mapping[str, str] = FACTS, module: str = MODULE) -> Path:
+        (file,) = (self.place(facts, module) / "libraries").iterdir()
+        return file
+
+    def edit(self, **fields: object) -> None:
+        """
+        Change fields of the published entry; `None` takes one away.
+        """
+        file = self.entry_file()
+        envelope = {**json.loads(file.read_bytes()), **fields}
+        file.write_text(json.dumps({name: value for name, value in envelope.items() if value is not None}), encoding="utf-8")
+
+    def manifest(self) -> str:
+        return str(json.loads(self.entry_file().read_bytes())["manifest"])
+
+    def sign_anew(self, **fields: object) -> None:
+        """
+        Change fields of the published manifest and sign it properly: the trusted key was used to say something wrong.
+        """
+        self.sign_text(json.dumps({**json.loads(self.manifest()), **fields}))
+
+    def sign_text(self, text: str) -> None:
+        sha256 = str(json.loads(self.entry_file().read_bytes())["sha256"])
+        statement = _remote._statement(MODULE, Fingerprint(FACTS).build_key, sha256, text)
+        self.edit(manifest=text, signature=self.signer.sign(statement))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    signer, stranger = (_signature.new_private_key(str(tmp_path / name)) for name in ("key", "stranger"))
+    return World(tmp_path, signer, stranger)
+
+
+def test_what_was_published_comes_back(world: World) -> None:
+    """
+    Every byte, and how it came to be; where it was pulled from is said.
+    """
+    assert world.publish(world.build(seen={"seen/file/a": "11"}, floor=(2, 5)))
+
+    answer = world.ask()
+
+    assert answer.refused == ()
+    assert world.received.read_bytes() == BYTES
+    assert answer.origin == _store.Origin(
+        "1.95.0", "cp311", (2, 5), 1000.0, 1.0, None, {"seen/file/a": "11"}, pulled=(world.folder / "remote").as_uri()
+    )
+
+
+def test_what_is_not_there_is_a_miss(world: World) -> None:
+    """
+    Nothing, and nothing to complain of.
+    """
+    (world.folder / "remote").mkdir()
+
+    assert world.ask() == Answer(None, ())
+    world.publish(world.build())
+    assert world.ask({**FACTS, "abi/tag": "cp312"}) == Answer(None, ())
+
+
+def test_publishing_again_changes_nothing(world: World) -> None:
+    """
+    The same facts, built once more: what is there stays, unless it is not to be believed or lacks its library.
+    """
+    assert world.publish(world.build())
+    before = world.entry_file().read_bytes()
+
+    assert not world.publish(world.build(content=b"another build"))
+    assert world.entry_file().read_bytes() == before
+
+    world.edit(signature="*")
+    assert world.publish(world.build())
+    assert world.ask().origin is not None
+
+    world.library_file().unlink()
+    assert world.ask() == Answer(None, ())
+    assert world.publish(world.build())
+    assert world.ask().origin is not None
+
+
+def test_each_set_of_seen_inputs_is_an_entry(world: World) -> None:
+    """
+    The newest whose set stands here, as in the local cache.
+    """
+    for number in (1, 3, 2):
+        world.publish(world.build(content=b"library %d" % number, seen={"seen/file/a": str(number)}, began=float(number)))
+
+    assert world.ask().origin is not None
+    assert world.received.read_bytes() == b"library 3"
+    assert world.ask(stands=lambda seen: seen["seen/file/a"] != "3").origin is not None
+    assert world.received.read_bytes() == b"library 2"
+    assert world.ask(stands=lambda _: False) == Answer(None, ())
+
+
+def test_a_newer_libc_is_a_miss(world: World) -> None:
+    """
+    An entry that is right, and for hosts that are newer than this one, is left to them.
+    """
+    world.publish(world.build(floor=(99, 0)))
+
+    assert world.ask() == Answer(None, ())
+
+
+def test_a_clock_ahead_of_ours_is_set_back(world: World) -> None:
+    """
+    No entry comes from the future: a forced build would be taken for older than it.
+    """
+    world.publish(world.build(began=1e12))
+
+    origin = world.ask().origin
+
+    assert origin is not None
+    assert origin.began < 1e11
+
+
+def altered_library(world: World) -> None:
+    world.library_file().write_bytes(BYTES[:-1] + b"x")
+
+
+def cut_library(world: World) -> None:
+    world.library_file().write_bytes(BYTES[:-1])
+
+
+def another_library(world: World) -> None:
+    other = {**FACTS, "abi/tag": "cp312"}
+    world.publish(world.build(facts=other, content=b"another library"))
+    shutil.copy(world.library_file(other), world.library_file())
+
+
+def another_modules_entry(world: World) -> None:
+    world.publish(world.build(module="fx.beta", content=b"library of beta"))
+    shutil.copy(world.entry_file(module="fx.beta"), world.entry_file())
+
+
+def another_build_keys_entry(world: World) -> None:
+    other = {**FACTS, "abi/tag": "cp312"}
+    world.publish(world.build(facts=other))
+    shutil.copy(world.entry_file(other), world.entry_file())
+
+
+def an_older_format(world: World) -> None:
+    envelope = json.loads(world.entry_file().read_bytes())
+    statement = dataclasses.replace(
+        _remote._statement(MODULE, Fingerprint(FACTS).build_key, envelope["sha256"], envelope["manifest"]), format="1.1"
+    )
+    world.edit(signature=world.signer.sign(statement))
+
+
+DOES_NOT_FIT = "its signature does not fit: it was altered, or made for another module, build key or format"
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        pytest.param(altered_library, "it is not the library that was signed", id="one byte of the library"),
+        pytest.param(cut_library, "it is not the library that was signed", id="the library's last byte"),
+        pytest.param(another_library, "it is not the library that was signed", id="another library, of another build"),
+        pytest.param(another_modules_entry, DOES_NOT_FIT, id="another module's entry"),
+        pytest.param(another_build_keys_entry, DOES_NOT_FIT, id="another build key's entry"),
+        pytest.param(an_older_format, DOES_NOT_FIT, id="an older format under the name of this one"),
+        pytest.param(lambda world: world.edit(signature=None), "it is not signed", id="no signature"),
+        pytest.param(lambda world: world.edit(sha256="0" * 64), DOES_NOT_FIT, id="the library's digest"),
+        pytest.param(lambda world: world.edit(manifest=world.manifest().replace("1.95.0", "1.96.0")), DOES_NOT_FIT, id="the manifest"),
+        pytest.param(lambda world: world.edit(manifest=world.manifest() + " "), DOES_NOT_FIT, id="a blank behind the manifest"),
+        pytest.param(lambda world: world.entry_file().write_bytes(b""), "it is no entry", id="an empty entry"),
+        pytest.param(lambda world: world.entry_file().write_bytes(b"\xff\xfe{}"), "it is no entry", id="an entry of other bytes"),
+        pytest.param(lambda world: world.entry_file().write_text("[" * 100_000), "it is no entry", id="an entry that is nested deeply"),
+        pytest.param(lambda world: world.entry_file().write_text("[]"), "it is no entry", id="a list"),
+        pytest.param(lambda world: world.entry_file().write_text('{"sha256": ""}'), "it is no entry", id="no manifest"),
+        pytest.param(lambda world: world.sign_anew(module="fx.beta"), "does not agree", id="signed: of another module"),
+        pytest.param(lambda world: world.sign_anew(facts={}), "does not agree", id="signed: of other facts"),
+        pytest.param(lambda world: world.sign_anew(format=1), "does not agree", id="signed: of another format"),
+        pytest.param(lambda world: world.sign_anew(sha256="0" * 64), "does not agree", id="signed: of another library"),
+        pytest.param(lambda world: world.sign_anew(host_bound=["seen/env/X"]), "does not agree", id="signed: bound to a host"),
+        pytest.param(lambda world: world.sign_anew(size=1 << 40), "at most", id="signed: too large a library"),
+        pytest.param(lambda world: world.sign_anew(size="many"), "its manifest is damaged", id="signed: no size"),
+        pytest.param(lambda world: world.sign_anew(seen=7), "its manifest is damaged", id="signed: seen inputs that are none"),
+        pytest.param(lambda world: world.sign_text("no manifest"), "its manifest is damaged", id="signed: no manifest"),
+    ],
+)
+def test_what_is_not_what_was_signed_is_refused(world: World, harm: Callable[[World], object], said: str) -> None:
+    """
+    A reason, and no file: nothing of it gets its name.
+    """
+    world.publish(world.build())
+    harm(world)
+
+    answer = world.ask()
+
+    assert answer.origin is None
+    assert len(answer.refused) == 1
+    assert said in answer.refused[0]
+    assert answer.refused[0].startswith(f"artifacts/{MODULE}/")
+    assert not world.received.exists()
+
+
+def test_a_strangers_entry_is_refused(world: World) -> None:
+    """
+    It is named whom it claims to come from; beside it, what can be believed is taken.
+    """
+    world.publish(world.build(content=b"bad", seen={"seen/file/a": "1"}, began=9.0), world.stranger)
+    assert f"signed by '{world.stranger.public_key}'" in "".join(world.ask().refused)
+
+    world.publish(world.build(content=b"good", began=1.0))
+    answer = world.ask()
+
+    assert answer.origin is not None
+    assert len(answer.refused) == 1
+    assert world.received.read_bytes() == b"good"
+
+
+def test_an_older_format_is_no_business_of_ours(world: World) -> None:
+    """
+    Several versions of the toolkit may share a remote: entries of another format lie under names of their own.
+    """
+    world.publish(world.build())
+    file = world.entry_file()
+    file.rename(file.with_name(file.name.replace(_remote._format(), "1.1")))
+
+    assert world.ask() == Answer(None, ())
+
+
+def test_trust_in_nobody_is_a_failure_and_no_request(world: World) -> None:
+    """
+    Without a trusted key nothing could ever be taken; that is said instead of asked.
+    """
+    settings = RemoteSettings("s3://no-such-place", ())
+
+    with pytest.raises(RemoteFailed, match="no public key is trusted"):
+        _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
+
+
+@pytest.mark.parametrize("url", ["file:///no/such/folder", "bogus://place", "s3://", "no url"])
+def test_a_place_that_is_none_is_a_failure(world: World, url: str) -> None:
+    """
+    One line, of one kind.
+    """
+    settings = RemoteSettings(url, (world.signer.public_key,))
+
+    with pytest.raises(RemoteFailed, match=r"^[^\n]+$"):
+        _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)

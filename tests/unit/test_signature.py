@@ -1,0 +1,187 @@
+"""
+Signatures: whoever is trusted is believed, about exactly what was signed and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from rust_ext_loader import _signature
+from rust_ext_loader._errors import SettingError
+from rust_ext_loader._signature import Signer, Statement, complaint
+
+STATEMENT = Statement("2.1", "fx.alpha", "b" * 64, "1" * 64, "2" * 64)
+
+
+@pytest.fixture
+def signer(tmp_path: Path) -> Signer:
+    return _signature.new_private_key(str(tmp_path / "key.pem"))
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Signer:
+    return _signature.new_private_key(str(tmp_path / "other.pem"))
+
+
+def test_what_a_trusted_key_signed_is_believed(signer: Signer, other: Signer) -> None:
+    """
+    One of several trusted keys is enough, wherever it stands among them; whom an entry claims to come from decides nothing.
+    """
+    signature = signer.sign(STATEMENT)
+
+    assert complaint(STATEMENT, signature, signer.public_key, [signer.public_key]) is None
+    assert complaint(STATEMENT, signature, signer.public_key, [other.public_key, signer.public_key]) is None
+    assert complaint(STATEMENT, signature, "anybody", [signer.public_key]) is None
+
+
+@pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Statement)])
+def test_every_field_is_signed(signer: Signer, field: str) -> None:
+    """
+    A signature over one statement says nothing about another that differs in a single field.
+    """
+    altered = dataclasses.replace(STATEMENT, **{field: getattr(STATEMENT, field)[:-1] + "x"})
+
+    said = complaint(altered, signer.sign(STATEMENT), signer.public_key, [signer.public_key])
+
+    assert said == "its signature does not fit: it was altered, or made for another module, build key or format"
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        pytest.param(("2.1", "fx.alpha"), ("2.1f", "x.alpha"), id="format and module"),
+        pytest.param(("2.", "1fx.alpha"), ("2.1", "fx.alpha"), id="module and format"),
+        pytest.param(("", "2.1fx.alpha"), ("2.1fx.alpha", ""), id="an empty field"),
+    ],
+)
+def test_no_part_slides_into_its_neighbour(one: tuple[str, str], another: tuple[str, str]) -> None:
+    """
+    Equal texts, cut in different places, are different statements.
+    """
+    first, second = (dataclasses.replace(STATEMENT, format=pair[0], module=pair[1]) for pair in (one, another))
+
+    assert first.message != second.message
+
+
+def test_the_message_is_pinned() -> None:
+    """
+    What was signed by one version is verified by the next: the bytes change only with the format.
+    """
+    assert Statement("2.1", "m", "b", "", "s").message == (
+        b"rust-ext-loader remote entry\n\x03\0\0\0\0\0\0\x002.1\x01\0\0\0\0\0\0\0m\x01\0\0\0\0\0\0\0b\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("signature", "said"),
+    [
+        pytest.param(None, "it is not signed", id="none"),
+        pytest.param("", "it is not signed", id="empty"),
+        pytest.param(7, "it is not signed", id="no text"),
+        pytest.param("*" * 88, "its signature is no base64", id="no base64"),
+        pytest.param("é" * 88, "its signature is no base64", id="no ASCII"),
+        pytest.param(base64.b64encode(b"short").decode(), "does not fit", id="too short"),
+        pytest.param(base64.b64encode(bytes(64)).decode(), "does not fit", id="zeros"),
+    ],
+)
+def test_what_is_no_signature_is_refused(signer: Signer, signature: object, said: str) -> None:
+    """
+    Whatever stands in its place, the answer is a reason and never an exception.
+    """
+    assert said in str(complaint(STATEMENT, signature, signer.public_key, [signer.public_key]))
+
+
+def test_another_key_is_named(signer: Signer, other: Signer) -> None:
+    """
+    Signed properly, by somebody whom nobody trusts.
+    """
+    said = complaint(STATEMENT, other.sign(STATEMENT), other.public_key, [signer.public_key])
+
+    assert said == f"it is signed by '{other.public_key}', which is none of the trusted public keys"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ed25519:", "ed25519:AAAA", "rsa:" + "A" * 43 + "=", "A" * 43 + "=", "ed25519:" + "é" * 43, "ed25519:" + "A" * 42 + "*="]
+)
+def test_what_is_no_public_key_is_a_wrong_setting(text: str) -> None:
+    """
+    A key that was written down wrongly is said to be wrong, and trusts nothing.
+    """
+    with pytest.raises(SettingError, match="32 bytes in base64"):
+        _signature.public_key(text)
+
+
+def test_a_new_key_is_its_owners_alone(tmp_path: Path) -> None:
+    """
+    Written once, mode 0600, whatever the umask; read back it is the same key; an existing file is left alone.
+    """
+    path = tmp_path / "key.pem"
+    before = os.umask(0)
+    try:
+        made = _signature.new_private_key(str(path))
+    finally:
+        os.umask(before)
+
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert _signature.read_private_key(str(path)).public_key == made.public_key
+    with pytest.raises(SettingError, match="exists"):
+        _signature.new_private_key(str(path))
+
+
+def ec_key() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+
+
+def locked_key() -> bytes:
+    key = ec.generate_private_key(ec.SECP256R1())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"secret")
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        pytest.param(None, 0o640, "mode 0640", id="readable by the group"),
+        pytest.param(None, 0o604, "mode 0604", id="readable by all"),
+        pytest.param(b"", 0o600, "no such key", id="empty"),
+        pytest.param(b"no key at all", 0o600, "no such key", id="no PEM"),
+        pytest.param(ec_key(), 0o600, "ECPrivateKey", id="of another kind"),
+        pytest.param(locked_key(), 0o600, "no such key", id="with a passphrase"),
+    ],
+)
+def test_a_key_file_that_will_not_do(tmp_path: Path, content: bytes | None, mode: int, said: str) -> None:
+    """
+    A private key that others could read, or that is none of ours, signs nothing.
+    """
+    path = tmp_path / "key.pem"
+    _signature.new_private_key(str(path))
+    if content is not None:
+        path.write_bytes(content)
+    path.chmod(mode)
+
+    with pytest.raises(SettingError, match=said):
+        _signature.read_private_key(str(path))
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
+def test_what_is_no_file_is_no_key(tmp_path: Path, kind: str) -> None:
+    """
+    Nothing hangs on a pipe that nobody writes to.
+    """
+    path = tmp_path / "key.pem"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "fifo":
+        os.mkfifo(path, 0o600)
+
+    with pytest.raises(SettingError):
+        _signature.read_private_key(str(path))
