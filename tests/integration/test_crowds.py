@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
+from commands import rust_ext
 from processes import PATIENCE, Gate, Start, alive, ended_at_last, run_script, tool, values, wait_until
 
 ALPHA = "alpha-1 part-1 middle-1"
@@ -56,10 +57,14 @@ def test_sixty_four_processes_compile_once(plain: Checkout, tmp_path: Path) -> N
     assert compiled(plain) == 1
 
 
-def test_workers_of_a_test_run_compile_once(plain: Checkout) -> None:
+@pytest.mark.parametrize("prebuilt", [False, True], ids=["cold", "built before"])
+def test_workers_of_a_test_run_compile_once(plain: Checkout, prebuilt: bool) -> None:
     """
-    Four workers of `pytest -n 4` import a cold module while they collect: one compilation.
+    Four workers of `pytest -n 4` import a cold module while they collect: one compilation; after `rust-ext build`, none of theirs.
     """
+    if prebuilt:
+        assert rust_ext(plain, "build").code == 0
+        assert compiled(plain) == 1
     tests = plain.cache.parent / "test_it.py"
     tests.write_text(
         textwrap.dedent(f"""
