@@ -63,7 +63,7 @@ def test_workers_of_a_test_run_compile_once(plain: Checkout, prebuilt: bool) -> 
     Four workers of `pytest -n 4` import a cold module while they collect: one compilation; after `rust-ext build`, none of theirs.
     """
     if prebuilt:
-        assert rust_ext(plain, "build").code == 0
+        assert rust_ext(plain, "build", "fx.alpha").code == 0
         assert compiled(plain) == 1
     tests = plain.cache.parent / "test_it.py"
     tests.write_text(
