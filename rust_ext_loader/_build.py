@@ -22,13 +22,13 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import _cargo, _cargo_config, _environment, _library_file, _observe, _record, _settings, _staging, _store
+from . import _cargo, _cargo_config, _environment, _library_file, _observe, _record, _seen, _settings, _staging, _store
 from ._errors import BuildFailed, InvalidArtifact, SourcesMoved
 from ._target_state import TargetState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from typing import IO
 
     from ._progress import Progress
@@ -98,6 +98,7 @@ def build(
     moved: tuple[str, ...] = ()
     state = TargetState(folder, snapshot.spec.profile)
     seen_files = state.seen_files(snapshot.sight)
+    before: tuple[Mapping[str, str], Collection[str]] = ({}, ())
     for _ in range(ATTEMPTS):
         began, clocks = time.time(), _record.clocks()
         stamps = _stamps(snapshot.watched.present | seen_files)
@@ -107,13 +108,19 @@ def build(
         after = look_again()
         seen = {package.key: after.sight.record(package.names) for package in compiled.packages}
         seen_files = after.sight.watched(_observe.all_names(compiled.packages)).present
+        together = {name: value for read in seen.values() for name, value in read.items()}
         # A text that was there only meanwhile leaves no other trace than a time stamp.
-        moved = after.moved_since(snapshot) or _disturbed(stamps, seen_files, clocks, snapshot.spec.workspace)
+        disturbed = _disturbed(stamps, seen_files, clocks)
+        # What build scripts write, they write each time, and the same.
+        files, by_scripts = _seen.files(together), _written_by_scripts(disturbed, compiled.packages)
+        if files == before[0]:
+            disturbed -= by_scripts.intersection(before[1])
+        before = files, by_scripts
+        moved = after.moved_since(snapshot) or _from_root(disturbed, snapshot.spec.workspace)
         if not moved:
             state.settle(snapshot.packages, seen)
             for gap in (gap for package in compiled.packages for gap in package.unknown):
                 progress.note(f"{gap}; undeclared inputs of it are not known")
-            together = {name: value for read in seen.values() for name, value in read.items()}
             return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor)
         progress.note(f"{', '.join(moved[:3])} changed during the build; building again")
         snapshot = after
@@ -124,7 +131,7 @@ def _stamps(paths: Iterable[str]) -> dict[str, _record.Signature | None]:
     return {path: _record.signature(path) for path in paths if os.path.isfile(path)}
 
 
-def _disturbed(stamps: Mapping[str, _record.Signature | None], seen: Iterable[str], clocks: tuple[int, int], root: Path) -> tuple[str, ...]:
+def _disturbed(stamps: Mapping[str, _record.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
     """
     Files that were written to since, whatever they hold now; of those that nobody knew of before, by their time stamps.
     """
@@ -134,6 +141,23 @@ def _disturbed(stamps: Mapping[str, _record.Signature | None], seen: Iterable[st
         stamp = _record.signature(path)
         if path not in stamps and stamp is not None and _changed_at(stamp) >= threshold:
             paths.add(path)
+    return paths
+
+
+def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Package]) -> frozenset[str]:
+    """
+    Those that were last written to while a build script ran, and hence before anything that it prepares was compiled.
+    """
+    runs = [package.script_ran for package in packages if package.script_ran]
+    stamps = {path: stamp for path in paths if (stamp := _record.signature(path)) is not None}
+    return frozenset(
+        path
+        for path, stamp in stamps.items()
+        if any(start - _CLOCK_TICK_NS <= _changed_at(stamp) <= end + _CLOCK_TICK_NS for start, end in runs)
+    )
+
+
+def _from_root(paths: Iterable[str], root: Path) -> tuple[str, ...]:
     return tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in sorted(paths))
 
 

@@ -13,6 +13,7 @@ the lockfile reads outside of itself is.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
     from ._cargo import Artifact, BuildScript, CargoResult
 
-_DIRECTIVE = re.compile(rb"cargo::?(rerun-if-changed|rerun-if-env-changed)=(.*)")
+#: As cargo reads it: a line may be indented, a value may begin with a blank.
+_DIRECTIVE = re.compile(rb"\s*cargo::?(rerun-if-changed|rerun-if-env-changed)=(.*)", re.DOTALL)
 _ENV_DEP = re.compile(r"# env-dep:([^=]*)")
 #: Where cargo says a package lies, told to its code: the code may hold it.
 _PLACES = frozenset({"CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"})
@@ -64,6 +66,8 @@ class Package:
     names: set[str] = field(default_factory=set)
     #: What could not be found out, for people.
     unknown: list[str] = field(default_factory=list)
+    #: When its build script last ran, from and to, in nanoseconds since the epoch.
+    script_ran: tuple[int, int] | None = None
 
     @property
     def key(self) -> str:
@@ -103,14 +107,19 @@ def _spec(package_id: str) -> str:
 def _read_script(script: BuildScript, package: Package, around: Surroundings) -> None:
     output = Path(script.out_directory).with_name("output")
     try:
-        lines = output.read_bytes().splitlines()
+        # Other line ends are part of a line to cargo.
+        lines = output.read_bytes().split(b"\n")
     except OSError as error:
         package.unknown.append(f"{output}: {error.strerror}")
         return
+    with contextlib.suppress(OSError):
+        # Cargo writes the one right before, and the other right after; what it printed bears the time of before.
+        began, ended = (output.with_name(name).stat().st_mtime_ns for name in ("invoked.timestamp", "stderr"))
+        package.script_ran = began, ended
     for line in lines:
         if not (directive := _DIRECTIVE.match(line)):
             continue
-        value = os.fsdecode(directive[2].strip())
+        value = os.fsdecode(directive[2].rstrip())
         if directive[1] == b"rerun-if-changed":
             _add_file(value, package.directory, package, around)
         else:
@@ -181,8 +190,24 @@ def _add_file(name: str, start: str, package: Package, around: Surroundings) -> 
     called = _seen.name_of_file(
         path, around.root, given_as_absolute=os.path.isabs(name) and not _manifest.is_inside(path, package.directory)
     )
-    if os.path.join(around.root, called[len(_seen.FILE) :]) not in around.hashed:
-        package.names.add(called)
+    found = called[len(_seen.FILE) :]
+    if os.path.join(around.root, found) in around.hashed:
+        return
+    package.names.add(called)
+    if package.local and os.path.isabs(found) and _share_a_folder(found, around.root):
+        # A package that knows where it lies may have gone from there: another checkout's build would look elsewhere.
+        package.names.add(f"{_seen.PLACE}.")
+
+
+def _share_a_folder(one: str, other: str) -> bool:
+    """
+    Whether two absolute paths have more in common than the root of the disk.
+    """
+    try:
+        common = os.path.commonpath([one, other])
+    except ValueError:
+        return False
+    return os.path.dirname(common) != common
 
 
 def _is_nobodys_input(path: str, package: Package, around: Surroundings) -> bool:

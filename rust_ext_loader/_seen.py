@@ -118,6 +118,13 @@ def variables(seen: Iterable[str]) -> list[str]:
     return [name[len(VARIABLE) :] for name in seen if name.startswith(VARIABLE)]
 
 
+def files(seen: Mapping[str, str]) -> dict[str, str]:
+    """
+    The files and folders among them.
+    """
+    return {name: value for name, value in seen.items() if name.startswith(FILE)}
+
+
 def host_bound(seen: Mapping[str, str]) -> list[str]:
     """
     The names that mean something on this host alone: an entry that has any is never shared with another one.
@@ -147,6 +154,8 @@ def name_of_file(path: str, root: str, *, given_as_absolute: bool) -> str:
         # A `..` behind a link.
         short = path
     for top in (root, os.path.realpath(root)):
+        if short == top:
+            return f"{FILE}."
         if short.startswith(top + os.sep):
             return FILE + _manifest.posix(short[len(top) + 1 :])
     if given_as_absolute or short is path:

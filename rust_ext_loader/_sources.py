@@ -47,6 +47,8 @@ _DROPPINGS = r"""
 _NEVER = re.compile(rf"{_DROPPINGS} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll|dylib|pdb)", re.VERBOSE | re.DOTALL)
 _NOT_EVEN_IF_SEEN = re.compile(_DROPPINGS, re.VERBOSE | re.DOTALL)
 
+_NO_REGULAR_FILE = "no regular file"
+
 
 @dataclass
 class Sources:
@@ -84,9 +86,9 @@ class Sources:
 
     def add_everything(self, folder: str) -> None:
         """
-        All that lies below a folder which a build was seen to read.
+        All that lies below a folder which a build was seen to read, names that hold nothing as well: it may have listed them.
         """
-        self._walk(_Walk((), is_package=False, never=_NOT_EVEN_IF_SEEN), folder, "")
+        self._walk(_Walk((), is_package=False, never=_NOT_EVEN_IF_SEEN, names_count=True), folder, "")
 
     def _missing(self, path: str) -> None:
         self.digests[self.name_of(path)] = "nothing"
@@ -151,17 +153,24 @@ class Sources:
         if relative and not walk.is_package and any(entry.name == _CACHE_TAG for entry in entries):
             # Somebody's target folder, which every build changes.
             return
+        if relative and walk.names_count:
+            self.digests[self.name_of(folder)] = "folder"
         for entry in entries:
             below = f"{relative}/{entry.name}" if relative else entry.name
-            if walk.skips(entry.name, below, at_root=not relative):
-                continue
-            if entry.is_symlink():
-                self._follow(walk, entry, below)
-            elif entry.is_dir(follow_symlinks=False):
-                if not _patterns.covers(below, walk.exclude):
-                    self._walk(walk, entry.path, below)
-            elif entry.is_file(follow_symlinks=False) and walk.wants(entry.name, below):
-                self._add_file(entry.path)
+            if not walk.skips(entry.name, below, at_root=not relative):
+                self._visit(walk, entry, below)
+
+    def _visit(self, walk: _Walk, entry: os.DirEntry[str], below: str) -> None:
+        if entry.is_symlink():
+            self._follow(walk, entry, below)
+        elif entry.is_dir(follow_symlinks=False):
+            if not _patterns.covers(below, walk.exclude):
+                self._walk(walk, entry.path, below)
+        elif not entry.is_file(follow_symlinks=False):
+            if walk.names_count:
+                self.digests[self.name_of(entry.path)] = _NO_REGULAR_FILE
+        elif walk.wants(entry.name, below):
+            self._add_file(entry.path)
 
     def _follow(self, walk: _Walk, entry: os.DirEntry[str], below: str) -> None:
         is_folder = os.path.isdir(entry.path)
@@ -188,6 +197,8 @@ class _Walk:
     only: tuple[str, ...] | None = None
     #: Names of files that are left out otherwise.
     never: re.Pattern[str] = _NEVER
+    #: Whether folders, pipes and the like are noted by their names.
+    names_count: bool = False
     #: Real folders entered through links, each once.
     linked: set[str] = field(default_factory=set)
 
@@ -219,7 +230,7 @@ def look_at(path: str) -> tuple[str, Watched]:
         watched = _watching.watch([path])
         if os.path.exists(path) and not os.path.isfile(path):
             # Reading a pipe or a device would change it.
-            return "no regular file", watched
+            return _NO_REGULAR_FILE, watched
         return file_digest(path) or "nothing", watched
     sources = Sources(lambda found: _manifest.posix(os.path.relpath(found, path)))
     sources.add_everything(path)

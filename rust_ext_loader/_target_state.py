@@ -83,11 +83,12 @@ class TargetState:
         """
         All of it was compiled from this very content; *seen* says by package which undeclared inputs it read.
         """
+        # Cargo compares variables by their values itself.
         compiled = {key: known for key, known in self._compiled().items() if os.path.isabs(key)}
         for package in packages:
             key = os.fspath(package.directory)
-            compiled[key] = {"digest": package.digest, "seen": _files(seen.get(key, {}))}
-        foreign = {key: {"digest": "", "seen": _files(read)} for key, read in seen.items() if not os.path.isabs(key)}
+            compiled[key] = {"digest": package.digest, "seen": _seen.files(seen.get(key, {}))}
+        foreign = {key: {"digest": "", "seen": _seen.files(read)} for key, read in seen.items() if not os.path.isabs(key)}
         self._write({**compiled, **{key: known for key, known in foreign.items() if known["seen"]}})
 
     def _compiled(self) -> Known:
@@ -112,8 +113,3 @@ def _stands(known: object, digest: str, sight: Sight) -> bool:
 def _seen_of(known: Mapping[str, Any]) -> dict[str, str]:
     seen = known.get("seen")
     return {str(name): str(value) for name, value in seen.items()} if isinstance(seen, dict) else {}
-
-
-def _files(seen: Mapping[str, str]) -> dict[str, str]:
-    # Cargo compares variables by their values itself.
-    return {name: value for name, value in seen.items() if name.startswith(_seen.FILE)}

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
+from checkout import Checkout
 from commands import Said, rust_ext
 from processes import Gate, ended_at_last, settle
 
 from rust_ext_loader import _bundled
-
-if TYPE_CHECKING:
-    from checkout import Checkout
 
 #: The value of the fixture's module, word by word.
 WORDS = {
@@ -228,6 +226,75 @@ def test_code_that_was_told_where_it_lies_is_not_shared(undeclared: Checkout, tm
     assert moved.value == value(made=str(tmp_path / "moved" / "alpha"))
     assert "alpha lies elsewhere" in moved.stderr or "not built here yet" in moved.stderr
     undeclared.root = undeclared.root.rename(first)
+    assert undeclared.load().cargo == ()
+
+
+#: How a build script may find the folder above its package's: without a `..` in it, and hence without a trace of where it began.
+ABOVE = 'Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap()).parent().unwrap()'
+
+
+@pytest.mark.parametrize(
+    ("path", "file"),
+    [
+        pytest.param(f'{ABOVE}.join("proto")', "proto/inner/api.proto", id="in the workspace"),
+        pytest.param(ABOVE, "proto/inner/api.proto", id="the workspace"),
+        pytest.param(f'{ABOVE}.parent().unwrap().join("texts")', "../texts/api.txt", id="beside the workspace"),
+    ],
+)
+def test_an_absolute_path_of_another_checkout_is_not_looked_at(undeclared: Checkout, path: str, file: str) -> None:
+    """
+    A build script goes up from where it lies. A second checkout has its own file there, and hence its own library.
+    """
+    (undeclared.root.parent / "texts").mkdir()
+    for name in ("proto/inner/api.proto", "../texts/api.txt"):
+        undeclared.write(name, "ours\n")
+    undeclared.replace(
+        "alpha/build.rs", '"cargo::rerun-if-changed=../proto/inner/api.proto"', f'"cargo::rerun-if-changed={{}}", {path}.display()'
+    )
+    undeclared.replace("alpha/build.rs", '"../proto/inner/api.proto"', f'"../{file}"')
+    assert undeclared.load().value == value(generated="ours:one:none")
+
+    other = check_out_again(undeclared)
+    other.write(file, "theirs\n")
+    assert other.load().value == value(generated="theirs:one:none")
+    assert (undeclared.load().value, other.load().value) == (value(generated="ours:one:none"), value(generated="theirs:one:none"))
+    other.write(file, "new\n")
+    assert other.load().value == value(generated="new:one:none")
+
+
+def check_out_again(checkout: Checkout) -> Checkout:
+    """
+    A copy of a checkout and of what lies beside it, with the same cache.
+    """
+    top = checkout.root.parent
+    copy = Checkout(top / "again" / checkout.root.name, checkout.cache)
+    shutil.copytree(top, copy.root.parent, ignore=shutil.ignore_patterns("again", "cache", "tools"))
+    return copy
+
+
+#: Longer than a tick of the file system's clock.
+SLOWLY = "std::thread::sleep(std::time::Duration::from_millis(100));\n    "
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param("src/generated.txt", id="its sources"),
+        pytest.param("../texts/folder/generated", id="a folder that it lists"),
+    ],
+)
+def test_a_build_script_may_write_into_the_sources(undeclared: Checkout, file: str) -> None:
+    """
+    Each time, and the same: that is no edit, and no reason to build for ever.
+    """
+    undeclared.replace("alpha/build.rs", "let api =", f'{SLOWLY}fs::write("{file}", "generated").expect("written");\n    let api =')
+    first = undeclared.load()
+    assert first.error is None
+    assert undeclared.load().cargo == ()
+
+    undeclared.write("proto/inner/api.proto", "proto-2\n")
+    second = undeclared.load()
+    assert (second.error, second.value) == (None, (first.value or "").replace("proto-1", "proto-2"))
     assert undeclared.load().cargo == ()
 
 

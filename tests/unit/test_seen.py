@@ -104,8 +104,14 @@ def test_what_is_as_it_was_holds(tree: Path) -> None:
         ("seen/file/folder", lambda tree: (tree / "folder/module.py").touch()),
         ("seen/file/folder", lambda tree: (tree / "folder/deep/one").rename(tree / "folder/one")),
         ("seen/file/folder", lambda tree: (tree / "folder/deep/one").write_text("2")),
+        ("seen/file/folder", lambda tree: (tree / "folder/empty").mkdir()),
+        ("seen/file/folder", lambda tree: (tree / "folder/nowhere").symlink_to("nothing")),
+        pytest.param("seen/file/folder", lambda tree: os.mkfifo(tree / "folder/pipe"), marks=needs_fifo),
     ],
-    ids=["edited", "gone", "there now", "a folder now", "a file more", "a Python file more", "moved inside", "edited inside"],
+    ids=[
+        *("edited", "gone", "there now", "a folder now", "a file more", "a Python file more", "moved inside", "edited inside"),
+        *("an empty folder more", "a link to nothing more", "a pipe more"),
+    ],
 )
 def test_whatever_moves_does_not_hold(tree: Path, what: str, act: object) -> None:
     """
@@ -270,15 +276,25 @@ def ran(tmp_path: Path, output: str | None, *, package: str, dep_info: str | Non
         ("cargo::rerun-if-env-changed=TARGET", set()),
         ("cargo::rerun-if-other=x", set()),
         ("rerun-if-changed=x", set()),
-        ("  cargo::rerun-if-changed=x", set()),
+        ("  cargo::rerun-if-changed=x", {"seen/file/alpha/x"}),
+        ("cargo::rerun-if-changed= x  ", {"seen/file/alpha/ x"}),
+        ("cargo::rerun-if-changed=x\r", {"seen/file/alpha/x"}),
+        ("cargo::rerun-if-changed=", {"seen/file/alpha"}),
+        ("cargo::rerun-if-changed=..", {"seen/file/."}),
+        ("cargo::rerun-if-changed={w}", {"seen/file/."}),
+        ("cargo::rerun-if-changed={w}/x", {"seen/file/x"}),
+        ("cargo::rerun-if-changed={w}er/x", {"seen/file/{w}er/x", "seen/place/."}),
     ],
 )
 def test_what_a_build_script_of_ours_asks_for(tmp_path: Path, line: str, names: set[str]) -> None:
     """
-    Paths from its package's folder on; nothing that is a fact or an output.
+    Lines as cargo reads them, paths from its package's folder on; nothing that is a fact or an output.
+
+    An absolute path near the workspace may have been found from there: another checkout's would be another.
     """
-    (package,) = ran(tmp_path, f"noise\n{line}\n", package=LOCAL)
-    assert (package.names, package.unknown, package.spec) == (names, [], "alpha@0.1.0")
+    w = str(tmp_path / "w")
+    (package,) = ran(tmp_path, f"noise\n{line.replace('{w}', w)}\n", package=LOCAL)
+    assert (package.names, package.unknown, package.spec) == ({name.replace("{w}", w) for name in names}, [], "alpha@0.1.0")
 
 
 @pytest.mark.parametrize(
