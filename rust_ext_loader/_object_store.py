@@ -6,13 +6,15 @@ comes out as one kind of error with one line of text.
 
 Invariant: nobody waits longer than the limit, whatever the other side does, and
 nothing larger than was allowed is received. No secret of a URL gets into a text.
-The native library is never entered by a thread that the interpreter's end could
-cut off in it, and is given no Python object to let go of later: either aborts
-the process at its exit. Hence no coroutines, no daemon threads, files for bytes.
+At its exit the interpreter waits for a request that nobody waits for any more, and
+the native library is given no Python object to let go of later: a thread that
+comes back into an interpreter that is going away aborts the process. Hence no
+coroutines, and files for bytes.
 """
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import os
 import re
@@ -33,8 +35,13 @@ if TYPE_CHECKING:
 
 #: Seconds after the limit at which a request ends that nobody waits for any more.
 _GRACE = 1.0
+#: Seconds that one request may take, however long the whole may.
+_LONGEST_REQUEST = 60.0
 #: How the stores' own tools are told that plain http will do (a store on this host, say).
 _ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
+
+#: The process in which the native library has started its threads: no fork of it has them.
+_at_home_in: list[int] = []
 
 
 class RemoteFailed(Exception):
@@ -57,9 +64,10 @@ def within(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writi
         except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
             outcome.set_exception(error)
 
+    # A request cannot be interrupted, but he who waits for it can go.
+    thread = threading.Thread(target=run, name="rust-ext-remote", daemon=True)
     try:
-        # A request cannot be interrupted, but he who waits for it can go.
-        threading.Thread(target=run, name="rust-ext-remote", daemon=False).start()
+        thread.start()
         return outcome.result(seconds)
     except RemoteFailed:
         raise
@@ -73,6 +81,12 @@ def within(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writi
         raise RemoteFailed(one_line(error)) from error
     finally:
         bucket.until = 0.0
+        if thread.is_alive():
+            atexit.register(thread.join, _request_limit(seconds) + _GRACE)
+
+
+def _request_limit(seconds: float) -> float:
+    return min(seconds, _LONGEST_REQUEST) + _GRACE
 
 
 def one_line(error: BaseException) -> str:
@@ -163,11 +177,14 @@ def _open(url: str, seconds: float, *, writing: bool) -> Bucket:
     """
     The place that a URL names; credentials come from where the store's own tools look for them.
     """
+    if _at_home_in and os.getpid() not in _at_home_in:
+        raise RemoteFailed("this process was forked from one that had asked already, and cannot ask again")
     from obstore.store import from_url
 
+    _at_home_in[:] = [os.getpid()]
     options: dict[str, Any] = {"mkdir": True} if writing and url.startswith("file:") else {}
     if not url.startswith("file:"):
-        limit = timedelta(seconds=seconds + _GRACE)
+        limit = timedelta(seconds=_request_limit(seconds))
         # What is given here replaces what the environment says, so its one option that matters is handed on.
         plain = url.startswith("http://") or any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _ALLOW_HTTP)
         options["client_options"] = {"timeout": limit, "connect_timeout": limit, "allow_http": plain}

@@ -7,13 +7,18 @@ A real server and the real client of S3; whatever the server does, it does it at
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from checkout import ROOT
 from object_server import URL, ObjectServer
+from processes import PATIENCE
 
 from rust_ext_loader import _object_store, _remote, _signature, _store
 from rust_ext_loader._fingerprint import Fingerprint
@@ -165,3 +170,50 @@ def test_a_loop_that_is_running_is_no_obstacle(remote: Remote) -> None:
         return remote.ask()
 
     assert asyncio.run(ask()).origin is not None
+
+
+_ASK = """
+import os, sys
+from rust_ext_loader import _object_store
+def ask():
+    try:
+        return _object_store.within(1.0, sys.argv[1], lambda bucket: bucket.names("artifacts", 9))
+    except _object_store.RemoteFailed as error:
+        return str(error)
+print(ask(), flush=True)
+"""
+
+_ASK_IN_A_FORK = f"""
+{_ASK}
+child = os.fork()
+print(ask() if child == 0 else os.waitpid(child, 0)[1])
+"""
+
+
+def run(program: str) -> list[str]:
+    """
+    What a process said that ended by itself and well.
+    """
+    command = [sys.executable, "-W", "ignore", "-c", program, URL]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def test_a_process_ends_though_its_request_hangs(remote: Remote) -> None:
+    """
+    What was given up does not hold the interpreter, nor does it come back while that goes away.
+    """
+    remote.server.moods["artifacts"] = "hangs"
+
+    assert run(_ASK) == ["no answer within 1 s"]
+
+
+def test_a_fork_says_that_it_cannot_ask(remote: Remote) -> None:
+    """
+    The client's threads do not survive a fork: without asking, it would wait for the limit, and then for ever at its end.
+    """
+    assert run(_ASK_IN_A_FORK) == ["[]", "this process was forked from one that had asked already, and cannot ask again", "0"]
+    assert remote.server.count("LIST", "artifacts") == 1
