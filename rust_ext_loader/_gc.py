@@ -18,11 +18,12 @@ import os
 import shutil
 import time
 import uuid
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import _local_copy, _locks, _record, _settings, _staging, _store
-from ._errors import LockTimeout
+from ._errors import CacheWarning, LockTimeout, SettingError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -105,12 +106,17 @@ def after_build(root: Path, environment: Mapping[str, str]) -> None:
     """
     Hold a root to its limit, if nobody has looked for an hour. Never fails: the build has succeeded.
     """
-    with contextlib.suppress(OSError):
+    try:
         limit = _settings.size(_settings.CACHE_LIMIT, environment, _settings.DEFAULT_LIMIT)
         stamp = root / "collected"
         if limit is not None and not _is_young(stamp, _LOOK_EVERY):
             _staging.write_atomically(stamp, b"")
             collect(root, Limits(max_size=limit))
+    except SettingError as error:
+        warnings.warn(CacheWarning(f"{root} is held to no limit: {error}"), stacklevel=2)
+    except OSError:
+        # A later build looks again.
+        return
 
 
 def doomed(items: Sequence[Item], limits: Limits, before: float) -> list[Item]:

@@ -136,9 +136,8 @@ def _read_dep_info(artifact: Artifact, package: Package, around: Surroundings, s
         package.unknown.append(f"{artifact.target_name} of {package.spec}: the compiler left no dep-info")
         return
     # Cargo starts rustc in the workspace, for packages outside of it in their own folder.
-    start = around.root if _manifest.is_inside(package.directory, os.path.realpath(around.root)) else package.directory
-    if _manifest.is_inside(package.directory, around.root):
-        start = around.root
+    tops = (around.root, os.path.realpath(around.root))
+    start = around.root if any(_manifest.is_inside(package.directory, top) for top in tops) else package.directory
     files, variables = parse_dep_info(text)
     for name in files:
         _add_file(name, start, package, around)

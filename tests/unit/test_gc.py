@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rust_ext_loader import _gc, _locks, _record, _roots, _settings, _store
-from rust_ext_loader._errors import SettingError
+from rust_ext_loader._errors import CacheWarning, SettingError
 from rust_ext_loader._fingerprint import Fingerprint
 from rust_ext_loader._gc import ENTRY, SET_ASIDE, TARGET, Item, Limits
 
@@ -212,6 +212,14 @@ def test_a_build_collects_at_most_once_an_hour(root: Path) -> None:
     assert entries[2].folder.exists()
     _gc.after_build(root, {_settings.CACHE_LIMIT: "1k"})
     assert [entry.folder.exists() for entry in entries] == [False, False, False, True, True]
+
+
+def test_a_limit_that_means_nothing_fails_no_build(root: Path) -> None:
+    """
+    The build has succeeded; that nothing is held to the limit is said.
+    """
+    with pytest.warns(CacheWarning, match=f"{root} is held to no limit: {_settings.CACHE_LIMIT}='ten' is not understood"):
+        _gc.after_build(root, {_settings.CACHE_LIMIT: "ten"})
 
 
 @pytest.mark.parametrize(
