@@ -187,6 +187,20 @@ class Checkout:
             **self.environment,
         }
 
+    def stored(self, module: str = "fx.alpha") -> Path:
+        """
+        The library of a module in the cache, which must hold one.
+        """
+        (library,) = (self.cache / "artifacts" / module).rglob("*.so")
+        return library
+
+    def stored_facts(self, module: str = "fx.alpha") -> dict[str, str]:
+        """
+        What that one was made from, as its manifest says.
+        """
+        facts: dict[str, str] = json.loads((self.stored(module).parent / "manifest.json").read_bytes())["facts"]
+        return facts
+
     @property
     def tools(self) -> Path:
         """

@@ -8,7 +8,6 @@ import costs.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import subprocess
 import textwrap
@@ -99,11 +98,10 @@ class Editable:
         """
         Put the cached `fx.alpha` into the package's folder with its sidecar, as a wheel would, and take the cache away.
         """
-        (stored,) = (self.checkout.cache / "artifacts" / "fx.alpha").rglob("*.so")
-        manifest = json.loads((stored.parent / "manifest.json").read_bytes())
+        stored, facts = self.checkout.stored(), self.checkout.stored_facts()
         library = self.package / stored.name
         library.write_bytes(stored.read_bytes())
-        _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, manifest["facts"]))
+        _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, facts))
         self.checkout.cache.rename(self.checkout.cache.with_name("elsewhere"))
         return library
 

@@ -152,6 +152,21 @@ class Gate:
         return {process for process in processes() if process != os.getpid() and has_open(process, self._fifo)}
 
 
+def kill_at(gate: Gate, checkout: Checkout, within: float = PATIENCE) -> None:
+    """
+    Begin a load of the gated crate, kill it while its compiler stands at the gate, and wait until nothing of it is left.
+
+    What is alive might else be taken for the next one to come.
+    """
+    builder = checkout.start()
+    with ended_at_last(builder):
+        gate.reached(builder)
+        builder.kill()
+        builder.wait(PATIENCE)
+    wait_until(lambda: not alive(str(checkout.cache)), "no compiler is left", within)
+    gate.let_through()
+
+
 def linker_gate(checkout: Checkout) -> Path:
     """
     A fifo at which the linker of `alpha` waits, having written a piece of the library, until somebody opened and closed it.

@@ -7,12 +7,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from processes import DEATHS, MOURNING, PATIENCE, Gate, alive, ended_at_last, linker_gate, load_through, wait_until
+from processes import MOURNING, PATIENCE, Gate, alive, ended_at_last, kill_at, linker_gate, load_through, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,13 +77,7 @@ def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str
     After a killed build, an edit whose time stamp is older than the killed build's output is compiled all the same.
     """
     gate = Gate(plain)
-    builder = plain.start()
-    with ended_at_last(builder):
-        gate.reached(builder)
-        builder.kill()
-        builder.wait(PATIENCE)
-    wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
-    gate.let_through()
+    kill_at(gate, plain, MOURNING)
     plain.replace(file, old, new, older=86400)
 
     assert load_through(gate, plain)["value"] == expected
@@ -97,13 +90,7 @@ def test_what_a_killed_build_compiled_is_not_believed(plain: Checkout) -> None:
     plain.load()
     gate = Gate(plain)
     plain.replace("middle/src/lib.rs", "middle-1", "middle-2")
-    builder = plain.start()
-    with ended_at_last(builder):
-        gate.reached(builder)
-        builder.kill()
-        builder.wait(PATIENCE)
-    wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
-    gate.let_through()
+    kill_at(gate, plain, MOURNING)
     plain.replace("middle/src/lib.rs", "middle-2", "middle-1", older=86400)
 
     assert load_through(gate, plain)["value"] == ALPHA
@@ -212,19 +199,3 @@ def test_an_interrupt_can_be_followed_by_another_try(plain: Checkout) -> None:
         gate.let_through()
 
         assert plain.finish(process)["value"] == ALPHA
-
-
-@pytest.mark.parametrize("death", DEATHS)
-def test_death_while_storing_harms_nobody(plain: Checkout, death: str) -> None:
-    """
-    A process that is killed while it stores an entry leaves it whole or absent; the next load is right and stores one.
-    """
-    process = plain.start(prelude=f"import os\n{textwrap.dedent(DEATHS[death])}")
-    with ended_at_last(process):
-        assert process.wait(PATIENCE) == -signal.SIGKILL
-
-    again = plain.load()
-
-    assert again.value == ALPHA
-    assert again.compiled == ([] if death == "after the pointer" else ["alpha"])
-    assert plain.load().cargo == ()

@@ -301,13 +301,8 @@ def earlier_cargo(checkout: Checkout) -> None:
     (checkout.cache.parent / "early" / "cargo").symlink_to(checkout.tools / "cargo")
 
 
-def only_library(checkout: Checkout) -> Path:
-    (library,) = (checkout.cache / "artifacts" / "fx.alpha").rglob("*.so")
-    return library
-
-
 def replace_library(checkout: Checkout) -> None:
-    library = only_library(checkout)
+    library = checkout.stored()
     copy = library.with_name("copy")
     shutil.copy2(library, copy)
     copy.replace(library)
@@ -340,7 +335,7 @@ def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
         pytest.param(lambda checkout: checkout.install_tools(), id="cargo replaced"),
         pytest.param(earlier_cargo, id="a cargo that PATH finds first"),
         pytest.param(replace_library, id="library replaced by its equal"),
-        pytest.param(lambda checkout: os.truncate(only_library(checkout), 1000), id="library torn"),
+        pytest.param(lambda checkout: os.truncate(checkout.stored(), 1000), id="library torn"),
         pytest.param(on_records(lambda record: record.write_bytes(b"")), id="record empty"),
         pytest.param(on_records(lambda record: os.truncate(record, 100)), id="record torn"),
         pytest.param(on_records(lambda record: record.write_bytes(bytes(500))), id="record foreign"),
@@ -391,7 +386,7 @@ def test_a_record_is_only_a_shortcut(built: Checkout, mode: str) -> None:
     without = editable.run(f"{SETTLED}\n{where}", variables)
     again = editable.run(where, variables)
 
-    assert with_it.out == without.out == again.out == str(only_library(built))
+    assert with_it.out == without.out == again.out == str(built.stored())
     assert ["hashlib" in ran.imported for ran in (with_it, without, again)] == [False, True, False]
 
 

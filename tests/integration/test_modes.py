@@ -44,44 +44,31 @@ def site(checkout: Checkout) -> Path:
     return package
 
 
-def entry(checkout: Checkout) -> Path:
-    """
-    The stored library of `fx.alpha`.
-    """
-    (library,) = (checkout.cache / "artifacts" / "fx.alpha").rglob("*.so")
-    return library
-
-
-def stored_facts(checkout: Checkout) -> dict[str, str]:
-    manifest = json.loads((entry(checkout).parent / "manifest.json").read_bytes())
-    return {str(name): str(value) for name, value in manifest["facts"].items()}
-
-
 def bundle(checkout: Checkout, *, facts: Mapping[str, str] | None, content: bytes | None = None) -> Path:
     """
     Put the library beside its parent package, as a wheel does, with a sidecar if there are facts for one.
     """
     library = site(checkout) / f"alpha{EXTENSION_SUFFIXES[0]}"
-    library.write_bytes(entry(checkout).read_bytes() if content is None else content)
+    library.write_bytes(checkout.stored().read_bytes() if content is None else content)
     if facts is not None:
         _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, facts))
     return library
 
 
 def bundled_right(checkout: Checkout) -> None:
-    bundle(checkout, facts=stored_facts(checkout))
+    bundle(checkout, facts=checkout.stored_facts())
 
 
 def bundled_stale(checkout: Checkout) -> None:
-    bundle(checkout, facts={**stored_facts(checkout), "source/alpha/src/part.rs": "other"})
+    bundle(checkout, facts={**checkout.stored_facts(), "source/alpha/src/part.rs": "other"})
 
 
 def bundled_for_another_python(checkout: Checkout) -> None:
-    bundle(checkout, facts={**stored_facts(checkout), "abi/tag": "cpython-2.7"})
+    bundle(checkout, facts={**checkout.stored_facts(), "abi/tag": "cpython-2.7"})
 
 
 def bundled_by_another_compiler(checkout: Checkout) -> None:
-    bundle(checkout, facts={**stored_facts(checkout), "toolchain/rustc": "1.0.0"})
+    bundle(checkout, facts={**checkout.stored_facts(), "toolchain/rustc": "1.0.0"})
 
 
 def bundled_bare(checkout: Checkout) -> None:
@@ -89,11 +76,11 @@ def bundled_bare(checkout: Checkout) -> None:
 
 
 def bundled_unloadable(checkout: Checkout) -> None:
-    bundle(checkout, facts=stored_facts(checkout), content=b"not a library")
+    bundle(checkout, facts=checkout.stored_facts(), content=b"not a library")
 
 
 def wheel(checkout: Checkout) -> None:
-    bundle(checkout, facts=stored_facts(checkout))
+    bundle(checkout, facts=checkout.stored_facts())
     nothing_stored(checkout)
     shutil.rmtree(checkout.root)
 
@@ -104,7 +91,7 @@ def no_wheel(checkout: Checkout) -> None:
 
 
 def as_it_is(checkout: Checkout) -> None:
-    assert entry(checkout).exists()
+    assert checkout.stored().exists()
 
 
 def nothing_stored(checkout: Checkout) -> None:
@@ -138,7 +125,7 @@ def nowhere_to_note(checkout: Checkout) -> None:
 
 
 def truncated(checkout: Checkout) -> None:
-    library = entry(checkout)
+    library = checkout.stored()
     library.write_bytes(library.read_bytes()[:1000])
 
 
@@ -146,7 +133,7 @@ def forged(checkout: Checkout) -> None:
     """
     An entry whose manifest vouches for bytes that the linker refuses.
     """
-    library = entry(checkout)
+    library = checkout.stored()
     library.write_bytes(b"not a library")
     path = library.parent / "manifest.json"
     fields = {**json.loads(path.read_bytes()), "size": library.stat().st_size, "sha256": _store.digest_of_file(library)}
@@ -533,7 +520,7 @@ def test_never_tells_a_damaged_copy_from_none(built: Checkout) -> None:
     """
     Whoever forbids building learns that there was something to load, and where it lies now; so does the next process, and whoever asks.
     """
-    entry(built).write_bytes(b"damaged")
+    built.stored().write_bytes(b"damaged")
 
     for _ in range(2):
         refused = built.load(mode="never", prelude=_ASK)
@@ -550,7 +537,7 @@ def test_a_damaged_copy_is_kept_and_built_anew(built: Checkout) -> None:
     """
     Whoever wants to know what happened to it finds its bytes.
     """
-    entry(built).write_bytes(b"damaged")
+    built.stored().write_bytes(b"damaged")
     assert built.load(mode="never").reason == "not-found"
     assert [path.read_bytes() for path in (built.cache / "quarantine").rglob("*.so")] == [b"damaged"]
     assert built.load().value == ALPHA
@@ -572,7 +559,7 @@ def test_no_stored_extension_is_put_in_place_half(built: Checkout) -> None:
     loaded = built.load(prelude=check)
 
     assert loaded.error is None
-    assert loaded.file == str(entry(built))
+    assert loaded.file == str(built.stored())
 
 
 def test_another_candidate_beside_a_bundled_module_is_warned_of(built: Checkout) -> None:
@@ -582,7 +569,7 @@ def test_another_candidate_beside_a_bundled_module_is_warned_of(built: Checkout)
     library = bundle(built, facts=None)
     other = library.with_name(f"alpha{EXTENSION_SUFFIXES[-1]}")
     other.write_bytes(library.read_bytes())
-    _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, stored_facts(built)))
+    _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, built.stored_facts()))
     loaded = built.load()
 
     assert loaded.file == str(library)

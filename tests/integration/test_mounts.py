@@ -4,7 +4,6 @@ Trees that are read-only, in layers, or spread over several disks.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -59,8 +58,8 @@ def in_site_packages(checkout: Checkout) -> None:
     """
     Shipped in the package's folder, with a sidecar, and nowhere else.
     """
-    stored = Path(str(checkout.load().file))
-    facts = json.loads((stored.parent / "manifest.json").read_bytes())["facts"]
+    checkout.load()
+    stored, facts = checkout.stored(), checkout.stored_facts()
     package = checkout.cache.parent / "site" / "fx"
     package.mkdir(parents=True)
     library = package / f"alpha{EXTENSION_SUFFIXES[0]}"

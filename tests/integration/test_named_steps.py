@@ -60,7 +60,7 @@ WRITE = "_staging.write_atomically"
 #: In the order in which they are met.
 STEPS = {
     "lock taken": Step("after", "_locks._leave_name"),
-    "looking again": Step("after", "_produce._build_locked.__globals__['Progress'].announce"),
+    "looking again": Step("after", "_progress.Progress.announce"),
     "before cleaning": Step("before", "_cargo.clean"),
     "after cleaning": Step("after", "_cargo.clean"),
     "before the folder is unsettled": Step("before", WRITE, STATE),
@@ -83,6 +83,10 @@ STEPS = {
     "after it is remembered": Step("after", "_store.remember"),
     "before the record": Step("before", "_record.compose"),
 }
+
+
+#: From here on the entry is in force.
+STORED = list(STEPS)[list(STEPS).index("after the pointer") :]
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +133,8 @@ INTERRUPTED = [
 def test_an_end_at_any_step_harms_nobody(worn: Checkout, edited: str, step: str, death: str) -> None:
     """
     Whoever ends at a named step leaves no compiler and no lock; the next load has the code as it is, and the one after it need not build.
+
+    The next one builds if, and only if, nothing was stored.
     """
     process = worn.start(prelude=STEPS[step].prelude(death))
     with ended_at_last(process):
@@ -143,6 +149,7 @@ def test_an_end_at_any_step_harms_nobody(worn: Checkout, edited: str, step: str,
     again, after = worn.load(), worn.load()
 
     assert (again.value, again.warnings) == (edited, ())
+    assert again.compiled == ([] if step in STORED else ["alpha"])
     assert (after.value, after.cargo, after.warnings) == (edited, (), ())
 
 

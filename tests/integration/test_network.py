@@ -37,8 +37,7 @@ def test_a_library_far_away_is_loaded_from_a_copy(far: Checkout) -> None:
     assert (built.value, built.compiled) == (ALPHA, ["alpha"])
     (copy,) = copies(far)
     assert built.file == str(copy)
-    (entry,) = (far.cache / "artifacts").rglob("*.so")
-    assert entry.read_bytes() == copy.read_bytes()
+    assert far.stored().read_bytes() == copy.read_bytes()
 
     inode = copy.stat().st_ino
     wait_until(lambda: far.load().file is not None and any((far.cache / "records").glob("*")), "a record")
@@ -83,8 +82,7 @@ def test_without_a_place_for_copies_it_is_loaded_from_afar(far: Checkout) -> Non
     far.environment["RUST_EXT_NETWORK_PATHS"] += f":{far.temporary}"
     loaded = far.load()
 
-    (entry,) = (far.cache / "artifacts").rglob("*.so")
-    assert (loaded.value, loaded.file, loaded.warnings) == (ALPHA, str(entry), ())
+    assert (loaded.value, loaded.file, loaded.warnings) == (ALPHA, str(far.stored()), ())
 
 
 def test_a_cache_on_this_host_is_not_copied(plain: Checkout) -> None:

@@ -8,14 +8,20 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
-from processes import PATIENCE, Gate, Start, alive, ended_at_last, linker_gate, load_through, run_script, settle, values, wait_until
-
-if TYPE_CHECKING:
-    pass
+from processes import (
+    Gate,
+    Start,
+    ended_at_last,
+    kill_at,
+    linker_gate,
+    load_through,
+    run_script,
+    settle,
+    values,
+)
 
 ALPHA = "alpha-1 part-1 middle-1"
 BETA = "BETA-1"
@@ -269,14 +275,7 @@ def test_a_dead_holder_blocks_nobody(plain: Checkout) -> None:
     A lock file, and a note of who holds it, mean nothing once the holder is dead, whatever they say.
     """
     gate = Gate(plain)
-    builder = plain.start()
-    with ended_at_last(builder):
-        gate.reached(builder)
-        builder.kill()
-        builder.wait(PATIENCE)
-        # Else it might still be the dead one's that is met at the gate.
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left")
-    gate.let_through()
+    kill_at(gate, plain)
     left = [path for path in (plain.cache / "targets").iterdir() if path.is_file()]
     assert {".lock", ".holder"} <= {path.suffix for path in left}
     for path in left:

@@ -375,7 +375,7 @@ def test_a_bundled_library_is_as_good_as_what_it_was_seen_to_read(undeclared: Ch
     """
     Its sidecar says what that was.
     """
-    (stored,) = (undeclared.cache / "artifacts").rglob("*.so")
+    stored = undeclared.stored()
     fields = json.loads((stored.parent / "manifest.json").read_bytes())
     folder = tmp_path / "site" / "fx"
     folder.mkdir(parents=True)

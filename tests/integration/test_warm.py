@@ -88,7 +88,7 @@ def test_a_warm_import_opens_a_record_and_a_library(built: Checkout, code: str, 
     No process, no lock, no source read, no folder listed, no module beyond the list: one record, one library.
     """
     editable = Editable(built)
-    library = editable.ship() if bundled else next((built.cache / "artifacts" / "fx.alpha").rglob("*.so"))
+    library = editable.ship() if bundled else built.stored()
     code = code.format(root=str(built.root), cache=str(built.cache))
     variables = {"SGLANG_RUST_BUILD_MODE": mode}
     editable.run(f"{SETTLED}\n{code}", variables)
@@ -169,7 +169,7 @@ def test_the_kernel_sees_no_more(built: Checkout, strace: tuple[str, ...], code:
 
     editable.run(f"{SETTLED}\n{code}")
     warm = traced()
-    (library,) = (built.cache / "artifacts" / "fx.alpha").rglob("*.so")
+    library = built.stored()
     (record,) = (built.cache / "records").iterdir()
     ours = (f'"{built.root}', f'"{built.cache}')
 

@@ -53,19 +53,6 @@ def stored(_stored_once: Checkout, tmp_path: Path) -> Checkout:
     return copy
 
 
-def entry(checkout: Checkout) -> Path:
-    """
-    The stored library of `fx.alpha`.
-    """
-    (library,) = (checkout.cache / "artifacts" / "fx.alpha").rglob("*.so")
-    return library
-
-
-def facts(checkout: Checkout) -> dict[str, str]:
-    found: dict[str, str] = json.loads((entry(checkout).parent / "manifest.json").read_bytes())["facts"]
-    return found
-
-
 # Every way to be unusable.
 
 
@@ -204,9 +191,8 @@ def store(checkout: Checkout, began: float, changed: Mapping[str, str], glibc: t
     Put a further entry into the cache: the same library, by other facts.
     """
     origin = _store.Origin("", "", glibc, began, 1.0, None)
-    library = next(iter((checkout.cache / "artifacts" / "fx.alpha").rglob("*.so")))
-    known = json.loads((library.parent / "manifest.json").read_bytes())["facts"]
-    fingerprint = Fingerprint({**known, **changed})
+    library = checkout.stored()
+    fingerprint = Fingerprint({**checkout.stored_facts(), **changed})
     return _store.publish(checkout.cache, "fx.alpha", fingerprint, library, library.name, origin).library
 
 
@@ -238,19 +224,14 @@ def test_the_newest_entry_that_is_equal_in_all_but_the_toolchain(
     """
     It is current, so neither `CI=true` nor `SGLANG_RUST_STALE=error` has anything against it, and nothing is warned of.
     """
-    first = entry(stored)
+    first, release = stored.stored(), stored.stored_facts()["toolchain/rustc"]
     further(stored)
     loaded = stored.load(mode=mode, variables={"CI": "true", "SGLANG_RUST_STALE": "error"})
 
     assert (loaded.value, loaded.error, loaded.warnings, loaded.spawned) == (ALPHA, None, (), ())
     manifest = json.loads((Path(str(loaded.file)).parent / "manifest.json").read_bytes())
     assert (loaded.file == str(first)) == (taken == "as stored")
-    assert manifest["facts"]["toolchain/rustc"] == (facts_of(first)["toolchain/rustc"] if taken == "as stored" else taken)
-
-
-def facts_of(library: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads((library.parent / "manifest.json").read_bytes())["facts"]
-    return found
+    assert manifest["facts"]["toolchain/rustc"] == (release if taken == "as stored" else taken)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +247,7 @@ def test_an_entry_that_differs_in_more_is_none(stored: Checkout, changed: dict[s
     """
     Without a toolchain nothing else is overlooked.
     """
-    library = entry(stored)
+    library = stored.stored()
     store(stored, 2e9, changed)
     shutil.rmtree(library.parents[1])
 
@@ -301,7 +282,7 @@ def test_the_shortcut_holds_while_nothing_happens(stored: Checkout, happens: Cal
     Without a toolchain the second import is as cheap as with one, until a toolchain, a newer build or an edit is there.
     """
     editable = Editable(stored)
-    expected = f"{ALPHA} {entry(stored)}"
+    expected = f"{ALPHA} {stored.stored()}"
     first, warm = editable.run(f"{SETTLED}\n{IMPORT}"), editable.run(IMPORT)
     assert (first.out, warm.out) == (expected, expected)
     assert "hashlib" in first.imported
@@ -384,7 +365,7 @@ def test_commands_answer_without_a_toolchain(stored: Checkout, arguments: tuple[
     """
     Each says all that can be told, and why the rest cannot.
     """
-    release = facts(stored)["toolchain/rustc"]
+    release = stored.stored_facts()["toolchain/rustc"]
 
     assert rust_ext(stored, *arguments) == dataclasses.replace(said, out=said.out.replace("[version]", release))
 
