@@ -28,33 +28,6 @@ PATIENCE = 60.0
 #: Seconds that compilers may outlive whoever ordered them.
 MOURNING = 2.0
 
-#: Code that kills the process which runs it at a point of its way through storing an entry; it needs `os`.
-DEATHS = {
-    "before anything is staged": """
-        from rust_ext_loader import _store
-        _store.publish = lambda *_: os.kill(os.getpid(), 9)
-    """,
-    "before the folder has its name": """
-        from rust_ext_loader import _staging
-        _staging.publish_folder = lambda *_: os.kill(os.getpid(), 9)
-    """,
-    "after the folder has its name": """
-        from rust_ext_loader import _staging
-        publish = _staging.publish_folder
-        _staging.publish_folder = lambda *paths: (publish(*paths), os.kill(os.getpid(), 9))
-    """,
-    "before the pointer": """
-        from rust_ext_loader import _staging
-        write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name.startswith("current") else write(path, data)
-    """,
-    "after the pointer": """
-        from rust_ext_loader import _staging
-        write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: (write(path, data), path.name.startswith("current") and os.kill(os.getpid(), 9))
-    """,
-}
-
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
     """

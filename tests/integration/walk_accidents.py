@@ -17,7 +17,7 @@ from pathlib import Path
 
 import walk_tree
 from checkout import Loaded
-from processes import DEATHS, PATIENCE, Gate, Start, alive, ended_at_last, meddle, wait_until
+from processes import PATIENCE, Gate, Start, alive, ended_at_last, meddle, wait_until
 from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_what_is_included
 from walk_tree import MODULES
 from walking import Walk, by_record
@@ -290,7 +290,31 @@ def _after_a_death(walk: Walk, module: str) -> str:
     return said
 
 
-_KILL_CARGO = {
+#: Code that kills the process which runs it at a point of its way, mostly through storing an entry; it needs `os`.
+_DEATHS = {
+    "before anything is staged": """
+        from rust_ext_loader import _store
+        _store.publish = lambda *_: os.kill(os.getpid(), 9)
+    """,
+    "before the folder has its name": """
+        from rust_ext_loader import _staging
+        _staging.publish_folder = lambda *_: os.kill(os.getpid(), 9)
+    """,
+    "after the folder has its name": """
+        from rust_ext_loader import _staging
+        publish = _staging.publish_folder
+        _staging.publish_folder = lambda *paths: (publish(*paths), os.kill(os.getpid(), 9))
+    """,
+    "before the pointer": """
+        from rust_ext_loader import _staging
+        write = _staging.write_atomically
+        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name.startswith("current") else write(path, data)
+    """,
+    "after the pointer": """
+        from rust_ext_loader import _staging
+        write = _staging.write_atomically
+        _staging.write_atomically = lambda path, data: (write(path, data), path.name.startswith("current") and os.kill(os.getpid(), 9))
+    """,
     "before cargo": """
         from rust_ext_loader import _cargo
         _cargo.run = lambda *_, **__: os.kill(os.getpid(), 9)
@@ -314,9 +338,8 @@ def kill_a_builder(walk: Walk) -> str:
     module = walk.random.choice(sorted(MODULES))
     crate, before = _pick(walk, MODULES[module]), walk.here.tree
     _edit_afresh(walk, crate)
-    deaths = {**_KILL_CARGO, **DEATHS}
-    point = walk.random.choice(sorted(deaths))
-    process = walk.start(module, f"import os\n{textwrap.dedent(deaths[point])}")
+    point = walk.random.choice(sorted(_DEATHS))
+    process = walk.start(module, f"import os\n{textwrap.dedent(_DEATHS[point])}")
     with ended_at_last(process):
         assert process.wait(PATIENCE) == -signal.SIGKILL
         wait_until(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
