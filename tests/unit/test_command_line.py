@@ -28,3 +28,26 @@ def test_a_folder_that_was_removed_is_one_message(
     assert capsys.readouterr().err == (
         "error: .: the current folder cannot be found (No such file or directory); go to another, or name one with --workspace\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "complaint"),
+    [
+        pytest.param("--max-size", "ten", "--max-size='ten' is not understood; expected a size such as 500M or 10G", id="size"),
+        pytest.param("--max-age", "30", "--max-age='30' is not understood; expected an age such as 12h or 30d", id="age"),
+        pytest.param("--keep", "-1", "'-1' is no number of entries", id="fewer than none"),
+        pytest.param("--keep", "few", "'few' is no number of entries", id="no number"),
+    ],
+)
+def test_a_limit_that_means_nothing_removes_nothing(
+    tmp_path: Path, option: str, value: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    The command line is wrong, and the message says what was expected.
+    """
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["gc", option, value, "--cache-dir", str(tmp_path)])
+
+    assert ended.value.code == 2
+    assert complaint in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
