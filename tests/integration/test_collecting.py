@@ -112,6 +112,9 @@ def test_a_cache_holds_to_its_limit(plain: Checkout) -> None:
 
 
 def test_nothing_is_imported_for_it_on_the_warm_path(plain: Checkout) -> None:
+    """
+    What collects is imported by what builds alone.
+    """
     settle(plain)
     assert "rust_ext_loader._gc" not in plain.load().imported
     assert run_script(plain, "import rust_ext_loader, sys; print('rust_ext_loader._gc' in sys.modules)") == "False\n"

@@ -97,6 +97,9 @@ def test_an_entry_goes_and_is_a_miss(root: Path) -> None:
 
 
 def test_only_telling_changes_nothing(root: Path) -> None:
+    """
+    What would go is named, and stays.
+    """
     old = publish(root, "m", "1")
     age(old.folder.parent, 2)
 
@@ -172,6 +175,9 @@ def test_a_target_folder_that_is_built_in_stays(root: Path) -> None:
 
 
 def test_what_was_set_aside_goes_too(root: Path) -> None:
+    """
+    By its age, as an entry does.
+    """
     entry = publish(root, "m", "1")
     _store.quarantine_library(root, entry.library)
     age(root / "quarantine", 2)
@@ -227,26 +233,41 @@ def test_a_limit_that_means_nothing_fails_no_build(root: Path) -> None:
     [("0", 0), ("17", 17), ("1k", 1000), ("500M", 500 * 10**6), ("10GB", 10**10), ("1.5 g", 1_500_000_000), ("2T", 2 * 10**12)],
 )
 def test_sizes(text: str, size: int) -> None:
+    """
+    Decimal units, with or without a `B`, in either case.
+    """
     assert _settings.parse_size("X", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "G", "-1", "ten", "10X", "1GiB", "nan", "inf", "1e999"])
 def test_what_is_no_size(text: str) -> None:
+    """
+    Refused, by the name of the setting.
+    """
     with pytest.raises(SettingError, match="X="):
         _settings.parse_size("X", text)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("1s", 1), ("2m", 120), ("12h", 43200), ("30d", 30 * DAY), ("0.5w", 3.5 * DAY)])
 def test_ages(text: str, seconds: float) -> None:
+    """
+    A number and a unit.
+    """
     assert _settings.parse_age("X", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "d", "30", "-1d", "1y"])
 def test_what_is_no_age(text: str) -> None:
+    """
+    Refused, by the name of the setting; a unit must be there.
+    """
     with pytest.raises(SettingError, match="X="):
         _settings.parse_age("X", text)
 
 
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB"), (10**10, "10.0 GB")])
 def test_sizes_as_people_read_them(count: int, text: str) -> None:
+    """
+    Three digits at the most, or one behind the point.
+    """
     assert _settings.spell_size(count) == text
