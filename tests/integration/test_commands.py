@@ -1,0 +1,204 @@
+"""
+The command line, as a person sees it: what each command prints, and its exit code.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import Checkout
+from commands import Said, named, rust_ext
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_list(plain: Checkout) -> None:
+    """
+    Module, package, features, folder; no cargo and no cache needed. A folder inside the workspace will do.
+    """
+    said = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": "/nonexistent"})
+
+    assert said == Said(0, "fx.alpha  alpha  -  alpha\nfx.beta  beta  loud  beta\n", "")
+    assert not plain.cache.exists()
+
+
+def test_list_as_json(plain: Checkout) -> None:
+    rows = json.loads(rust_ext(plain, "list", "--json").out)
+
+    assert rows[1] == {
+        "module": "fx.beta",
+        "package": "beta",
+        "library": "beta_native",
+        "features": ["loud"],
+        "profile": "release",
+        "directory": "beta",
+    }
+    assert [row["module"] for row in rows] == ["fx.alpha", "fx.beta"]
+
+
+def test_a_life_in_commands(plain: Checkout) -> None:
+    """
+    Nothing there, built, up to date, edited, forced: what each command says, and its exit code.
+    """
+    assert rust_ext(plain, "status") == Said(1, "fx.alpha  missing     not built here yet\nfx.beta   missing     not built here yet\n", "")
+    assert rust_ext(plain, "explain", "fx.alpha") == Said(0, "fx.alpha: not built here yet\n", "")
+    assert rust_ext(plain, "build", "--mode", "never", "fx.alpha") == Said(
+        1,
+        "",
+        "error: no Rust extension fx.alpha: it is not built, and SGLANG_RUST_BUILD_MODE=never forbids building it; "
+        "run `rust-ext build fx.alpha` or set SGLANG_RUST_BUILD_MODE=auto\n",
+    )
+
+    built = rust_ext(plain, "build")
+    assert built.code == 0
+    assert built.out == (
+        "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\nfx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
+    )
+    assert rust_ext(plain, "build", "fx.alpha") == Said(0, built.out.splitlines(keepends=True)[0], "")
+    assert rust_ext(plain, "status") == Said(
+        0, "fx.alpha  cached      built from these facts\nfx.beta   cached      built from these facts\n", ""
+    )
+    assert rust_ext(plain, "explain", "fx.alpha") == Said(0, "fx.alpha: nothing moved\n", "")
+
+    plain.replace("alpha/src/part.rs", "part-1", "part-2")
+    edited = {"RUSTFLAGS": "--cfg loud"}
+    moved = "alpha/src/part.rs changed\nRUSTFLAGS '' -> '--cfg loud'\n"
+    assert rust_ext(plain, "explain", "fx.alpha", variables=edited) == Said(0, moved, "")
+    assert rust_ext(plain, "status", "fx.alpha", variables=edited) == Said(
+        1, f"fx.alpha  stale       {moved.strip().replace(chr(10), '; ')}\n", ""
+    )
+
+    before = len(plain.cargo_calls())
+    assert rust_ext(plain, "build", "--mode", "force", "fx.beta").code == 0
+    assert rust_ext(plain, "build", "--mode", "force", "fx.beta").code == 0
+    assert [call[0] for call in plain.cargo_calls()[before:]].count("rustc") == 2
+
+
+def test_a_rebuild_says_why_in_one_line(built: Checkout) -> None:
+    """
+    What moved is in the line that announces the build.
+    """
+    built.load()
+    built.replace("alpha/src/part.rs", "part-1", "part-2")
+    said = named(built, built.load(variables={"RUSTFLAGS": "--cfg loud"}).stderr)
+
+    assert "rebuilding fx.alpha: alpha/src/part.rs changed; RUSTFLAGS '' -> '--cfg loud'\n" in said
+
+
+def test_explain_as_json(built: Checkout) -> None:
+    built.load()
+    built.replace("Cargo.toml", "opt-level = 0", "opt-level = 1")
+    story = json.loads(rust_ext(built, "explain", "--json", "fx.alpha").out)
+
+    assert story["module"] == "fx.alpha"
+    assert story["used_before"] is True
+    assert [change["fact"] for change in story["changes"]] == ["resolution/profile/release"]
+
+
+def test_status_as_json(built: Checkout) -> None:
+    rows = json.loads(rust_ext(built, "status", "--json").out)
+
+    assert [(row["module"], row["state"], row["ready"], row["may_build"]) for row in rows] == [
+        ("fx.alpha", "cached", True, False),
+        ("fx.beta", "cached", True, False),
+    ]
+    assert rows[0]["library"].startswith("[cache]/artifacts/fx.alpha/")
+
+
+def no_change(_: Checkout) -> None:
+    """
+    The command line is what is wrong.
+    """
+
+
+def spoil_member(checkout: Checkout) -> None:
+    checkout.write("beta/Cargo.toml", "[package]\nname = 7 8\n")
+
+
+def declare_twice(checkout: Checkout) -> None:
+    checkout.replace("beta/Cargo.toml", "fx.beta", "fx.alpha")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "arguments", "code", "out", "err"),
+    [
+        pytest.param(
+            no_change,
+            ("explain", "fx.alhpa"),
+            1,
+            "",
+            "error: no Rust extension fx.alhpa: no crate of [workspace] declares it; "
+            "did you mean fx.alpha? declared are fx.alpha, fx.beta\n",
+            id="slip in a name",
+        ),
+        pytest.param(
+            declare_twice,
+            ("list",),
+            1,
+            "",
+            "error: fx.alpha is declared by [workspace]/alpha/Cargo.toml and by [workspace]/beta/Cargo.toml; "
+            "keep one `python-module` line\n",
+            id="declared twice",
+        ),
+        pytest.param(
+            lambda checkout: (checkout.root / "Cargo.lock").unlink(),
+            ("key",),
+            1,
+            "",
+            "error: [workspace]/Cargo.lock does not exist; run `cargo generate-lockfile` beside it and commit the file\n",
+            id="no lockfile",
+        ),
+        pytest.param(
+            no_change,
+            ("list", "--workspace", "/"),
+            1,
+            "",
+            "error: /Cargo.toml: cannot be read: No such file or directory\n",
+            id="no workspace there",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_one_message(
+    plain: Checkout, spoil: Callable[[Checkout], object], arguments: tuple[str, ...], code: int, out: str, err: str
+) -> None:
+    """
+    Data on stdout, one line on stderr, exit code 1, no traceback.
+    """
+    spoil(plain)
+
+    assert rust_ext(plain, *arguments) == Said(code, out, err)
+
+
+def test_a_broken_member_is_listed_beside_the_others(plain: Checkout) -> None:
+    """
+    The good ones are printed, the broken one is told of with its line, and the exit code says that not all is well.
+    """
+    spoil_member(plain)
+    said = rust_ext(plain, "list")
+
+    assert (said.code, said.out) == (1, "fx.alpha  alpha  -  alpha\n")
+    assert said.err.startswith("error: [workspace]/beta/Cargo.toml, line 2: ")
+    assert said.err.count("\n") == 1
+
+
+def test_a_wrong_command_line_is_exit_code_2(plain: Checkout) -> None:
+    said = rust_ext(plain, "build", "--mode", "maybe")
+
+    assert said.code == 2
+    assert "invalid choice: 'maybe'" in said.err
+
+
+def test_a_failed_build_does_not_stop_the_others(plain: Checkout) -> None:
+    """
+    `rust-ext build` goes on and returns 1 in the end; the compiler's words are on stderr.
+    """
+    plain.write("alpha/src/part.rs", "nonsense")
+    said = rust_ext(plain, "build")
+
+    assert said.code == 1
+    assert said.out == "fx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
+    assert "error: fx.alpha could not be built: " in said.err
+    assert "Traceback" not in said.err
