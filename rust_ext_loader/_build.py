@@ -116,6 +116,7 @@ def build(
         if files == before[0]:
             disturbed -= by_scripts.intersection(before[1])
         before = files, by_scripts
+        disturbed |= _vanished(seen, compiled.packages, snapshot.spec.workspace)
         moved = after.moved_since(snapshot) or _from_root(disturbed, snapshot.spec.workspace)
         if not moved:
             state.settle(snapshot.packages, seen)
@@ -155,6 +156,14 @@ def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Packag
         for path, stamp in stamps.items()
         if any(start - _CLOCK_TICK_NS <= _changed_at(stamp) <= end + _CLOCK_TICK_NS for start, end in runs)
     )
+
+
+def _vanished(seen: Mapping[str, Mapping[str, str]], packages: Iterable[_observe.Package], root: Path) -> set[str]:
+    """
+    Files that a compiler opened and that are gone.
+    """
+    gone = {name for package in packages for name in package.opened if _seen.is_nothing(seen[package.key][name])}
+    return {os.path.join(root, name[len(_seen.FILE) :]) for name in gone}
 
 
 def _from_root(paths: Iterable[str], root: Path) -> tuple[str, ...]:

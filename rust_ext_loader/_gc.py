@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import time
 import uuid
@@ -37,6 +38,16 @@ _ABANDONED_AFTER = 24 * 3600.0
 _FORGOTTEN_AFTER = 90 * 24 * 3600.0
 #: Seconds between two looks at the size of a cache.
 _LOOK_EVERY = 3600.0
+
+#: How we name what may go, by the folder that it lies in: a root may be somebody's folder that holds other things as well.
+_OURS = {
+    "artifacts": re.compile(r"[0-9a-f]+-[0-9a-f]{8}(?:-[0-9a-f]{12})?"),
+    "targets": re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}(?:-.*)?"),
+    "quarantine": re.compile(r".*-[0-9a-f]{8}"),
+    _local_copy.FOLDER: re.compile(r"[0-9a-f]{20}"),
+}
+#: The same of notes, by their paths.
+_NOTES = re.compile(r"records/[0-9a-f]{32}|probes/[0-9a-f]+\.json|checkouts/[0-9a-f]{12}/[^/]+\.json|.*/\.[^/]*\.[0-9a-f]{32}")
 
 ENTRY, TARGET, SET_ASIDE, COPY = "entry", "target folder", "set aside", "local copy"
 
@@ -144,14 +155,18 @@ def survey(root: Path) -> list[Item]:
     """
     led_to = _record.uses(os.fspath(root))
     items = []
-    for generation in _folders(root / "artifacts", 4):
+    for generation in _ours(root, "artifacts", 4):
         module = generation.relative_to(root / "artifacts").parts[0]
         by_record = (led_to.get(os.fspath(file), 0.0) for file in generation.glob("*.*"))
         items.append(Item(generation, ENTRY, module, _size(generation), max(_stamped(generation), *by_record)))
-    items += [Item(folder, TARGET, "", _size(folder), _last_build(folder)) for folder in _folders(root / "targets", 1)]
-    items += [Item(folder, COPY, "", _size(folder), _stamped(folder)) for folder in _folders(root / _local_copy.FOLDER, 1)]
-    items += [Item(folder, SET_ASIDE, "", _size(folder), _stamp(folder)) for folder in _folders(root / "quarantine", 1)]
+    items += [Item(folder, TARGET, "", _size(folder), _last_build(folder)) for folder in _ours(root, "targets")]
+    items += [Item(folder, COPY, "", _size(folder), _stamped(folder)) for folder in _ours(root, _local_copy.FOLDER)]
+    items += [Item(folder, SET_ASIDE, "", _size(folder), _stamp(folder)) for folder in _ours(root, "quarantine")]
     return items
+
+
+def _ours(root: Path, kind: str, depth: int = 1) -> Iterator[Path]:
+    return (folder for folder in _folders(root / kind, depth) if _OURS[kind].fullmatch(folder.name))
 
 
 def _folders(top: Path, depth: int) -> Iterator[Path]:
@@ -245,5 +260,5 @@ def _forget(root: Path) -> None:
             for file in files:
                 path = Path(where, file)
                 with contextlib.suppress(OSError):
-                    if time.time() - _stamp(path) > _FORGOTTEN_AFTER:
+                    if _NOTES.fullmatch(path.relative_to(root).as_posix()) and time.time() - _stamp(path) > _FORGOTTEN_AFTER:
                         path.unlink()

@@ -64,6 +64,8 @@ class Package:
     #: How cargo is told which package is meant.
     spec: str
     names: set[str] = field(default_factory=set)
+    #: Those of the names that are files which a compiler opened.
+    opened: set[str] = field(default_factory=set)
     #: What could not be found out, for people.
     unknown: list[str] = field(default_factory=list)
     #: When its build script last ran, from and to, in nanoseconds since the epoch.
@@ -139,8 +141,10 @@ def _read_dep_info(artifact: Artifact, package: Package, around: Surroundings, s
     tops = (around.root, os.path.realpath(around.root))
     start = around.root if any(_manifest.is_inside(package.directory, top) for top in tops) else package.directory
     files, variables = parse_dep_info(text)
+    before = set(package.names)
     for name in files:
         _add_file(name, start, package, around)
+    package.opened |= {name for name in package.names - before if name.startswith(_seen.FILE)}
     for name in variables:
         if name in _PLACES:
             _add_place(package, around)

@@ -94,6 +94,11 @@ class Sight:
         return known
 
     def _path(self, name: str) -> str:
+        try:
+            os.fsencode(name)
+        except UnicodeEncodeError:
+            # No path can be called so.
+            name = "?"
         # Not normalised: `link/..` is not where the link lies.
         return os.path.join(self._root, name.replace("\0", ""))
 
@@ -143,6 +148,13 @@ def is_unset(value: str) -> bool:
     Whether a recorded value stands for a variable that was not set.
     """
     return value == _UNSET
+
+
+def is_nothing(value: str) -> bool:
+    """
+    Whether a recorded value stands for a path at which nothing was.
+    """
+    return value == _sources.NOTHING
 
 
 def name_of_file(path: str, root: str, *, given_as_absolute: bool) -> str:

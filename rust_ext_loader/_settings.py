@@ -186,11 +186,12 @@ def _amount(name: str, text: str, number: str, unit: float | None, expected: str
         value = float(number) if unit is not None else -1.0
     except ValueError:
         value = -1.0
-    if unit is None or not 0 <= value < float("inf"):
+    amount = value * (unit or 0.0)
+    if unit is None or not 0 <= amount < float("inf"):
         from ._errors import SettingError
 
         raise SettingError(name, text, expected)
-    return value * unit
+    return amount
 
 
 def spell_size(count: int) -> str:

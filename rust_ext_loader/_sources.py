@@ -48,6 +48,7 @@ _NEVER = re.compile(rf"{_DROPPINGS} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll
 _NOT_EVEN_IF_SEEN = re.compile(_DROPPINGS, re.VERBOSE | re.DOTALL)
 
 _NO_REGULAR_FILE = "no regular file"
+NOTHING = "nothing"
 
 
 @dataclass
@@ -91,7 +92,7 @@ class Sources:
         self._walk(_Walk((), is_package=False, never=_NOT_EVEN_IF_SEEN, names_count=True), folder, "")
 
     def _missing(self, path: str) -> None:
-        self.digests[self.name_of(path)] = "nothing"
+        self.digests[self.name_of(path)] = NOTHING
         self.absent.add(path)
 
     def _add_glob(self, folder: str, pattern: str) -> None:
@@ -231,7 +232,7 @@ def look_at(path: str) -> tuple[str, Watched]:
         if os.path.exists(path) and not os.path.isfile(path):
             # Reading a pipe or a device would change it.
             return _NO_REGULAR_FILE, watched
-        return file_digest(path) or "nothing", watched
+        return file_digest(path) or NOTHING, watched
     sources = Sources(lambda found: _manifest.posix(os.path.relpath(found, path)))
     sources.add_everything(path)
     hasher = hashlib.sha256()

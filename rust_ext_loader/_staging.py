@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import time
@@ -31,6 +32,9 @@ _PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
 #: A staging folder this old belongs to nobody who is alive.
 _ABANDONED_AFTER = 24 * 3600.0
+
+#: As `unique_name` makes them.
+_UNIQUE = re.compile("[0-9a-f]{32}")
 
 
 def distrust(path: str | os.PathLike[str]) -> str | None:
@@ -127,7 +131,8 @@ def _sweep(ours: Path) -> None:
         # By the clock of the file system: that of this host may be days ahead of it, and what is young may be in use.
         now = ours.stat().st_mtime
         for item in os.scandir(ours.parent):
-            if now - item.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER:
+            # Others may call a folder of theirs `staging`.
+            if _UNIQUE.fullmatch(item.name) and now - item.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER:
                 shutil.rmtree(item.path, ignore_errors=True)
 
 

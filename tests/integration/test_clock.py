@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from checkout import Checkout
 
+from rust_ext_loader import _staging
+
 ALPHA = "alpha-1 part-1 middle-1"
 EDITED = "alpha-1 part-2 middle-1"
 
@@ -96,7 +98,7 @@ def test_what_others_are_writing_is_not_swept(plain: Checkout) -> None:
     A process whose clock is days ahead takes nobody's half-written entry for litter.
     """
     plain.load()
-    young = plain.cache / "staging" / "young"
+    young = plain.cache / "staging" / _staging.unique_name()
     young.mkdir()
     plain.replace("alpha/src/part.rs", "part-1", "part-2")
 

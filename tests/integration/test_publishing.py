@@ -100,7 +100,7 @@ def test_litter_of_the_dead_is_swept(tmp_path: Path) -> None:
     """
     artifact = tmp_path / "built.so"
     artifact.write_bytes(b"bytes")
-    young, old = tmp_path / "cache/staging/young", tmp_path / "cache/staging/old"
+    young, old = (tmp_path / "cache/staging" / _staging.unique_name() for _ in range(2))
     for folder in (young, old):
         folder.mkdir(parents=True)
         (folder / "half").write_bytes(b"half")

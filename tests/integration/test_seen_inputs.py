@@ -298,6 +298,25 @@ def test_a_build_script_may_write_into_the_sources(undeclared: Checkout, file: s
     assert undeclared.load().cargo == ()
 
 
+def test_a_file_that_vanishes_during_the_build_is_in_no_entry(undeclared: Checkout) -> None:
+    """
+    The compiler has read it. What there is now cannot be built, and says so.
+    """
+    text = undeclared.root / "texts/outside.txt"
+    undeclared.replace("alpha/src/lib.rs", 'join(" ")', 'join("-")')
+    vanish = f"""
+        import os
+        from rust_ext_loader import _observe
+        before = _observe.observe
+        _observe.observe = lambda *given: os.path.exists({str(text)!r}) and os.unlink({str(text)!r}) or before(*given)
+    """
+    assert "outside.txt" in (undeclared.load(prelude=vanish).error or "")
+    assert undeclared.load().value is None
+
+    text.write_text("outside-1\n")
+    assert undeclared.load().value == value().replace(" ", "-")
+
+
 def test_messages_hold_no_path_of_this_checkout(undeclared: Checkout) -> None:
     """
     `file!()`, and hence what a panic says, is the same in every checkout.

@@ -161,7 +161,7 @@ def test_a_target_folder_that_is_built_in_stays(root: Path) -> None:
     """
     However old it looks; it goes when nobody holds it.
     """
-    folder = root / "targets" / "checkout-flavour"
+    folder = root / "targets" / "0123456789ab-0123456789ab"
     folder.mkdir(parents=True)
     (folder / "output").write_bytes(b"x" * 1000)
     age(folder, 40)
@@ -189,13 +189,39 @@ def test_notes_of_last_year_are_forgotten(root: Path) -> None:
     """
     They only save time; those of last month stay.
     """
-    for name, days in (("records/a", 100), ("records/b", 30), ("checkouts/w/m.json", 100), ("probes/p.json", 30)):
+    young, old = f"records/{'b' * 32}", f"records/{'a' * 32}"
+    for name, days in ((old, 100), (young, 30), (f"checkouts/{'c' * 12}/m.json", 100), ("probes/d0.json", 30)):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text("x")
         os.utime(root / name, (time.time() - days * DAY,) * 2)
     _gc.collect(root, Limits())
 
-    assert sorted(path.name for path in root.rglob("*") if path.is_file() and path.name != "CACHEDIR.TAG") == ["b", "p.json"]
+    assert sorted(path.name for path in root.rglob("*") if path.is_file() and path.name != "CACHEDIR.TAG") == ["b" * 32, "d0.json"]
+
+
+def test_what_is_not_ours_stays(root: Path) -> None:
+    """
+    A root may be a folder that holds other things, under names that we use as well. Links lead out of it.
+    """
+    foreign = [
+        *("staging/site/index.html", "targets/release/app", "records/2019/january.csv", "records/letter.txt", "checkouts/project/main.rs"),
+        *("quarantine/virus/sample", "artifacts/a/b/c/d/app.tar", "local/bin/tool", "probes/mars/photo.json"),
+    ]
+    for name in foreign:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"x" * 1000)
+    outside = root.parent / "outside"
+    outside.mkdir()
+    (outside / "dear").touch()
+    for link in (f"targets/{'0' * 12}-{'0' * 12}", f"local/{'0' * 20}"):
+        (root / link).symlink_to(outside)
+    age(root, 1000)
+    age(outside, 1000)
+
+    assert _gc.collect(root, Limits(max_size=0, max_age=1)).gone == ()
+    publish(root, "m", "1")
+    assert [name for name in foreign if not (root / name).exists()] == []
+    assert (outside / "dear").exists()
 
 
 def test_a_build_collects_at_most_once_an_hour(root: Path) -> None:
@@ -239,7 +265,7 @@ def test_sizes(text: str, size: int) -> None:
     assert _settings.parse_size("X", text) == size
 
 
-@pytest.mark.parametrize("text", ["", "G", "-1", "ten", "10X", "1GiB", "nan", "inf", "1e999"])
+@pytest.mark.parametrize("text", ["", "G", "-1", "ten", "10X", "1GiB", "nan", "inf", "1e999", "1e308T"])
 def test_what_is_no_size(text: str) -> None:
     """
     Refused, by the name of the setting.
