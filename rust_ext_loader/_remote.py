@@ -133,7 +133,7 @@ def _opened(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer | N
         envelope = json.loads(data)
         text, sha256 = str(envelope["manifest"]), str(envelope["sha256"])
         signature, signed_by = envelope.get("signature"), envelope.get("signed_by")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refused("it is no entry") from error
     statement = _statement(wanted.module, wanted.fingerprint.build_key, sha256, text)
     if reason := _signature.complaint(statement, signature, signed_by, settings.public_keys):
@@ -143,7 +143,7 @@ def _opened(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer | N
         if not _agrees(manifest, wanted, sha256):
             raise Refused("its manifest does not agree with what was signed")
         offer = _Offer(_origin(manifest, settings), sha256, int(manifest["size"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Refused("its manifest is damaged") from error
     if not 0 < offer.size <= _LARGEST_LIBRARY:
         raise Refused(f"its library has {offer.size} bytes; at most {_LARGEST_LIBRARY} are taken")

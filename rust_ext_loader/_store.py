@@ -354,7 +354,7 @@ def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
             return None
         if library.stat().st_size != manifest["size"] or digest_of_file(library) != manifest["sha256"]:
             raise _Damaged(library)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _Damaged(folder / "manifest.json") from error
     return entry
 

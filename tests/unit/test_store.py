@@ -250,6 +250,7 @@ def whole_root(entry: _store.Entry) -> Path:
         pytest.param(edit_manifest(glibc_floor=7), id="glibc floor no version"),
         pytest.param(edit_manifest(began="soon"), id="time no number"),
         pytest.param(edit_manifest(began="(gone)"), id="no time"),
+        pytest.param(edit_manifest(began=10**400), id="time beyond all numbers"),
         pytest.param(edit_manifest(token="(gone)"), id="no token"),
         pytest.param(become_a_link(manifest), id="manifest behind a link"),
         pytest.param(mode(0o622, manifest), id="manifest writable by all"),
