@@ -12,11 +12,10 @@ them all changes no verdict.
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from typing import Any
 
-from . import _record, _staging
+from . import _record, _sealed, _staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 #: Raise it whenever what is remembered changes its meaning.
-FORMAT = 1
+FORMAT = 2
 
 
 def stamp(path: str) -> list[int] | None:
@@ -65,7 +64,7 @@ def recall(file: Path, subject: object) -> dict[str, Any] | None:
         # A folder of our own stands between the two looks at the file.
         if _staging.distrust(file.parent) is not None or _staging.distrust(file) is not None:
             return None
-        memo = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
+        memo = _sealed.unseal(file.read_bytes())
         if memo["format"] != FORMAT or memo["subject"] != subject:
             return None
         if any(stamp(path) != known for path, known in memo["stamps"].items()):
@@ -80,6 +79,5 @@ def keep(file: Path, subject: object, known: dict[str, list[int] | None], answer
     """
     Remember an answer; if that cannot be done, do without.
     """
-    text = json.dumps({"format": FORMAT, "subject": subject, "stamps": known, "answer": answer})
     with contextlib.suppress(OSError):
-        _staging.write_atomically(file, text.encode("utf-8", "surrogateescape"))
+        _staging.write_atomically(file, _sealed.seal({"format": FORMAT, "subject": subject, "stamps": known, "answer": answer}))

@@ -377,6 +377,8 @@ def _describes(manifest: dict[str, Any], root: Path, folder: Path) -> bool:
         and facts.build_key == manifest["build_key"]
         and folder.parent == _slot(root, manifest["module"], facts.source_key, facts.build_key)
         and (folder / manifest["library"]).parent == folder
+        # No key covers what was seen, except the one in the folder's name.
+        and folder.name.endswith(_suffix(manifest["seen"]))
     )
 
 

@@ -7,16 +7,16 @@ cleaned before cargo runs. By profile, because cargo compiles and cleans each of
 them apart.
 
 Invariant: from the moment a compiler may run until its inputs were seen to have
-stood still, its packages are unknown, and what is unknown is cleaned.
+stood still, its packages are unknown, and what is unknown is cleaned. A state
+that was damaged is none: half a state would hide a package.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
-from . import _seen, _staging
+from . import _sealed, _seen, _staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,13 +97,12 @@ class TargetState:
 
     def _read(self) -> dict[str, Any]:
         try:
-            state = json.loads(self._path.read_bytes())
+            return _sealed.unseal(self._path.read_bytes())
         except (OSError, ValueError, RecursionError):
             return {}
-        return state if isinstance(state, dict) else {}
 
     def _write(self, compiled: Known) -> None:
-        _staging.write_atomically(self._path, json.dumps({**self._read(), self._profile: compiled}).encode())
+        _staging.write_atomically(self._path, _sealed.seal({**self._read(), self._profile: compiled}))
 
 
 def _stands(known: object, digest: str, sight: Sight) -> bool:

@@ -365,3 +365,23 @@ def test_a_target_folder_knows_what_it_was_compiled_from(tree: Path) -> None:
     state.unsettle([ours])
     locked.add("openssl")
     assert outdated(ours) == ["openssl@1", "ours"]
+
+
+def test_a_damaged_state_is_none(tree: Path) -> None:
+    """
+    Whichever bit is flipped: half a state would hide a package that must be cleaned.
+    """
+    state = TargetState(tree, "release")
+    state.settle([PathPackage("ours", "0.1.0", tree / "ours", "d1")], {str(tree / "ours"): see(tree).record(["seen/file/file"])})
+    path = tree / "rust-ext-state.json"
+    whole = path.read_bytes()
+    assert state.is_known()
+
+    for position in range(len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :])
+        assert not state.is_known(), position
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert not state.is_known(), length
+    path.write_bytes(whole)
+    assert state.is_known()

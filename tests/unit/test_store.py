@@ -569,3 +569,16 @@ def test_eight_publishers_leave_one_whole_entry_and_no_litter(tmp_path: Path) ->
     assert list((root / "staging").iterdir()) == []
     assert list(root.rglob(".*")) == []
     assert len(list((root / "artifacts").rglob("current"))) == 1
+
+
+def test_seen_inputs_that_were_altered_are_damage(root: Path) -> None:
+    """
+    No key covers them but the one in the folder's name.
+    """
+    entry = publish(root, made=dataclasses.replace(origin(), seen={"seen/file/a": "1"}))
+    path = entry.folder / "manifest.json"
+    assert look_up(root) == entry
+    path.write_text(path.read_text().replace("seen/file/a", "seen/file/b"))
+
+    assert look_up(root) is None
+    assert not entry.folder.exists()
