@@ -132,7 +132,7 @@ def _load(module: str, copy: Path, variables: dict[str, str], mode: str = "auto"
 
 
 def _entries(variables: dict[str, str], module: str) -> int:
-    return sum(1 for _ in Path(variables["RUST_EXT_CACHE_DIR"]).glob(f"artifacts/{module}/*/*/current"))
+    return sum(1 for _ in Path(variables["RUST_EXT_CACHE_DIR"]).glob(f"artifacts/{module}/*/*/*/manifest.json"))
 
 
 def _compiled(cache: Path) -> list[str]:

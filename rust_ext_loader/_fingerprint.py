@@ -14,11 +14,12 @@ copied, moved or restored from a container layer and still hit the cache.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 #: Part of every digest. Raise it whenever a digest or a fact changes meaning.
 FORMAT = 1
@@ -57,13 +58,35 @@ class Change:
             # A variable that is not set and one that is empty ask for the same.
             return f"{rest[4:]} {_shown(self.old or '')} -> {_shown(self.new or '')}"
         label = rest if group in ("flags", "request") else f"{group} {rest}"
-        return f"{label} {_shown(self.old)} -> {_shown(self.new)}"
+        inside = _what_differs_inside(self.old, self.new)
+        return f"{label} ({inside})" if inside else f"{label} {_shown(self.old)} -> {_shown(self.new)}"
 
     def _verb_of_seen(self, kind: str) -> str:
         if kind == "place":
             return "lies elsewhere"
         appears, nothing, vanishes = ("set", "unset", "unset") if kind == "env" else ("added", "nothing", "removed")
         return appears if self.old == nothing else vanishes if self.new == nothing else "changed"
+
+
+def _what_differs_inside(old: str | None, new: str | None) -> str:
+    """
+    Which values differ of two tables; empty if these are no tables.
+    """
+    try:
+        before, after = dict(_leaves(json.loads(old or ""), "")), dict(_leaves(json.loads(new or ""), ""))
+    except ValueError:
+        return ""
+    names = [name for name in sorted(before.keys() | after.keys()) if name and before.get(name) != after.get(name)]
+    said = [f"{name}: {_shown(before.get(name))} -> {_shown(after.get(name))}" for name in names[:2]]
+    return ", ".join([*said, f"{len(names) - 2} more"] if len(names) > 2 else said)
+
+
+def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, json.dumps(value)
 
 
 def _shown(value: str | None) -> str:

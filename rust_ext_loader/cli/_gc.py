@@ -7,18 +7,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
 from .. import _gc, _roots, _settings
-from .._errors import CacheUnavailable, SettingError
+from .._errors import SettingError
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
     """
     Declare the command.
     """
-    parser = commands.add_parser("gc", parents=[common], help="remove what has not been used for longest")
+    parser = commands.add_parser(
+        "gc", parents=[common], help="remove what has not been used for longest", description="What was used within the last hour stays."
+    )
     parser.add_argument("--max-size", metavar="SIZE", type=_size, help=f"what may stay in all, as in 5G (default: {_settings.CACHE_LIMIT})")
     parser.add_argument("--max-age", metavar="AGE", type=_age, help="what was not used for so long goes, as in 30d or 12h")
     parser.add_argument("--keep", metavar="N", type=_count, default=0, help="the N entries of each module that were used last stay anyway")
@@ -59,13 +62,16 @@ def run(options: argparse.Namespace) -> int:
     for root in map(Path, _settings.write_roots(options.cache_dir, os.environ)):
         if root.exists():
             if (reason := _roots.ready(root)) is not None:
-                raise CacheUnavailable((reason,))
+                print(f"error: nothing can be removed: {reason}", file=sys.stderr)
+                return 1
             found[root] = _gc.collect(root, limits, dry_run=options.dry_run)
     if options.json:
         print(json.dumps({"roots": [_row(root, done) for root, done in found.items()]}, indent=1))
     else:
         for root, done in found.items():
-            _tell(root, done, "would free" if options.dry_run else "freed")
+            # The one of last resort exists as soon as anybody needed it, and mostly holds nothing.
+            if done.size or len(found) == 1:
+                _tell(root, done, "would free" if options.dry_run else "freed")
     return 0
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from .._store import Entry
 
+_UNSET = "not set"
 _BINDS = "binds the entry to this host"
 _KINDS = {_seen.FILE: "file", _seen.VARIABLE: "variable", _seen.PLACE: "place"}
 
@@ -43,15 +44,28 @@ def run(options: argparse.Namespace) -> int:
     else:
         for module, entry in found.items():
             print(f"{module}: {'not cached' if entry is None else f'whole, {entry.library}'}")
-            for kind, name, remark in _inputs(entry) if options.inputs else ():
-                print(f"  undeclared {kind} {name}{f' ({remark})' if remark else ''}")
+            if options.inputs:
+                _tell(entry)
     return 0 if all(found.values()) else 1
+
+
+def _tell(entry: Entry | None) -> None:
+    found = _inputs(entry)
+    # Build scripts ask for many that nobody ever sets; each counts as soon as somebody does.
+    unset = [name for _, name, remark in found if remark == _UNSET]
+    for kind, name, remark in found:
+        if remark != _UNSET:
+            print(f"  undeclared {kind} {name}{f' ({remark})' if remark else ''}")
+    if unset:
+        print(f"  and {len(unset)} variables that are not set: {', '.join(unset)}")
 
 
 def _row(entry: Entry | None, with_inputs: bool) -> dict[str, object]:
     row: dict[str, object] = {"library": None if entry is None else str(entry.library)}
     if with_inputs:
-        row["undeclared"] = [{"kind": kind, "name": name, "host_bound": remark == _BINDS} for kind, name, remark in _inputs(entry)]
+        row["undeclared"] = [
+            {"kind": kind, "name": name, "host_bound": remark == _BINDS, "set": remark != _UNSET} for kind, name, remark in _inputs(entry)
+        ]
     return row
 
 
@@ -60,7 +74,7 @@ def _inputs(entry: Entry | None) -> list[tuple[str, str, str]]:
     Kind, name and a remark for each, files first.
     """
     seen = entry.seen if entry else {}
-    remarks = {name: "not set" for name, value in seen.items() if _seen.is_unset(value)} | dict.fromkeys(_seen.host_bound(seen), _BINDS)
+    remarks = {name: _UNSET for name, value in seen.items() if _seen.is_unset(value)} | dict.fromkeys(_seen.host_bound(seen), _BINDS)
     return [
         (kind, name[len(prefix) :], remarks.get(name, ""))
         for prefix, kind in _KINDS.items()

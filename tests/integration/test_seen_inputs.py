@@ -429,11 +429,11 @@ def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
         "  undeclared file proto/inner/api.proto",
         "  undeclared file texts/folder",
         "  undeclared file texts/helped.txt",
-        "  undeclared variable FX_HELPER (not set)",
         "  undeclared variable FX_SCRIPT (binds the entry to this host)",
+        "  and 1 variables that are not set: FX_HELPER",
     ]
     (row,) = json.loads(rust_ext(undeclared, "verify", "--inputs", "--json", plainly=True).out)["modules"].values()
-    assert row["undeclared"][0] == {"kind": "file", "name": "../beyond.txt", "host_bound": False}
+    assert row["undeclared"][0] == {"kind": "file", "name": "../beyond.txt", "host_bound": False, "set": True}
 
     library = Path(row["library"])
     library.write_bytes(library.read_bytes()[:-1] + b"?")

@@ -186,3 +186,22 @@ def test_the_format_is_pinned() -> None:
     assert Fingerprint(BASE).source_key == "e1fe683e0449a07fb47b41bcce7e53d88f56e0ef68866932802eb7c1dacd27d2"
     assert Fingerprint(BASE).build_key == "e127f2a811d86ceab6a0d718b832b6e1856ff8d0904f876f75ca12ee88d36972"
     assert digest_of(BASE) == "14e69df66bd4658d8d5e73a45a97731bd1dddcc1b3de0d0b8cb6a5fda54fcb27"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('{"a":{"b":["x"],"c":1}}', '{"a":{"b":["y"],"c":1}}', """resolution manifest/m (a.b: '["x"]' -> '["y"]')"""),
+        ('{"a":1}', '{"a":1,"b":{"c":true}}', "resolution manifest/m (b.c: (none) -> 'true')"),
+        ('{"a":1,"b":2,"c":3}', '{"a":2,"b":3,"c":4}', "resolution manifest/m (a: '1' -> '2', b: '2' -> '3', 1 more)"),
+        ('{"a":{}}', '{"a":{"b":1}}', "resolution manifest/m (a: '{}' -> (none), a.b: (none) -> '1')"),
+        (None, '{"a":1}', """resolution manifest/m (none) -> '{"a":1}'"""),
+        ('{"a":', '{"a":1}', """resolution manifest/m '{"a":' -> '{"a":1}'"""),
+        ("1", "2", "resolution manifest/m '1' -> '2'"),
+    ],
+)
+def test_a_table_says_which_of_its_values_differ(old: str | None, new: str, said: str) -> None:
+    """
+    Two manifests begin alike: cut off where a line ends they would look the same.
+    """
+    assert str(Change("resolution/manifest/m", old, new)) == said
