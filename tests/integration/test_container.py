@@ -238,13 +238,6 @@ def test_a_container_imports_what_its_image_holds(
             f"/mnt/cache belongs to user {OTHER}), but `cargo` is not usable",
             id="distrusted cache",
         ),
-        pytest.param(
-            baked,
-            Path("/gone"),
-            "ModuleNotFoundError",
-            "the workspace of its editable install is gone (/gone/src)",
-            id="installed for elsewhere",
-        ),
     ],
 )
 def test_a_container_that_cannot_have_it_says_why(
@@ -259,6 +252,17 @@ def test_a_container_that_cannot_have_it_says_why(
 
     assert ran.types[0] == kind
     assert said in ran.error + ran.stderr
+
+
+def test_a_container_in_which_all_lies_elsewhere_finds_its_project(built_once: Image, mounts: Mounts, tmp_path: Path) -> None:
+    """
+    The install names a folder that is not there; the project lies beside the interpreter as it did when it was installed.
+    """
+    image = copy_of(built_once, tmp_path / "copy")
+    baked(image)
+    ran = start(mounts, image, CACHE_DIR, installed_for=Path("/gone")).run(IMPORT)
+
+    assert (ran.out.partition(" /")[0], ran.error, ran.spawned) == (ALPHA, "", ())
 
 
 def test_a_project_that_moved(built: Checkout) -> None:
