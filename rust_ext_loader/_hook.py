@@ -21,8 +21,11 @@ from ._load import RustExtensionLoader
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TypeVar
 
     from ._ensure import Request
+
+    _Answer = TypeVar("_Answer")
 
 
 def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
@@ -36,7 +39,7 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
     if library is None:
         from . import _ensure
 
-        if not _ensure.declares(name, workspace, path):
+        if not _without_frames(lambda: _ensure.declares(name, workspace, path)):
             return None
 
     def request() -> Request:
@@ -65,14 +68,26 @@ def spec_of(name: str, library: str | None, request: Callable[[], Request]) -> M
     def locate() -> str:
         from . import _ensure
 
-        return _ensure.locate(request())
+        return _without_frames(lambda: _ensure.locate(request()))
 
     def repair(broken: str, error: ImportError) -> str:
         from . import _ensure
 
-        return _ensure.repair(request(), broken, error)
+        return _without_frames(lambda: _ensure.repair(request(), broken, error))
 
     return ModuleSpec(name, RustExtensionLoader(name, library, locate, repair), origin=library)
+
+
+def _without_frames(ask: Callable[[], _Answer]) -> _Answer:
+    """
+    The answer. What we raise on purpose says what happened; our way there would bury it below a screen of frames.
+    """
+    from ._errors import RustExtensionError
+
+    try:
+        return ask()
+    except RustExtensionError as error:
+        raise error.with_traceback(None) from error.__cause__
 
 
 def registered_workspace(module: str, finders: Sequence[object] | None = None) -> str | None:

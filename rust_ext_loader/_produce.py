@@ -15,7 +15,7 @@ import shutil
 import time
 import warnings
 
-from . import _build, _exchange, _gc, _locks, _settings, _staging, _store
+from . import _build, _exchange, _gc, _locks, _settings, _sources, _staging, _store
 from ._errors import CacheUnavailable, CacheWarning
 from ._fingerprint import reason
 from ._progress import Progress
@@ -100,6 +100,8 @@ def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
     unusual = "" if case.spec.profile == "release" else f" ({case.spec.profile})"
     forced = "asked for" if case.mode == "force" else ""
     progress.announce(f"{'re' if known else ''}building {case.spec.module}{unusual}: {forced or reason(moved, known=known)}")
+    for path in _named_in_vain(now):
+        progress.note(f"note: `source-inputs` names {path}, and nothing is there")
     try:
         built = _build.build(
             now,
@@ -117,6 +119,17 @@ def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
         raise
     progress.finish(True, f"built {case.spec.module} in {built.seconds:.1f} s ({case.spec.profile})")
     return _publish(case, built)
+
+
+def _named_in_vain(now: Snapshot) -> list[str]:
+    """
+    What crates declare as inputs and is not there: a slip would leave an input unwatched in silence.
+    """
+    return [
+        name.removeprefix("source/")
+        for name, value in now.fingerprint.facts.items()
+        if name.startswith("source/") and value == _sources.NOTHING
+    ]
 
 
 def _publish(case: Case, built: _build.Built) -> str:

@@ -104,7 +104,7 @@ class Sources:
         before = len(self.digests)
         self._walk(_Walk((), is_package=False, only=(rest,)), base, "")
         if len(self.digests) == before:
-            self.digests.setdefault(f"{self.name_of(base)}/{rest}", "nothing")
+            self.digests.setdefault(f"{self.name_of(base)}/{rest}", NOTHING)
 
     def _add_path(self, path: str) -> None:
         if os.path.islink(path):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from .. import _ensure, _settings
@@ -21,7 +22,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     parser = commands.add_parser("build", parents=[common], help="build what is missing or stale")
     add_modules(parser)
-    parser.add_argument("--mode", choices=_settings.MODES, default="auto", help="`force` always compiles; `never` only looks")
+    parser.add_argument(
+        "--mode",
+        choices=_settings.MODES,
+        help=f"`force` always compiles; `never` only looks (default: {_settings.BUILD_MODE}, else `auto`)",
+    )
     parser.set_defaults(run=run)
 
 
@@ -30,7 +35,8 @@ def run(options: argparse.Namespace) -> int:
     Print module and library of each; go on after a failure, and return 1 in the end.
     """
     failures = 0
-    for request in requests(options, options.mode, always=options.mode == "force"):
+    mode = _settings.build_mode(options.mode, os.environ)
+    for request in requests(options, mode, always=mode == "force"):
         try:
             print(f"{request.module}  {_ensure.locate(request)}", flush=True)
         except RustExtensionError as error:

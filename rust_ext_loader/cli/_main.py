@@ -62,12 +62,29 @@ def _workspace_here() -> Path:
     return found
 
 
+class _Version(argparse.Action):
+    """
+    Asks for the version only when it is wanted: that takes longer than most commands.
+    """
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata
+
+        try:
+            version = metadata.version("rust-ext-loader")
+        except metadata.PackageNotFoundError:
+            version = "(not installed)"
+        print(f"{parser.prog} {version}")
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rust-ext",
         description="Build and inspect the Rust extension modules that a cargo workspace declares.",
         epilog="Exit codes: 0 done; 1 the answer is no, or something failed and stderr says why; 2 wrong command line; 130 interrupted.",
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show which version this is and exit")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: the one around here)")
     common.add_argument(

@@ -5,6 +5,7 @@ The command line, as a person sees it: what each command prints, and its exit co
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,6 +76,37 @@ def test_a_life_in_commands(plain: Checkout) -> None:
     assert rust_ext(plain, "build", "--mode", "force", "fx.beta").code == 0
     assert rust_ext(plain, "build", "--mode", "force", "fx.beta").code == 0
     assert [call[0] for call in plain.cargo_calls()[before:]].count("rustc") == 2
+
+
+def test_build_obeys_the_environment_unless_told_otherwise(built: Checkout) -> None:
+    """
+    The mode variable counts here as well; an option counts more.
+    """
+    force = {"SGLANG_RUST_BUILD_MODE": "force"}
+    for arguments, variables, compiled in (((), force, 1), (("--mode", "auto"), force, 0), ((), {}, 0)):
+        before = len(built.cargo_calls())
+        assert rust_ext(built, "build", "fx.alpha", *arguments, variables=variables).code == 0
+        assert [call[0] for call in built.cargo_calls()[before:]].count("rustc") == compiled, (arguments, variables)
+
+
+def test_an_input_that_is_not_there_is_named(built: Checkout) -> None:
+    """
+    A slip in `source-inputs` would otherwise leave the file that was meant unwatched, and nobody would know.
+    """
+    built.replace("alpha/Cargo.toml", "[lib]", 'source-inputs = ["../protoo", "../texts/*.txt", "src"]\n\n[lib]')
+    said = built.load().stderr
+
+    assert [line for line in said.splitlines() if line.startswith("note: ")] == [
+        "note: `source-inputs` names protoo, and nothing is there",
+        "note: `source-inputs` names texts/*.txt, and nothing is there",
+    ]
+
+
+def test_the_version_is_told(plain: Checkout) -> None:
+    said = rust_ext(plain, "--version")
+
+    assert (said.code, said.err) == (0, "")
+    assert re.fullmatch(r"rust-ext (\d+\.\d+\.\d+|\(not installed\))\n", said.out)
 
 
 def test_a_rebuild_says_why_in_one_line(built: Checkout) -> None:

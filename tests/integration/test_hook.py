@@ -46,6 +46,31 @@ def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None
     assert warm.imported <= WARM
 
 
+@pytest.mark.parametrize(
+    ("broken", "kind", "ours"),
+    [
+        pytest.param("alpha/src/lib.rs", "BuildFailed", ["create_module", "locate", "_without_frames"], id="compile error"),
+        pytest.param("alpha/Cargo.toml", "ManifestError", ["find_spec", "_without_frames"], id="broken manifest"),
+    ],
+)
+def test_a_failed_import_shows_the_failure_and_not_our_insides(plain: Checkout, broken: str, kind: str, ours: list[str]) -> None:
+    """
+    Below the line that imports come a few frames of the hook, then the message.
+    """
+    editable = Editable(plain)
+    plain.write(broken, "][")
+    ran = editable.run("""
+        import traceback
+        try:
+            import fx.alpha
+        except ImportError as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            print(type(error).__name__, *(frame.name for frame in frames if "rust_ext_loader" in frame.filename))
+    """)
+
+    assert ran.out.split() == [kind, *ours]
+
+
 def test_a_stamp_has_to_settle(plain: Checkout) -> None:
     """
     A time stamp in the future is no ground for a shortcut; one that is two seconds old is. Real files, real clock.
