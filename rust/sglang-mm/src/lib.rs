@@ -7,5 +7,6 @@
 //! Invariant: without features this crate knows neither Python nor threads.
 
 pub mod common;
+pub mod pipeline;
 #[cfg(feature = "python")]
 mod python;

@@ -8,5 +8,6 @@ pub mod par;
 pub mod rescale;
 pub mod resize;
 mod size;
+pub mod token_layout;
 
 pub use size::Size;
