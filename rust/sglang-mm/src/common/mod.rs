@@ -5,6 +5,7 @@ pub mod content_hash;
 pub mod decode;
 mod memory;
 pub mod par;
+pub mod patches;
 pub mod rescale;
 pub mod resize;
 mod size;

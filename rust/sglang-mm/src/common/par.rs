@@ -54,6 +54,42 @@ where
     }
 }
 
+/// As [`for_chunks_mut`], with scratch memory: windows that follow one another on one
+/// thread share what `scratch` made, and a serial run needs it once.
+///
+/// # Errors
+///
+/// What `scratch` returned; some windows may have been handed out by then.
+///
+/// # Panics
+///
+/// When `chunk` is 0.
+pub fn for_chunks_mut_with<T, S, E, I, F>(
+    buf: &mut [T],
+    chunk: usize,
+    scratch: I,
+    f: F,
+) -> Result<(), E>
+where
+    T: Send,
+    E: Send,
+    I: Fn() -> Result<S, E> + Send + Sync,
+    F: Fn(&mut S, usize, &mut [T]) + Send + Sync,
+{
+    assert_ne!(chunk, 0, "a window must hold at least one element");
+    #[cfg(feature = "parallel")]
+    if buf.len() > chunk
+        && let Some(pool) = pool::shared()
+    {
+        return pool::for_chunks_mut_with(pool, buf, chunk, scratch, f);
+    }
+    let mut scratch = scratch()?;
+    for (index, window) in buf.chunks_mut(chunk).enumerate() {
+        f(&mut scratch, index, window);
+    }
+    Ok(())
+}
+
 /// Runs `f` inside the pool, so that the fan-outs within it share one entry.
 pub fn in_pool<R, F>(f: F) -> R
 where
@@ -69,7 +105,7 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::{for_chunks_mut, in_pool, try_map};
+    use super::{for_chunks_mut, for_chunks_mut_with, in_pool, try_map};
 
     #[test]
     fn map_keeps_the_order() {
@@ -107,6 +143,23 @@ mod tests {
                 let expected: Vec<usize> = (0..len).map(|at| at / chunk).collect();
                 assert_eq!(expected, buf, "{len} elements in windows of {chunk}");
             }
+        }
+    }
+
+    /// Scratch that fails is the error; scratch that is kept sees its windows in order.
+    #[test]
+    fn scratch_is_shared_by_neighbours() {
+        let mut buf = vec![0; 100];
+        let fresh = || Ok::<_, ()>(None);
+        for_chunks_mut_with(&mut buf, 7, fresh, |last, index, window| {
+            assert!(last.replace(index).is_none_or(|last| last + 1 == index));
+            window.fill(index + 1);
+        })
+        .unwrap();
+        assert_eq!((0..100).map(|at| at / 7 + 1).collect::<Vec<_>>(), buf);
+        for chunk in [7, 1000] {
+            let failed = for_chunks_mut_with(&mut buf, chunk, || Err::<(), _>("no"), |(), _, _| ());
+            assert_eq!(Err("no"), failed);
         }
     }
 

@@ -105,6 +105,35 @@ where
     });
 }
 
+/// See [`super::for_chunks_mut_with`].
+pub(super) fn for_chunks_mut_with<T, S, E, I, F>(
+    pool: &ThreadPool,
+    buf: &mut [T],
+    chunk: usize,
+    scratch: I,
+    f: F,
+) -> Result<(), E>
+where
+    T: Send,
+    E: Send,
+    I: Fn() -> Result<S, E> + Send + Sync,
+    F: Fn(&mut S, usize, &mut [T]) + Send + Sync,
+{
+    pool.install(|| {
+        buf.par_chunks_mut(chunk).enumerate().try_for_each_init(
+            || None,
+            |kept, (index, window)| {
+                let made = match kept.take() {
+                    Some(made) => made,
+                    None => scratch()?,
+                };
+                f(kept.insert(made), index, window);
+                Ok(())
+            },
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::pool_size;

@@ -8,7 +8,7 @@
 //! `255 * weight` plus the rounding half leaves `i32`: the absolute weights of a window
 //! sum to less than 2.
 
-use std::f64::consts::PI;
+use std::{f64::consts::PI, ops::Range};
 
 use super::{OutOfMemory, zeroed};
 
@@ -112,6 +112,13 @@ pub(super) struct Taps<'a> {
     pub(super) weights: &'a [i32],
 }
 
+impl Taps<'_> {
+    /// The source pixels of the window.
+    pub(super) fn range(self) -> Range<usize> {
+        self.start..self.start + self.weights.len()
+    }
+}
+
 #[derive(Clone, Default)]
 struct Window {
     start: usize,
@@ -165,9 +172,14 @@ impl Axis {
         })
     }
 
-    /// Number of target pixels.
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.windows.len()
+    }
+
+    /// The most source pixels that a target pixel sees.
+    pub(super) fn most_taps(&self) -> usize {
+        self.stride
     }
 
     /// Fraction bits of the weights.

@@ -3,14 +3,15 @@
 //! A resize is two passes, one along each axis, with a rounding to 8 bits after each;
 //! so the *order* of the passes is part of the result, and Pillow has changed it twice.
 //! `axis` decides which source pixels a target pixel sees and with what weight,
-//! `order` which pass comes first, `scalar` what a pass computes.
+//! `order` which pass comes first, `scalar` what a pass computes, and `rows` makes the
+//! target rows one by one, so that a caller can put each where it belongs at once.
 //!
 //! Invariant: all weights are integers with one place that rounds. Whatever computes a
 //! pass, on however many threads, gives the same bytes as `scalar`.
 
 mod axis;
 mod order;
-mod pass;
+mod rows;
 mod scalar;
 
 use super::{
@@ -19,9 +20,15 @@ use super::{
     par,
 };
 use axis::{Axis, Quantization};
+use rows::{Plan, Rows};
+use scalar::CHANNELS;
 
 pub use axis::Filter;
 pub use order::{PassOrder, UnknownPassOrder};
+
+/// Bytes of a band of a plain image: enough to be worth a task, few enough that a small
+/// image still fills the pool.
+const BAND_BYTES: usize = 32 * 1024;
 
 /// Whose arithmetic to follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -85,6 +92,18 @@ pub enum ResizeError {
         /// Bytes received.
         got: usize,
     },
+    /// The canvas does not hold the image, or its bands are not those of the output.
+    #[error(
+        "{canvas:?} does not hold an image {to}, or its bands do not make {out} output elements"
+    )]
+    Canvas {
+        /// The canvas asked for.
+        canvas: Canvas,
+        /// Target size.
+        to: Size,
+        /// Elements of the output.
+        out: usize,
+    },
     /// Memory for the target, or for the way there, is not to be had.
     #[error("resizing from {from} to {to} needs more memory than there is")]
     TooLarge {
@@ -93,6 +112,29 @@ pub enum ResizeError {
         /// Target size.
         to: Size,
     },
+}
+
+/// Where the resized image lies on a canvas that is cut into bands of rows, and how much
+/// of the output each band is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Canvas {
+    /// Canvas rows above the image.
+    pub top: usize,
+    /// Canvas rows in all.
+    pub height: usize,
+    /// Canvas rows of a band; the last band may have fewer.
+    pub band_rows: usize,
+    /// Output elements of a band; the last band may have fewer.
+    pub band_len: usize,
+}
+
+impl Canvas {
+    fn fits(self, to: Size, out: usize) -> bool {
+        self.band_rows > 0
+            && self.band_len > 0
+            && (self.top.checked_add(to.height)).is_some_and(|end| end <= self.height)
+            && self.height.div_ceil(self.band_rows) == out.div_ceil(self.band_len)
+    }
 }
 
 /// The RGB image `src`, of size `from`, resized to `to`.
@@ -106,6 +148,80 @@ pub fn resize_rgb(
     to: Size,
     resample: Resample,
 ) -> Result<Vec<u8>, ResizeError> {
+    check(src, from, to)?;
+    let too_large = ResizeError::TooLarge { from, to };
+    let mut out = to
+        .rgb_len()
+        .and_then(|len| zeroed(len).ok())
+        .ok_or(too_large)?;
+    let row_len = to.width * CHANNELS;
+    let band_rows = (BAND_BYTES / row_len).max(1);
+    let canvas = Canvas {
+        top: 0,
+        height: to.height,
+        band_rows,
+        band_len: band_rows * row_len,
+    };
+    resize_into(
+        src,
+        from,
+        to,
+        resample,
+        canvas,
+        &mut out,
+        |y, row, window| {
+            if let Some(row) = row {
+                window[y % band_rows * row_len..][..row_len].copy_from_slice(row);
+            }
+        },
+    )?;
+    Ok(out)
+}
+
+/// Resizes the RGB image `src` without ever holding the resized image: `write(y, row,
+/// window)` gets every canvas row in order within its band, the row's RGB bytes (nothing
+/// above and below the image) and the band's window of `out`.
+///
+/// Bands fan out through [`par`]; what is written does not depend on how.
+///
+/// # Errors
+///
+/// A size without pixels, a buffer that does not fit `from`, a canvas that does not fit
+/// the image or `out`, or too little memory.
+pub fn resize_into<T, W>(
+    src: &[u8],
+    from: Size,
+    to: Size,
+    resample: Resample,
+    canvas: Canvas,
+    out: &mut [T],
+    write: W,
+) -> Result<(), ResizeError>
+where
+    T: Send,
+    W: Fn(usize, Option<&[u8]>, &mut [T]) + Send + Sync,
+{
+    check(src, from, to)?;
+    if !canvas.fits(to, out.len()) {
+        return Err(ResizeError::Canvas {
+            canvas,
+            to,
+            out: out.len(),
+        });
+    }
+    let too_large = |OutOfMemory| ResizeError::TooLarge { from, to };
+    let plan = Plan::new(src, from, to, resample).map_err(too_large)?;
+    let fill = |rows: &mut Rows<'_>, band: usize, window: &mut [T]| {
+        let first = band * canvas.band_rows;
+        for y in first..canvas.height.min(first + canvas.band_rows) {
+            let inside = y.checked_sub(canvas.top).filter(|&y| y < to.height);
+            write(y, inside.map(|y| rows.get(y)), window);
+        }
+    };
+    par::for_chunks_mut_with(out, canvas.band_len, || plan.rows(), fill).map_err(too_large)
+}
+
+fn check(src: &[u8], from: Size, to: Size) -> Result<(), ResizeError> {
     if to.is_empty() {
         return Err(ResizeError::EmptyOutput(to));
     }
@@ -118,44 +234,10 @@ pub fn resize_rgb(
             got: src.len(),
         });
     }
-    let too_large = ResizeError::TooLarge { from, to };
     if to.rgb_len().is_none() {
-        return Err(too_large);
+        return Err(ResizeError::TooLarge { from, to });
     }
-    par::in_pool(|| run(src, from, to, resample)).map_err(|OutOfMemory| too_large)
-}
-
-/// The passes in their order; one along an axis that keeps its length is left out.
-fn run(src: &[u8], from: Size, to: Size, resample: Resample) -> Result<Vec<u8>, OutOfMemory> {
-    let wider = (from.width != to.width)
-        .then(|| resample.axis(from.width, to.width))
-        .transpose()?;
-    let higher = (from.height != to.height)
-        .then(|| resample.axis(from.height, to.height))
-        .transpose()?;
-    match (wider, higher) {
-        (None, None) => {
-            let mut copy = zeroed(src.len())?;
-            copy.copy_from_slice(src);
-            Ok(copy)
-        }
-        (Some(x), None) => pass::horizontal(src, from, &x),
-        (None, Some(y)) => pass::vertical(src, from, &y),
-        (Some(x), Some(y)) if resample.vertical_first(from, to) => {
-            let between = Size {
-                height: to.height,
-                ..from
-            };
-            pass::horizontal(&pass::vertical(src, from, &y)?, between, &x)
-        }
-        (Some(x), Some(y)) => {
-            let between = Size {
-                width: to.width,
-                ..from
-            };
-            pass::vertical(&pass::horizontal(src, from, &x)?, between, &y)
-        }
-    }
+    Ok(())
 }
 
 #[cfg(test)]

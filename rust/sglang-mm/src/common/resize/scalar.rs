@@ -6,7 +6,10 @@
 //!
 //! Invariant: plain safe Rust, no instruction set assumed.
 
-use super::axis::{Axis, Taps};
+use super::{
+    axis::{Axis, Taps},
+    rows::Cycle,
+};
 
 /// Bytes of a pixel.
 pub(super) const CHANNELS: usize = 3;
@@ -40,15 +43,12 @@ pub(super) fn horizontal(src: &[u8], axis: &Axis, out: &mut [u8]) {
     }
 }
 
-/// One row of output from the rows of the whole image that `taps` names; input and
-/// output rows have the same length.
-pub(super) fn vertical(src: &[u8], taps: Taps<'_>, precision: u32, out: &mut [u8]) {
-    let row_len = out.len();
-    let rows = &src[taps.start * row_len..][..taps.weights.len() * row_len];
+/// One row of output from the rows that `taps` names; all rows have the same length.
+pub(super) fn vertical(rows: Cycle<'_>, taps: Taps<'_>, precision: u32, out: &mut [u8]) {
     for (block, bytes) in out.chunks_mut(BLOCK).enumerate() {
         let mut sums = [half(precision); BLOCK];
-        for (row, &weight) in rows.chunks_exact(row_len).zip(taps.weights) {
-            let seen = &row[block * BLOCK..][..bytes.len()];
+        for (tap, &weight) in taps.weights.iter().enumerate() {
+            let seen = &rows.row(tap)[block * BLOCK..][..bytes.len()];
             for (sum, &byte) in sums.iter_mut().zip(seen) {
                 *sum += i32::from(byte) * weight;
             }

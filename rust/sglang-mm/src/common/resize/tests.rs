@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::{Filter, PassOrder, Resample, ResizeError, Size, resize_rgb};
+use super::{Canvas, Filter, PassOrder, Resample, ResizeError, Size, resize_into, resize_rgb};
 
 const HORIZONTAL: PassOrder = PassOrder::Horizontal;
 
@@ -169,6 +169,54 @@ fn error_texts() {
     }
 }
 
+/// A canvas that does not hold the image, or not the output, is refused before any work.
+#[test]
+fn canvases() {
+    let fits = |top, height, band_rows, band_len, out| {
+        let canvas = Canvas {
+            top,
+            height,
+            band_rows,
+            band_len,
+        };
+        let to = size((4, 1));
+        let mut out = vec![0_u8; out];
+        let result = resize_into(
+            &[0; 3],
+            size((1, 1)),
+            to,
+            Resample::AtenU8,
+            canvas,
+            &mut out,
+            |_, _, _| (),
+        );
+        result.is_ok()
+    };
+    #[rustfmt::skip]
+    let cases = [
+        ("one band",                (0, 4, 4, 3, 3),          true),
+        ("two bands",               (0, 4, 2, 3, 6),          true),
+        ("a low last band",         (0, 4, 3, 3, 4),          true),
+        ("rows around",             (2, 9, 3, 1, 3),          true),
+        ("just below",              (1, 5, 5, 1, 1),          true),
+        ("too low",                 (0, 3, 3, 1, 1),          false),
+        ("too far below",           (2, 5, 5, 1, 1),          false),
+        ("absurdly far below",      (usize::MAX, 5, 5, 1, 1), false),
+        ("bands without rows",      (0, 4, 0, 1, 4),          false),
+        ("bands without elements",  (0, 4, 4, 0, 1),          false),
+        ("output for one band less",(0, 4, 2, 3, 3),          false),
+        ("output for one band more",(0, 4, 2, 3, 7),          false),
+        ("no output",               (0, 4, 2, 3, 0),          false),
+    ];
+    for (name, (top, height, band_rows, band_len, out), expected) in cases {
+        assert_eq!(
+            expected,
+            fits(top, height, band_rows, band_len, out),
+            "{name}"
+        );
+    }
+}
+
 fn every_method() -> Vec<Resample> {
     let mut methods = vec![Resample::AtenU8];
     for order in PassOrder::ALL {
@@ -226,6 +274,38 @@ fn side() -> impl Strategy<Value = usize> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Every row is handed out once and in order within its band, with the image's bytes
+    /// inside the image and with none around it, whatever the bands.
+    #[test]
+    fn bands_hold_their_rows(
+        from in (side(), side()),
+        to in (side(), side()),
+        how in prop::sample::select(every_method()),
+        (top, below) in (0..9_usize, 0..9_usize),
+        band_rows in 1..40_usize,
+    ) {
+        let (from, to) = (size(from), size(to));
+        let image = resized(from, to, how);
+        let height = top + to.height + below;
+        // Each row leaves its bytes; a row of none leaves nothing.
+        let mut bands: Vec<Vec<(usize, Vec<u8>)>> = vec![vec![]; height.div_ceil(band_rows)];
+        let canvas = Canvas { top, height, band_rows, band_len: 1 };
+        resize_into(&noise(from), from, to, how, canvas, &mut bands, |y, row, band| {
+            band[0].push((y, row.unwrap_or_default().to_vec()));
+        }).unwrap();
+        let mut rows = image.chunks_exact(to.width * 3);
+        let expected: Vec<(usize, Vec<u8>)> = (0..height)
+            .map(|y| {
+                let inside = (top..top + to.height).contains(&y);
+                (y, if inside { rows.next().unwrap().to_vec() } else { vec![] })
+            })
+            .collect();
+        for (index, band) in bands.iter().enumerate() {
+            let end = height.min((index + 1) * band_rows);
+            prop_assert_eq!(&expected[index * band_rows..end], &band[..]);
+        }
+    }
 
     /// Blocks, bands and threads change nothing: bytes are those of the plain formulas.
     #[test]
