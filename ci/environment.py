@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 TOOLS = ROOT / ".tools"
 CONSTRAINTS = ROOT / "ci/constraints.txt"
+ORACLES = ROOT / "ci/oracles.txt"
 
 #: Versions of cargo's subcommands; any version found on PATH is taken as it is.
 CARGO_TOOLS = {"cargo-deny": "0.20.2", "cargo-nextest": "0.9.143"}
@@ -55,6 +56,8 @@ class Environment:
     base: str
     #: Arguments to pip, after the constraints.
     requirements: tuple[str, ...]
+    #: Files of further packages, taken as they stand there and without what those ask for.
+    locked: tuple[Path, ...] = ()
 
     @property
     def scripts(self) -> Path:
@@ -86,6 +89,8 @@ class Environment:
         # The back end first, so that it too is the locked one: an isolated build would take the newest.
         _install(*pip, "hatchling", "editables")
         _install(*pip, "--no-build-isolation", *self.requirements)
+        for lock in self.locked:
+            _install(*pip, "--no-deps", "--requirement", str(lock))
         stamp.write_text(wanted, encoding="ascii")
 
     def _digest(self) -> str:
@@ -93,8 +98,8 @@ class Environment:
         # An editable install holds absolute paths: a checkout that moved is installed anew.
         for part in (str(ROOT).encode(), _identity(self.base), *(item.encode() for item in self.requirements)):
             hasher.update(b"%d:%s" % (len(part), part))
-        for name in _DECIDED_BY:
-            hasher.update(name.encode() + b"\0" + (ROOT / name).read_bytes() + b"\0")
+        for path in (*(ROOT / name for name in _DECIDED_BY), *self.locked):
+            hasher.update(os.fsencode(path.relative_to(ROOT)) + b"\0" + path.read_bytes() + b"\0")
         # The rest of a manifest is the loader's business: an editable install bakes in module names alone.
         for path in sorted(ROOT.glob("rust/*/Cargo.toml")):
             hasher.update(b"".join(line for line in path.read_bytes().splitlines() if line.startswith(b"python-module")))
@@ -113,6 +118,14 @@ def toolkit_environment(base: str, version: str) -> Environment:
     The toolkit alone, with its tests' needs, on another Python.
     """
     return Environment(TOOLS / f"python-{version}", base, ("-e", f"{ROOT}[test]"))
+
+
+def oracle_environment() -> Environment:
+    """
+    The crates' modules beside what they must equal: torch, torchvision and transformers. Gigabytes.
+    """
+    requirements = ("-e", f"{ROOT}[test]", "-e", str(ROOT / "rust"), "pillow")
+    return Environment(TOOLS / "oracles", sys.executable, requirements, locked=(ORACLES,))
 
 
 def cargo_tool(name: str) -> None:

@@ -46,7 +46,7 @@ def main() -> int:
     import interpreters
     import steps
 
-    chosen = _choose(list(_steps(interpreters.others())), options)
+    chosen = [_oracle_step()] if options.oracles else _choose(list(_steps(interpreters.others())), options)
     if options.list:
         for step in chosen:
             print(f"{step.name:<18} {step.title}")
@@ -72,6 +72,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run every check; set up what is missing.")
     parser.add_argument("--only", metavar="NAME", action="append", help="run this step (repeatable)")
     parser.add_argument("--fast", action="store_true", help="leave out the steps that take minutes")
+    parser.add_argument("--oracles", action="store_true", help="instead: compare with torch and transformers (gigabytes, once)")
     parser.add_argument("--list", action="store_true", help="print the steps and stop")
     return parser.parse_args()
 
@@ -156,6 +157,15 @@ def _other_python_step(python: Interpreter) -> Step:
     # The long random walk is the main Python's.
     variables = {"RUST_EXT_WALK_SECONDS": os.environ.get("RUST_EXT_WALK_SECONDS", "15")}
     return Step(f"python-{python.minor}", title, (command,), slow=True, prepare=home.ready, variables=variables)
+
+
+def _oracle_step() -> Step:
+    from environment import oracle_environment
+    from steps import Step
+
+    home = oracle_environment()
+    command = (home.python, "-m", "pytest", "tests/oracles")
+    return Step("oracles", "the crates' modules against torch, torchvision and transformers", (command,), prepare=home.ready)
 
 
 def _folders(*suites: str) -> list[str]:
