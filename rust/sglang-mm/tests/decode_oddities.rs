@@ -262,3 +262,58 @@ fn the_first_frame_of_webp_is_not_blended() {
         Some(&[grey(0), grey(0), [200, 100, 50]]),
     );
 }
+
+/// A grey JPEG of one block. Every coefficient has 15 bits, so its absolute value is at least 16384.
+fn one_block(multiplier: u16, coefficients: &[i16]) -> Vec<u8> {
+    let codes = std::iter::once("0").chain(std::iter::repeat("01"));
+    let coded = coefficients.iter().zip(codes).map(|(&value, code)| {
+        let stored = if value > 0 { value } else { value + 32_767 };
+        format!("{code}{stored:015b}")
+    });
+    let mut bits: String = coded.collect();
+    bits += "00";
+    bits += &"1".repeat(bits.len().next_multiple_of(8) - bits.len());
+    let octets = bits.as_bytes().chunks(8);
+    let data =
+        octets.map(|bits| u8::from_str_radix(std::str::from_utf8(bits).unwrap(), 2).unwrap());
+    let stuffed: Vec<u8> = data
+        .flat_map(|byte| {
+            if byte == 255 {
+                vec![255, 0]
+            } else {
+                vec![byte]
+            }
+        })
+        .collect();
+    [
+        b"\xff\xd8\xff\xdb\0\x83\x10",
+        multiplier.to_be_bytes().repeat(64).as_slice(),
+        b"\xff\xc1\0\x0b\x08\0\x08\0\x08\x01\x01\x11\0",
+        b"\xff\xc4\0\x14\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0f",
+        b"\xff\xc4\0\x15\x10\0\x02\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x0f",
+        b"\xff\xda\0\x08\x01\x01\0\0\x3f\0",
+        &stuffed,
+        b"\xff\xd9",
+    ]
+    .concat()
+}
+
+/// Coefficients out of range, as in damaged files: what matters is where they wrap and where they are
+/// clamped. libjpeg's plain C gives other samples in the last three rows.
+#[test]
+fn jpeg_coefficients_out_of_range_are_as_in_vector_code() {
+    #[rustfmt::skip]
+    let rows: &[(&str, u16, &[i16], [u8; 8])] = &[
+        ("a constant that wraps between the passes", 1, &[20_000], [255; 8]),
+        ("a constant that wraps at once", 2, &[16_484], [153; 8]),
+        ("a row, which is not clamped", 1, &[20_000, -20_000], [0, 48, 225, 255, 255, 255, 255, 255]),
+        ("both ways, which is", 1, &[20_000, -17_000, 20_000], [0, 0, 255, 255, 255, 255, 255, 255]),
+        ("products that wrap", 3, &[20_000, -17_001, 16_385], [255, 255, 0, 0, 0, 0, 0, 0]),
+    ];
+    for (name, multiplier, coefficients, first_row) in rows {
+        let pixels = decode_rgb(&one_block(*multiplier, coefficients))
+            .unwrap()
+            .pixels;
+        assert_eq!(pixels[..24], first_row.map(grey).concat(), "{name}");
+    }
+}

@@ -5,9 +5,11 @@ use std::ffi::{CStr, c_char, c_int};
 // Links the library that `shim.c` calls.
 use mozjpeg_sys as _;
 
+use super::super::super::memory;
 use super::super::error::DecodeError;
 use super::super::pixels::Size;
 use super::super::sniff::Format;
+use super::kernels::Kernels;
 
 /// Longest message of libjpeg, with its final zero byte.
 const MESSAGE: usize = 200;
@@ -31,25 +33,28 @@ unsafe extern "C" {
         width: usize,
         height: usize,
         channels: c_int,
+        kernels: *const Kernels,
         message: *mut c_char,
     ) -> c_int;
 }
 
-/// Decode the picture in `bytes`, which must be of `size`, into `pixels`.
-///
-/// # Panics
-/// If `pixels` is not `size` times the channels long.
-pub(super) fn decode(
+/// Decode the picture in `bytes`, which must be of `size`.
+pub(super) fn decode(bytes: &[u8], size: Size, channels: Channels) -> Result<Vec<u8>, DecodeError> {
+    decode_with(Kernels::best(), bytes, size, channels)
+}
+
+fn decode_with(
+    kernels: &Kernels,
     bytes: &[u8],
     size: Size,
     channels: Channels,
-    pixels: &mut [u8],
-) -> Result<(), DecodeError> {
-    assert_eq!(pixels.len(), size.pixels() * channels as usize);
+) -> Result<Vec<u8>, DecodeError> {
+    let length = size.pixels() * channels as usize;
+    let mut pixels = memory::empty(length)?;
     let mut message: [c_char; MESSAGE] = [0; MESSAGE];
     // SAFETY: the pointers are valid for the lengths beside them for the whole call, which keeps none
-    // of them; the line above proves the length of `pixels`. C writes rows only after it compared
-    // the size in the file with the one given here, and returns instead of unwinding.
+    // of them; `pixels` has room for the size. C writes rows only after it compared the size in the
+    // file with the one given here, and returns instead of unwinding.
     let outcome = unsafe {
         sglang_mm_jpeg_decode(
             bytes.as_ptr(),
@@ -58,11 +63,16 @@ pub(super) fn decode(
             size.width,
             size.height,
             channels as c_int,
+            kernels,
             message.as_mut_ptr(),
         )
     };
     match outcome {
-        DECODED => Ok(()),
+        DECODED => {
+            // SAFETY: C wrote every row.
+            unsafe { pixels.set_len(length) };
+            Ok(pixels)
+        }
         BROKEN => Err(DecodeError::corrupt(Format::Jpeg, text(&message))),
         TRUNCATED => Err(DecodeError::truncated(Format::Jpeg, "the pixel data")),
         _ => Err(DecodeError::corrupt(
@@ -83,6 +93,12 @@ fn text(message: &[c_char; MESSAGE]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::{env, fs};
+
+    use super::super::super::pixels::DecodeLimits;
+    use super::super::super::sniff::sniff;
+    use super::super::Header;
     use super::*;
 
     #[test]
@@ -105,10 +121,34 @@ mod tests {
             height: 2,
         };
         for (name, bytes) in rows {
-            let mut pixels = [7; 12];
-            let result = decode(bytes, size, Channels::Rgb, &mut pixels);
+            let result = decode(bytes, size, Channels::Rgb);
             assert!(result.is_err(), "{name}");
-            assert_eq!(pixels, [7; 12], "{name}: nothing was written");
         }
+    }
+
+    /// The kernels stand in for libjpeg's methods in pictures of every kind and subsampling.
+    #[test]
+    fn pictures_do_not_depend_on_the_kernels() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/images_open");
+        let golden =
+            env::var_os("SGLANG_GOLDEN").map_or(golden, |set| Path::new(&set).join("images_open"));
+        let mut compared = 0;
+        for entry in fs::read_dir(golden).unwrap() {
+            let path = entry.unwrap().path();
+            let bytes = fs::read(&path).unwrap();
+            let Some(Format::Jpeg) = sniff(&bytes) else {
+                continue;
+            };
+            let Ok(header) = Header::read(&bytes, DecodeLimits::default()) else {
+                continue;
+            };
+            let decode = |kernels| decode_with(kernels, &bytes, header.size(), Channels::Rgb);
+            let expected = decode(&Kernels::SCALAR);
+            for (name, kernels) in Kernels::supported() {
+                assert!(decode(kernels) == expected, "{name}: {}", path.display());
+            }
+            compared += 1;
+        }
+        assert!(compared > 0, "no JPEG in the golden set");
     }
 }

@@ -4,10 +4,10 @@
 //! one call into C. Four-component pictures come back as stored and take Pillow's way to RGB, which
 //! supposes that Adobe's inversion is always there.
 
+mod kernels;
 mod libjpeg;
 mod markers;
 
-use super::super::memory::zeroed;
 use super::error::DecodeError;
 use super::pixels::RgbImage;
 
@@ -26,14 +26,13 @@ impl Header {
     pub(super) fn decode(&self, bytes: &[u8]) -> Result<RgbImage, DecodeError> {
         let size = self.size();
         match self.model {
-            Model::Rgb => {
-                let mut image = size.filled([0; 3])?;
-                libjpeg::decode(bytes, size, libjpeg::Channels::Rgb, &mut image.pixels)?;
-                Ok(image)
-            }
+            Model::Rgb => Ok(RgbImage {
+                height: size.height,
+                width: size.width,
+                pixels: libjpeg::decode(bytes, size, libjpeg::Channels::Rgb)?,
+            }),
             Model::Cmyk => {
-                let mut inks = zeroed(size.pixels() * 4)?;
-                libjpeg::decode(bytes, size, libjpeg::Channels::Cmyk, &mut inks)?;
+                let inks = libjpeg::decode(bytes, size, libjpeg::Channels::Cmyk)?;
                 let mut image = size.filled([0; 3])?;
                 let pixels = image.pixels.as_chunks_mut().0.iter_mut();
                 for (rgb, inks) in pixels.zip(inks.as_chunks().0) {

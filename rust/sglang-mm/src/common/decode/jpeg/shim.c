@@ -12,7 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The private headers of the very library that is linked: should its structures ever change, this
+   file changes with them or does not compile. */
+#define JPEG_INTERNALS
 #include <jpeglib.h>
+#include <jdct.h>
+#include <jdsample.h>
 
 enum outcome { DECODED = 0, BROKEN = 1, TRUNCATED = 2, OTHER_SIZE = 3 };
 
@@ -68,6 +73,91 @@ static void skip(j_decompress_ptr info, long count)
     source->bytes_in_buffer -= step;
 }
 
+/* `Kernels` of kernels/mod.rs. */
+struct kernels {
+    void (*inverse_dct)(const short *multipliers, const short *coefficients,
+                        unsigned char *const *rows, size_t column);
+    void (*ycc_to_rgb)(const unsigned char *luma, const unsigned char *blue,
+                       const unsigned char *red, unsigned char *rgb, size_t width);
+    void (*double_columns)(const unsigned char *row, unsigned char *out, size_t width);
+    void (*double_columns_between)(const unsigned char *near, const unsigned char *far,
+                                   unsigned char *out, size_t width);
+};
+
+static const struct kernels *kernels_of(j_decompress_ptr info)
+{
+    return info->client_data;
+}
+
+static void inverse_dct(j_decompress_ptr info, jpeg_component_info *component, JCOEFPTR block,
+                        JSAMPARRAY rows, JDIMENSION column)
+{
+    kernels_of(info)->inverse_dct(component->dct_table, block, rows, column);
+}
+
+/* Fill the method's own table, which libjpeg made for the method that is replaced. It stays zero
+   while the file gave no quantization table. */
+static void use_inverse_dct(j_decompress_ptr info, int i)
+{
+    jpeg_component_info *component = &info->comp_info[i];
+    short *multipliers = component->dct_table;
+    info->idct->inverse_DCT[i] = inverse_dct;
+    for (int at = 0; component->quant_table != NULL && at < DCTSIZE2; at++)
+        multipliers[at] = (short)component->quant_table->quantval[at];
+}
+
+static void ycc_to_rgb(j_decompress_ptr info, JSAMPIMAGE planes, JDIMENSION row, JSAMPARRAY out,
+                       int count)
+{
+    for (; count > 0; count--, row++, out++)
+        kernels_of(info)->ycc_to_rgb(planes[0][row], planes[1][row], planes[2][row], *out,
+                                     info->output_width);
+}
+
+static void double_columns(j_decompress_ptr info, jpeg_component_info *component, JSAMPARRAY rows,
+                           JSAMPARRAY *out)
+{
+    for (int row = 0; row < info->max_v_samp_factor; row++)
+        kernels_of(info)->double_columns(rows[row], (*out)[row], component->downsampled_width);
+}
+
+/* libjpeg has a row above the first and below the last, since the method that this one stands in for
+   asked for them. */
+static void double_both(j_decompress_ptr info, jpeg_component_info *component, JSAMPARRAY rows,
+                        JSAMPARRAY *out)
+{
+    for (int row = 0; row < info->max_v_samp_factor; row++) {
+        int near = row / 2;
+        int far = row % 2 == 0 ? near - 1 : near + 1;
+        kernels_of(info)->double_columns_between(rows[near], rows[far], (*out)[row],
+                                                 component->downsampled_width);
+    }
+}
+
+/*
+ * Put the kernels in the place of libjpeg's methods of the same meaning. Which those are is told by
+ * the conditions under which libjpeg chose them, since they have no names outside of it.
+ */
+static void use_kernels(j_decompress_ptr info)
+{
+    my_upsample_ptr upsample = (my_upsample_ptr)info->upsample;
+    for (int i = 0; i < info->num_components; i++) {
+        const jpeg_component_info *component = &info->comp_info[i];
+        int wide = component->h_samp_factor * 2 == info->max_h_samp_factor;
+        int fancy = info->do_fancy_upsampling && component->downsampled_width > 2;
+        if (info->idct->inverse_DCT[i] == jpeg_idct_islow)
+            use_inverse_dct(info, i);
+        if (!component->component_needed || !wide || !fancy)
+            continue;
+        if (component->v_samp_factor == info->max_v_samp_factor)
+            upsample->methods[i] = double_columns;
+        else if (component->v_samp_factor * 2 == info->max_v_samp_factor)
+            upsample->methods[i] = double_both;
+    }
+    if (info->jpeg_color_space == JCS_YCbCr && info->out_color_space == JCS_RGB)
+        info->cconvert->color_convert = ycc_to_rgb;
+}
+
 static enum outcome decode(j_decompress_ptr info, unsigned char *pixels, size_t width,
                            size_t height, int channels)
 {
@@ -79,6 +169,7 @@ static enum outcome decode(j_decompress_ptr info, unsigned char *pixels, size_t 
     if (info->output_width != width || info->output_height != height
         || info->output_components != channels)
         return OTHER_SIZE;
+    use_kernels(info);
     while (info->output_scanline < info->output_height) {
         JSAMPROW row = pixels + (size_t)info->output_scanline * width * (size_t)channels;
         if (jpeg_read_scanlines(info, &row, 1) != 1)
@@ -91,10 +182,10 @@ static enum outcome decode(j_decompress_ptr info, unsigned char *pixels, size_t 
 
 /*
  * Decode `length` bytes at `bytes` to `height` rows of `width` pixels of `channels` bytes: 3 is RGB,
- * 4 is CMYK as stored. `message` takes JMSG_LENGTH_MAX (200) bytes and is set if BROKEN.
+ * 4 is CMYK as stored. All pixels are written if DECODED. `message` takes JMSG_LENGTH_MAX (200) bytes and is set if BROKEN.
  */
 int sglang_mm_jpeg_decode(const unsigned char *bytes, size_t length, unsigned char *pixels,
-                          size_t width, size_t height, int channels, char *message)
+                          size_t width, size_t height, int channels, const struct kernels *kernels, char *message)
 {
     struct jpeg_decompress_struct info;
     struct jpeg_source_mgr source;
@@ -124,6 +215,7 @@ int sglang_mm_jpeg_decode(const unsigned char *bytes, size_t length, unsigned ch
         return BROKEN;
     }
     jpeg_create_decompress(&info);
+    info.client_data = (void *)kernels;
     info.src = &source;
     info.progress = &progress;
     outcome = decode(&info, pixels, width, height, channels);

@@ -1,0 +1,179 @@
+//! What libjpeg does with every sample, done by us: the transform, chroma upsampling, colour.
+//!
+//! libjpeg-turbo has vector code of its own, but only where an assembler was at hand, and other
+//! bits without it in damaged files. These kernels need no assembler and are the same everywhere.
+//!
+//! Invariant: every set gives the bits of `scalar`, whatever the coefficients.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod scalar;
+
+use std::slice;
+
+/// One set of kernels, as `shim.c` calls them.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Kernels {
+    /// Multipliers, coefficients, eight rows, and the column of the block in them.
+    inverse_dct: unsafe extern "C" fn(*const i16, *const i16, *const *mut u8, usize),
+    /// Luma, blue and red chroma, RGB, and the width.
+    ycc_to_rgb: unsafe extern "C" fn(*const u8, *const u8, *const u8, *mut u8, usize),
+    /// A row, its twice as many columns, and the width.
+    double_columns: unsafe extern "C" fn(*const u8, *mut u8, usize),
+    /// The nearer row, the farther row, the columns, and the width.
+    double_columns_between: unsafe extern "C" fn(*const u8, *const u8, *mut u8, usize),
+}
+
+impl Kernels {
+    /// The definition.
+    pub(super) const SCALAR: Self = Self::of::<Scalar>();
+
+    /// Every set that this CPU can run, the best first.
+    pub(super) fn supported() -> impl Iterator<Item = (&'static str, &'static Self)> {
+        #[cfg(target_arch = "x86_64")]
+        let avx2 = std::arch::is_x86_feature_detected!("avx2")
+            .then_some(("avx2", &const { Self::of::<Avx2>() }));
+        #[cfg(not(target_arch = "x86_64"))]
+        let avx2 = None;
+        avx2.into_iter().chain([("scalar", &Self::SCALAR)])
+    }
+
+    /// The best set for this CPU.
+    pub(super) fn best() -> &'static Self {
+        Self::supported()
+            .next()
+            .map_or(&Self::SCALAR, |(_, set)| set)
+    }
+
+    const fn of<S: Set>() -> Self {
+        Self {
+            inverse_dct: inverse_dct::<S>,
+            ycc_to_rgb: ycc_to_rgb::<S>,
+            double_columns: double_columns::<S>,
+            double_columns_between: double_columns_between::<S>,
+        }
+    }
+}
+
+/// The kernels on slices. `scalar` says what each one is.
+trait Set {
+    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [u8; 8]; 8]);
+    /// The planes are equally long.
+    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [u8]);
+    /// `out` is twice as long as `row`, which is not empty.
+    fn double_columns(row: &[u8], out: &mut [u8]);
+    /// `out` is twice as long as `near` and as `far`, which are not empty.
+    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]);
+}
+
+struct Scalar;
+
+impl Set for Scalar {
+    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [u8; 8]; 8]) {
+        scalar::inverse_dct(multipliers, coefficients, rows);
+    }
+
+    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [u8]) {
+        scalar::ycc_to_rgb(planes, rgb);
+    }
+
+    fn double_columns(row: &[u8], out: &mut [u8]) {
+        scalar::double_columns(row, out);
+    }
+
+    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
+        scalar::double_columns_between(near, far, out);
+    }
+}
+
+/// Only [`Kernels::supported`] hands it out, on CPUs that have it.
+#[cfg(target_arch = "x86_64")]
+struct Avx2;
+
+#[cfg(target_arch = "x86_64")]
+impl Set for Avx2 {
+    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [u8; 8]; 8]) {
+        // SAFETY: this type is used where AVX2 was found.
+        unsafe { avx2::inverse_dct(multipliers, coefficients, rows) }
+    }
+
+    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [u8]) {
+        // SAFETY: as above.
+        unsafe { avx2::ycc_to_rgb(planes, rgb) }
+    }
+
+    fn double_columns(row: &[u8], out: &mut [u8]) {
+        // SAFETY: as above.
+        unsafe { avx2::double_columns(row, out) }
+    }
+
+    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
+        // SAFETY: as above.
+        unsafe { avx2::double_columns_between(near, far, out) }
+    }
+}
+
+// The functions that C calls. libjpeg keeps its inputs and outputs in different arrays, so that no
+// slice below overlaps one that is written to.
+
+unsafe extern "C" fn inverse_dct<S: Set>(
+    multipliers: *const i16,
+    coefficients: *const i16,
+    rows: *const *mut u8,
+    column: usize,
+) {
+    // SAFETY: C passes two blocks of 64 numbers, and eight rows that reach 8 samples past the column.
+    // They are different rows, so each is borrowed once.
+    unsafe {
+        let row = |y| &mut *(*rows.add(y)).add(column).cast::<[u8; 8]>();
+        S::inverse_dct(
+            &*multipliers.cast(),
+            &*coefficients.cast(),
+            std::array::from_fn(row),
+        );
+    }
+}
+
+unsafe extern "C" fn ycc_to_rgb<S: Set>(
+    luma: *const u8,
+    blue: *const u8,
+    red: *const u8,
+    rgb: *mut u8,
+    width: usize,
+) {
+    // SAFETY: C passes three rows of `width` samples and one of `width` pixels.
+    unsafe {
+        let planes = [luma, blue, red].map(|plane| slice::from_raw_parts(plane, width));
+        S::ycc_to_rgb(planes, slice::from_raw_parts_mut(rgb, width * 3));
+    }
+}
+
+unsafe extern "C" fn double_columns<S: Set>(row: *const u8, out: *mut u8, width: usize) {
+    // SAFETY: C passes a row of `width` samples and one of twice as many.
+    unsafe {
+        S::double_columns(
+            slice::from_raw_parts(row, width),
+            slice::from_raw_parts_mut(out, width * 2),
+        );
+    }
+}
+
+unsafe extern "C" fn double_columns_between<S: Set>(
+    near: *const u8,
+    far: *const u8,
+    out: *mut u8,
+    width: usize,
+) {
+    // SAFETY: C passes two rows of `width` samples and one of twice as many.
+    unsafe {
+        S::double_columns_between(
+            slice::from_raw_parts(near, width),
+            slice::from_raw_parts(far, width),
+            slice::from_raw_parts_mut(out, width * 2),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;
