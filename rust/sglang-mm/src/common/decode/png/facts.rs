@@ -107,12 +107,7 @@ impl<'a> Facts<'a> {
     /// The part of the picture that the data covers.
     pub(super) fn region(&self, size: Size) -> Result<Region, DecodeError> {
         let Some(region) = self.region else {
-            return Ok(Region {
-                left: 0,
-                top: 0,
-                width: size.width,
-                height: size.height,
-            });
+            return Ok(Region::whole(size));
         };
         let [width, height, left, top] = region.map(|number| number as usize);
         // The frame was checked against the header that stood before it; there may be another since.

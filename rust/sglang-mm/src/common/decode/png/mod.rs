@@ -1,13 +1,15 @@
 //! PNG: every colour type of up to 8 bits, interlaced or not, and the first frame of APNG.
 //!
 //! One file each: `chunks` walks over the chunks and `facts` keeps what they say, `stream` joins and
-//! inflates the data chunks, `filter` undoes the row filters, `layout` says where rows go.
+//! inflates the data chunks, `filter` undoes the row filters, `layout` says where rows go, and `direct`
+//! is the short way for pictures that are stored as they come out.
 //!
 //! Which damage is an error follows Pillow: checksums count before the pixel data and not in or
 //! after it, a stream that ends early but at the end of a row leaves the rest of the picture at
 //! sample 0, and the chunks behind the pixels still have to be well formed.
 
 mod chunks;
+mod direct;
 mod facts;
 mod filter;
 mod layout;
@@ -55,6 +57,17 @@ struct Region {
     top: usize,
     width: usize,
     height: usize,
+}
+
+impl Region {
+    fn whole(size: Size) -> Self {
+        Self {
+            left: 0,
+            top: 0,
+            width: size.width,
+            height: size.height,
+        }
+    }
 }
 
 /// A file read up to its pixel data.
@@ -111,6 +124,12 @@ impl<'a> Header<'a> {
             return Err(corrupt("a transparent index without a palette"));
         }
 
+        let whole = self.region == Region::whole(self.size) && !self.interlaced;
+        match self.color {
+            Color::Rgb if whole => return direct::unfilter(data, self.size, 3),
+            Color::Rgba if whole => return direct::unfilter(data, self.size, 4),
+            _ => {}
+        }
         // Rows that the data does not reach keep sample 0.
         let mut image = self.size.filled(self.palette.0[0])?;
         let mut rest = data.as_mut_slice();

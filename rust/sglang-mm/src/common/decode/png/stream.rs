@@ -2,7 +2,7 @@
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-use super::super::super::memory::zeroed;
+use super::super::super::memory;
 use super::super::error::DecodeError;
 use super::chunks::Chunks;
 use super::{corrupt, cut};
@@ -18,42 +18,58 @@ pub(super) fn inflate(
     chunks: &mut Chunks<'_>,
     rows: &(impl Iterator<Item = usize> + Clone),
 ) -> Result<Vec<u8>, DecodeError> {
-    let mut data = zeroed(rows.clone().sum())?;
-    let before_last = data.len() - rows.clone().last().unwrap_or(0);
+    let length = rows.clone().sum();
+    let before_last = length - rows.clone().last().unwrap_or(0);
+    // Not zeroed: a picture is too large to be written twice.
+    let mut data = memory::empty(length)?;
     let mut inflater = Decompress::new(true);
-    let mut filled = 0;
     while let Some(mut piece) = chunks.next_piece()? {
-        let before = filled;
+        let before = data.len();
         while !piece.is_empty() {
-            let target = if filled < before_last {
+            let target = if data.len() < before_last {
                 before_last
             } else {
-                data.len()
+                length
             };
             let read = inflater.total_in();
-            let status = inflater
-                .decompress(piece, &mut data[filled..target], FlushDecompress::None)
-                .map_err(|_| corrupt("the compressed data"))?;
+            let status = append(&mut inflater, piece, &mut data, target)?;
             piece = &piece[(inflater.total_in() - read) as usize..];
-            filled = inflater.total_out() as usize;
-            if filled == data.len() {
+            if data.len() == length {
                 return Ok(data);
             }
             if status == Status::StreamEnd {
                 // An end that comes in a piece of its own is not seen by Pillow, which waits on.
-                if filled > before && is_boundary(rows.clone(), filled) {
-                    data.truncate(filled);
+                if data.len() > before && is_boundary(rows.clone(), data.len()) {
                     return Ok(data);
                 }
                 return Err(cut("the pixel data"));
             }
-            if filled < target {
+            if data.len() < target {
                 // It wants more input, or a dictionary that there is not.
                 break;
             }
         }
     }
     Err(cut("the pixel data"))
+}
+
+/// Inflate from `piece` to the end of `data`, which may grow to `target` and has room for it.
+fn append(
+    inflater: &mut Decompress,
+    piece: &[u8],
+    data: &mut Vec<u8>,
+    target: usize,
+) -> Result<Status, DecodeError> {
+    let room = target - data.len();
+    let room = &mut data.spare_capacity_mut()[..room];
+    let written = inflater.total_out();
+    let status = inflater
+        .decompress_uninit(piece, room, FlushDecompress::None)
+        .map_err(|_| corrupt("the compressed data"))?;
+    let written = (inflater.total_out() - written) as usize;
+    // SAFETY: the inflater initialised as many bytes of the room as it counts.
+    unsafe { data.set_len(data.len() + written) };
+    Ok(status)
 }
 
 fn is_boundary(mut rows: impl Iterator<Item = usize>, filled: usize) -> bool {

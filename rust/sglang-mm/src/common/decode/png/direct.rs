@@ -1,0 +1,60 @@
+//! RGB and RGBA pictures in one piece: the pixels need no more room than the data that they are made
+//! from, so they are made in its place.
+
+use super::super::error::DecodeError;
+use super::super::pixels::{RgbImage, Size};
+use super::{corrupt, filter, pick};
+
+/// Rows that are handed to the filters together.
+const GROUP: usize = 4;
+
+/// The picture in `data`: rows of `channels` bytes a pixel, 3 or 4, each behind its filter byte. Rows
+/// that the data does not reach are black.
+pub(super) fn unfilter(
+    mut data: Vec<u8>,
+    size: Size,
+    channels: usize,
+) -> Result<RgbImage, DecodeError> {
+    let (stored, length) = (1 + size.width * channels, size.width * 3);
+    let rows = data.len() / stored;
+    let mut scratch = vec![0; size.width * channels];
+    let nothing = vec![0; length];
+    for first in (0..rows).step_by(GROUP) {
+        let mut kinds = [0; GROUP];
+        let kinds = &mut kinds[..GROUP.min(rows - first)];
+        for (row, kind) in (first..).zip(kinds.iter_mut()) {
+            *kind = data[row * stored];
+            move_row(&mut data, row, channels, &mut scratch);
+        }
+        let (done, rest) = data.split_at_mut(first * length);
+        let above = match first {
+            0 => &nothing,
+            _ => &done[done.len() - length..],
+        };
+        filter::undo_rgb(kinds, above, &mut rest[..kinds.len() * length])
+            .ok_or_else(|| corrupt("a row filter that does not exist"))?;
+    }
+    // What is left over stays: giving it back costs fresh pages next time, which cost more.
+    data.truncate(rows * length);
+    data.resize(size.height * length, 0);
+    Ok(RgbImage {
+        height: size.height,
+        width: size.width,
+        pixels: data,
+    })
+}
+
+/// Moves the bytes of `row` to where its pixels belong, without alpha: filters do not mix channels.
+///
+/// That place lies before the bytes or overlaps them, and holds nothing that is still needed.
+fn move_row(data: &mut [u8], row: usize, channels: usize, scratch: &mut [u8]) {
+    let from = row * (1 + scratch.len()) + 1;
+    let from = from..from + scratch.len();
+    let to = row * (scratch.len() / channels * 3);
+    if channels == 3 {
+        data.copy_within(from, to);
+        return;
+    }
+    scratch.copy_from_slice(&data[from]);
+    pick(scratch, &mut data[to..], |[r, g, b, _]: [u8; 4]| [r, g, b]);
+}
