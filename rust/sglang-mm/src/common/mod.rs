@@ -3,6 +3,7 @@
 pub mod base64;
 pub mod content_hash;
 pub mod decode;
+mod isa;
 mod memory;
 pub mod par;
 pub mod patches;

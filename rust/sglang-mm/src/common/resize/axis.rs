@@ -172,7 +172,7 @@ impl Axis {
         })
     }
 
-    #[cfg(test)]
+    /// Number of target pixels.
     pub(super) fn len(&self) -> usize {
         self.windows.len()
     }
@@ -185,6 +185,16 @@ impl Axis {
     /// Fraction bits of the weights.
     pub(super) fn precision(&self) -> u32 {
         self.precision
+    }
+
+    /// Where the window of target pixel `x` begins.
+    pub(super) fn start(&self, x: usize) -> usize {
+        self.windows[x].start
+    }
+
+    /// How many windows begin before source pixel `limit`; they are the first ones.
+    pub(super) fn starting_before(&self, limit: usize) -> usize {
+        self.windows.partition_point(|window| window.start < limit)
     }
 
     pub(super) fn taps(&self, x: usize) -> Taps<'_> {

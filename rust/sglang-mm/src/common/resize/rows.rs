@@ -13,39 +13,38 @@ use std::ops::Range;
 
 use super::{
     OutOfMemory, Resample,
-    axis::{Axis, Taps},
-    scalar::{self, CHANNELS},
+    pass::{Horizontal, Vertical},
+    scalar::CHANNELS,
     zeroed,
 };
-use crate::common::Size;
+use crate::common::{Size, isa::Isa};
 
 /// The passes from one image to rows of another size.
 pub(super) struct Plan<'a> {
     src: &'a [u8],
     from: Size,
     to: Size,
-    x: Option<Axis>,
-    y: Option<Axis>,
+    x: Option<Horizontal>,
+    y: Option<Vertical>,
     vertical_first: bool,
 }
 
 impl<'a> Plan<'a> {
     pub(super) fn new(
+        isa: Isa,
         src: &'a [u8],
         from: Size,
         to: Size,
         resample: Resample,
     ) -> Result<Self, OutOfMemory> {
-        let axis = |from, to| {
-            let changes = from != to;
-            changes.then(|| resample.axis(from, to)).transpose()
-        };
+        let x = || Horizontal::new(isa, resample.axis(from.width, to.width)?);
+        let y = || Vertical::new(isa, resample.axis(from.height, to.height)?);
         Ok(Self {
             src,
             from,
             to,
-            x: axis(from.width, to.width)?,
-            y: axis(from.height, to.height)?,
+            x: (from.width != to.width).then(x).transpose()?,
+            y: (from.height != to.height).then(y).transpose()?,
             vertical_first: resample.vertical_first(from, to),
         })
     }
@@ -55,7 +54,7 @@ impl<'a> Plan<'a> {
         let row_len = self.to.width * CHANNELS;
         let (combined, ring) = match (&self.x, &self.y) {
             (Some(_), Some(_)) if self.vertical_first => (self.from.width * CHANNELS, 0),
-            (Some(_), Some(y)) => (0, y.most_taps()),
+            (Some(_), Some(y)) => (0, y.axis.most_taps()),
             _ => (0, 0),
         };
         Ok(Rows {
@@ -71,10 +70,9 @@ impl<'a> Plan<'a> {
         &self.src[y * row_len..][..row_len]
     }
 
-    /// The source rows that `taps` names.
-    fn source(&self, taps: Taps<'_>) -> Cycle<'a> {
-        let row_len = self.from.width * CHANNELS;
-        Cycle::new(self.src, row_len, taps.start)
+    /// Source rows from `y` on.
+    fn source_from(&self, y: usize) -> Cycle<'a> {
+        Cycle::new(self.src, self.from.width * CHANNELS, y)
     }
 }
 
@@ -92,24 +90,20 @@ impl Rows<'_> {
         let plan = self.plan;
         match (&plan.x, &plan.y) {
             (None, None) => return plan.source_row(y),
-            (Some(x), None) => scalar::horizontal(plan.source_row(y), x, &mut self.row),
-            (None, Some(axis)) => {
-                let taps = axis.taps(y);
-                let rows = plan.source(taps);
-                scalar::vertical(rows, taps, axis.precision(), &mut self.row);
+            (Some(x), None) => x.run(plan.source_row(y), &mut self.row),
+            (None, Some(pass)) => {
+                pass.run(y, &plan.source_from(pass.axis.start(y)), &mut self.row);
             }
-            (Some(x), Some(axis)) if plan.vertical_first => {
-                let taps = axis.taps(y);
-                let rows = plan.source(taps);
-                scalar::vertical(rows, taps, axis.precision(), &mut self.combined);
-                scalar::horizontal(&self.combined, x, &mut self.row);
+            (Some(x), Some(pass)) if plan.vertical_first => {
+                pass.run(y, &plan.source_from(pass.axis.start(y)), &mut self.combined);
+                x.run(&self.combined, &mut self.row);
             }
-            (Some(x), Some(axis)) => {
-                let taps = axis.taps(y);
-                let rows = self.ring.rows(taps.range(), |y, row| {
-                    scalar::horizontal(plan.source_row(y), x, row);
-                });
-                scalar::vertical(rows, taps, axis.precision(), &mut self.row);
+            (Some(x), Some(pass)) => {
+                let seen = pass.axis.taps(y).range();
+                let rows = self
+                    .ring
+                    .rows(seen, |y, row| x.run(plan.source_row(y), row));
+                pass.run(y, &rows, &mut self.row);
             }
         }
         &self.row
@@ -158,32 +152,33 @@ impl Ring {
     }
 }
 
-/// Rows in memory, read from one of them on; the first follows the last.
-#[derive(Clone, Copy)]
+/// Rows in memory, from one of them on; the first follows the last, without end.
+#[derive(Clone)]
 pub(super) struct Cycle<'a> {
     bytes: &'a [u8],
     row_len: usize,
-    first: usize,
+    /// Where the next row lies.
+    at: usize,
 }
 
 impl<'a> Cycle<'a> {
     pub(super) fn new(bytes: &'a [u8], row_len: usize, first: usize) -> Self {
-        Self {
-            bytes,
-            row_len,
-            first,
-        }
+        let at = first * row_len;
+        Self { bytes, row_len, at }
     }
+}
 
-    /// The row that is `ahead` rows behind the first.
-    pub(super) fn row(self, ahead: usize) -> &'a [u8] {
-        let at = (self.first + ahead) * self.row_len;
-        let at = if at < self.bytes.len() {
-            at
-        } else {
-            at - self.bytes.len()
-        };
-        &self.bytes[at..][..self.row_len]
+impl<'a> Iterator for Cycle<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let row = self.bytes.get(self.at..self.at + self.row_len);
+        self.at += self.row_len;
+        if self.at == self.bytes.len() {
+            self.at = 0;
+        }
+        row
     }
 }
 
@@ -213,8 +208,8 @@ mod tests {
                     made.set(made.get() + 1);
                     row.fill(y as u8);
                 });
-                for y in start..end {
-                    assert_eq!([y as u8; 2], rows.row(y - start), "{name}: row {y}");
+                for (y, row) in (start..end).zip(rows) {
+                    assert_eq!([y as u8; 2], row, "{name}: row {y}");
                 }
             }
             assert_eq!(expected, made.get(), "{name}");

@@ -18,7 +18,7 @@ pub(super) const CHANNELS: usize = 3;
 /// nearest cache while the source rows pass by.
 const BLOCK: usize = 128;
 
-fn half(precision: u32) -> i32 {
+pub(super) fn half(precision: u32) -> i32 {
     (1 << precision) >> 1
 }
 
@@ -26,10 +26,10 @@ fn to_byte(sum: i32, precision: u32) -> u8 {
     (sum >> precision).clamp(0, 255) as u8
 }
 
-/// One row of output from its row of input.
-pub(super) fn horizontal(src: &[u8], axis: &Axis, out: &mut [u8]) {
+/// One row of output, from pixel `first` on, from its row of input.
+pub(super) fn horizontal(src: &[u8], axis: &Axis, first: usize, out: &mut [u8]) {
     let precision = axis.precision();
-    for (taps, pixel) in axis.iter().zip(out.chunks_exact_mut(CHANNELS)) {
+    for (taps, pixel) in axis.iter().skip(first).zip(out.chunks_exact_mut(CHANNELS)) {
         let window = &src[taps.start * CHANNELS..][..taps.weights.len() * CHANNELS];
         let mut sums = [half(precision); CHANNELS];
         for (seen, &weight) in window.chunks_exact(CHANNELS).zip(taps.weights) {
@@ -44,11 +44,11 @@ pub(super) fn horizontal(src: &[u8], axis: &Axis, out: &mut [u8]) {
 }
 
 /// One row of output from the rows that `taps` names; all rows have the same length.
-pub(super) fn vertical(rows: Cycle<'_>, taps: Taps<'_>, precision: u32, out: &mut [u8]) {
+pub(super) fn vertical(rows: &Cycle<'_>, taps: Taps<'_>, precision: u32, out: &mut [u8]) {
     for (block, bytes) in out.chunks_mut(BLOCK).enumerate() {
         let mut sums = [half(precision); BLOCK];
-        for (tap, &weight) in taps.weights.iter().enumerate() {
-            let seen = &rows.row(tap)[block * BLOCK..][..bytes.len()];
+        for (row, &weight) in rows.clone().zip(taps.weights) {
+            let seen = &row[block * BLOCK..][..bytes.len()];
             for (sum, &byte) in sums.iter_mut().zip(seen) {
                 *sum += i32::from(byte) * weight;
             }

@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
-use super::{Canvas, Filter, PassOrder, Resample, ResizeError, Size, resize_into, resize_rgb};
+use super::{
+    Canvas, Filter, Isa, PassOrder, Plan, Resample, ResizeError, Size, resize_into, resize_rgb,
+};
 
 const HORIZONTAL: PassOrder = PassOrder::Horizontal;
 
@@ -307,7 +309,8 @@ proptest! {
         }
     }
 
-    /// Blocks, bands and threads change nothing: bytes are those of the plain formulas.
+    /// Blocks, bands, threads and instructions change nothing: bytes are those of the
+    /// plain formulas.
     #[test]
     fn agrees_with_the_plain_formulas(
         from in (side(), side()),
@@ -323,6 +326,14 @@ proptest! {
                 *byte = if *byte < 128 { 0 } else { 255 };
             }
         }
-        prop_assert_eq!(plain(&src, from, to, how), resize_rgb(&src, from, to, how).unwrap());
+        let expected = plain(&src, from, to, how);
+        prop_assert_eq!(&expected, &resize_rgb(&src, from, to, how).unwrap());
+        for isa in Isa::supported() {
+            let plan = Plan::new(isa, &src, from, to, how).ok().unwrap();
+            let mut rows = plan.rows().ok().unwrap();
+            for (y, expected) in expected.chunks_exact(to.width * 3).enumerate() {
+                prop_assert_eq!(expected, rows.get(y), "{:?}, row {}", isa, y);
+            }
+        }
     }
 }
