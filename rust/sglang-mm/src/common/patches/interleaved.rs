@@ -1,7 +1,7 @@
 //! Patches whose pixels stay together: `[y][x][channel]`.
 
 use super::{Element, ValueTable, overlap};
-use crate::common::resize::Canvas;
+use crate::common::resize::{Canvas, Strip};
 
 /// Writes rows into patches of the layout `[y][x][channel]`, which follow one another
 /// row by row. A band is one row of patches.
@@ -34,30 +34,39 @@ impl<T: Element> Interleaved<'_, T> {
             top,
             height: patch_rows * self.patch,
             band_rows: self.patch,
+            strip_rows: self.patch,
             band_len: self.columns * self.patch_len(),
         }
     }
 
-    /// Writes canvas row `y` into its band: the RGB bytes of an image row, or padding.
+    /// Writes a row of patches into its band.
     ///
     /// # Panics
     ///
     /// When `band` is none of [`Self::canvas`].
-    pub fn write(&self, y: usize, row: Option<&[u8]>, band: &mut [T]) {
-        let row = row.unwrap_or_default();
-        let y = y % self.patch;
-        let [red, green, blue] = &self.table.0;
+    pub fn write(&self, strip: Strip<'_>, band: &mut [T]) {
         for (column, patch) in band.chunks_exact_mut(self.patch_len()).enumerate() {
-            let line = &mut patch[y * self.patch * 3..][..self.patch * 3];
-            let (before, seen) = overlap(column * self.patch, self.patch, self.left, row.len() / 3);
-            if seen.len() < self.patch {
-                for pixel in line.chunks_exact_mut(3) {
-                    pixel.copy_from_slice(&self.padding);
-                }
+            self.write_patch(column, strip, patch);
+        }
+    }
+
+    fn write_patch(&self, column: usize, strip: Strip<'_>, patch: &mut [T]) {
+        let [red, green, blue] = &self.table.0;
+        let (before, seen) = overlap(
+            column * self.patch,
+            self.patch,
+            self.left,
+            strip.row_len / 3,
+        );
+        if seen.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
+            for pixel in patch.chunks_exact_mut(3) {
+                pixel.copy_from_slice(&self.padding);
             }
-            let pixels = &row[seen.start * 3..seen.end * 3];
-            let values = line[before * 3..].chunks_exact_mut(3);
-            for (value, pixel) in values.zip(pixels.chunks_exact(3)) {
+        }
+        let lines = patch.chunks_exact_mut(self.patch * 3).skip(strip.above);
+        for (line, row) in lines.zip(strip.rows.chunks_exact(strip.row_len)) {
+            let pixels = row[seen.start * 3..seen.end * 3].chunks_exact(3);
+            for (value, pixel) in line[before * 3..].chunks_exact_mut(3).zip(pixels) {
                 value[0] = red[usize::from(pixel[0])];
                 value[1] = green[usize::from(pixel[1])];
                 value[2] = blue[usize::from(pixel[2])];

@@ -1,8 +1,8 @@
-//! How rows of RGB bytes become the patches that a vision tower reads.
+//! How strips of RGB rows become the patches that a vision tower reads.
 //!
 //! Normalisation is a table: a byte of a channel has one value, whatever formula a family
-//! computes it by. So a row is looked up and put where it belongs at once, and neither
-//! the resized image nor a normalised one ever exists.
+//! computes it by. So a row of patches is looked up from a strip of resized rows and
+//! written at once, front to back; neither the resized image nor a normalised one exists.
 //! `planar` keeps the channels of a patch apart, `interleaved` keeps pixels together.
 //!
 //! Invariant: the bits written are those of the table and the padding, moved and never

@@ -1,7 +1,7 @@
 //! Patches whose channels lie apart: `[channel][copy][y][x]`.
 
 use super::{Element, ValueTable, overlap};
-use crate::common::resize::Canvas;
+use crate::common::resize::{Canvas, Strip};
 
 /// Writes rows into patches of the layout `[channel][copy][y][x]`.
 ///
@@ -40,36 +40,49 @@ impl<T: Element> Planar<'_, T> {
             top,
             height: patch_rows * self.patch,
             band_rows: self.merge * self.patch,
+            strip_rows: self.patch,
             band_len: self.merge * self.columns * self.patch_len(),
         }
     }
 
-    /// Writes canvas row `y` into its band: the RGB bytes of an image row, or padding.
+    /// Writes a row of patches, the one that begins with canvas row `y`, into its band.
     ///
     /// # Panics
     ///
     /// When `band` is none of [`Self::canvas`].
-    pub fn write(&self, y: usize, row: Option<&[u8]>, band: &mut [T]) {
-        let row = row.unwrap_or_default();
-        let (patch_row, y) = (y / self.patch % self.merge, y % self.patch);
-        let plane = self.patch * self.patch;
+    pub fn write(&self, y: usize, strip: Strip<'_>, band: &mut [T]) {
+        let patch_row = y / self.patch % self.merge;
         for column in 0..self.columns {
             let (block, within) = (column / self.merge, column % self.merge);
-            let patch = (block * self.merge + patch_row) * self.merge + within;
-            let patch = &mut band[patch * self.patch_len()..][..self.patch_len()];
-            let (before, seen) = overlap(column * self.patch, self.patch, self.left, row.len() / 3);
-            let pixels = &row[seen.start * 3..seen.end * 3];
-            for (channel, planes) in patch.chunks_exact_mut(self.copies * plane).enumerate() {
-                let (table, padding) = (&self.table.0[channel], self.padding[channel]);
-                for copy in planes.chunks_exact_mut(plane) {
-                    let line = &mut copy[y * self.patch..][..self.patch];
-                    if seen.len() < self.patch {
-                        line.fill(padding);
-                    }
-                    for (value, pixel) in line[before..].iter_mut().zip(pixels.chunks_exact(3)) {
-                        *value = table[usize::from(pixel[channel])];
-                    }
+            let index = (block * self.merge + patch_row) * self.merge + within;
+            let patch = &mut band[index * self.patch_len()..][..self.patch_len()];
+            self.write_patch(column, strip, patch);
+        }
+    }
+
+    fn write_patch(&self, column: usize, strip: Strip<'_>, patch: &mut [T]) {
+        let plane = self.patch * self.patch;
+        let (before, seen) = overlap(
+            column * self.patch,
+            self.patch,
+            self.left,
+            strip.row_len / 3,
+        );
+        for (channel, planes) in patch.chunks_exact_mut(self.copies * plane).enumerate() {
+            let (table, padding) = (&self.table.0[channel], self.padding[channel]);
+            let (first, others) = planes.split_at_mut(plane);
+            if seen.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
+                first.fill(padding);
+            }
+            let lines = first.chunks_exact_mut(self.patch).skip(strip.above);
+            for (line, row) in lines.zip(strip.rows.chunks_exact(strip.row_len)) {
+                let pixels = row[seen.start * 3..seen.end * 3].chunks_exact(3);
+                for (value, pixel) in line[before..].iter_mut().zip(pixels) {
+                    *value = table[usize::from(pixel[channel])];
                 }
+            }
+            for copy in others.chunks_exact_mut(plane) {
+                copy.copy_from_slice(first);
             }
         }
     }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{Element, Interleaved, Planar, ValueTable};
 use crate::common::{
     Size,
-    resize::{Canvas, Filter, PassOrder, Resample, resize_into, resize_rgb},
+    resize::{Canvas, Filter, PassOrder, Resample, Strip, resize_into, resize_rgb},
 };
 
 /// Tables that no arithmetic describes.
@@ -117,7 +117,7 @@ impl Case {
         };
         let len = self.rows * self.columns * writer.patch_len();
         let canvas = writer.canvas(self.top, self.rows);
-        self.into(canvas, len, |y, row, band| writer.write(y, row, band))
+        self.into(canvas, len, |y, strip, band| writer.write(y, strip, band))
     }
 
     fn interleaved<T: Element + Default>(&self, values: &(ValueTable<T>, [T; 3])) -> Vec<T> {
@@ -130,14 +130,14 @@ impl Case {
         };
         let len = self.rows * self.columns * writer.patch_len();
         let canvas = writer.canvas(self.top, self.rows);
-        self.into(canvas, len, |y, row, band| writer.write(y, row, band))
+        self.into(canvas, len, |_, strip, band| writer.write(strip, band))
     }
 
     fn into<T: Element + Default>(
         &self,
         canvas: Canvas,
         len: usize,
-        write: impl Fn(usize, Option<&[u8]>, &mut [T]) + Send + Sync,
+        write: impl Fn(usize, Strip<'_>, &mut [T]) + Send + Sync,
     ) -> Vec<T> {
         let mut out = vec![T::default(); len];
         let src = self.source();

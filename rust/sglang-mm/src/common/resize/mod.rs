@@ -131,6 +131,8 @@ pub struct Canvas {
     pub height: usize,
     /// Canvas rows of a band; the last band may have fewer.
     pub band_rows: usize,
+    /// Canvas rows that are handed out at once; the last strip of a band may have fewer.
+    pub strip_rows: usize,
     /// Output elements of a band; the last band may have fewer.
     pub band_len: usize,
 }
@@ -138,10 +140,22 @@ pub struct Canvas {
 impl Canvas {
     fn fits(self, to: Size, out: usize) -> bool {
         self.band_rows > 0
+            && self.strip_rows > 0
             && self.band_len > 0
             && (self.top.checked_add(to.height)).is_some_and(|end| end <= self.height)
             && self.height.div_ceil(self.band_rows) == out.div_ceil(self.band_len)
     }
+}
+
+/// Some rows of a canvas: rows of the image between rows that have nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strip<'a> {
+    /// Canvas rows above the first row of the image.
+    pub above: usize,
+    /// The RGB bytes of the image's rows, one row behind the other.
+    pub rows: &'a [u8],
+    /// Bytes of a row of the image.
+    pub row_len: usize,
 }
 
 /// The RGB image `src`, of size `from`, resized to `to`.
@@ -167,27 +181,19 @@ pub fn resize_rgb(
         top: 0,
         height: to.height,
         band_rows,
+        strip_rows: 1,
         band_len: band_rows * row_len,
     };
-    resize_into(
-        src,
-        from,
-        to,
-        resample,
-        canvas,
-        &mut out,
-        |y, row, window| {
-            if let Some(row) = row {
-                window[y % band_rows * row_len..][..row_len].copy_from_slice(row);
-            }
-        },
-    )?;
+    let copy = |y, strip: Strip<'_>, window: &mut [u8]| {
+        window[y % band_rows * row_len..][..row_len].copy_from_slice(strip.rows);
+    };
+    resize_into(src, from, to, resample, canvas, &mut out, copy)?;
     Ok(out)
 }
 
-/// Resizes the RGB image `src` without ever holding the resized image: `write(y, row,
-/// window)` gets every canvas row in order within its band, the row's RGB bytes (nothing
-/// above and below the image) and the band's window of `out`.
+/// Resizes the RGB image `src` without ever holding the resized image: `write(y, strip,
+/// window)` gets every strip of the canvas, in order within its band, with its first
+/// canvas row `y` and the band's window of `out`.
 ///
 /// Bands fan out through [`par`]; what is written does not depend on how.
 ///
@@ -206,7 +212,7 @@ pub fn resize_into<T, W>(
 ) -> Result<(), ResizeError>
 where
     T: Send,
-    W: Fn(usize, Option<&[u8]>, &mut [T]) + Send + Sync,
+    W: Fn(usize, Strip<'_>, &mut [T]) + Send + Sync,
 {
     check(src, from, to)?;
     if !canvas.fits(to, out.len()) {
@@ -218,14 +224,23 @@ where
     }
     let too_large = |OutOfMemory| ResizeError::TooLarge { from, to };
     let plan = Plan::new(Isa::best(), src, from, to, resample).map_err(too_large)?;
+    let row_len = to.width * CHANNELS;
+    let inside = |y: usize| y.saturating_sub(canvas.top).min(to.height);
     let fill = |rows: &mut Rows<'_>, band: usize, window: &mut [T]| {
         let first = band * canvas.band_rows;
-        for y in first..canvas.height.min(first + canvas.band_rows) {
-            let inside = y.checked_sub(canvas.top).filter(|&y| y < to.height);
-            write(y, inside.map(|y| rows.get(y)), window);
+        let last = canvas.height.min(first + canvas.band_rows);
+        for y in (first..last).step_by(canvas.strip_rows) {
+            let end = last.min(y + canvas.strip_rows);
+            let strip = Strip {
+                above: canvas.top.saturating_sub(y).min(end - y),
+                rows: rows.get(inside(y)..inside(end)),
+                row_len,
+            };
+            write(y, strip, window);
         }
     };
-    par::for_chunks_mut_with(out, canvas.band_len, || plan.rows(), fill).map_err(too_large)
+    let scratch = || plan.rows(canvas.strip_rows);
+    par::for_chunks_mut_with(out, canvas.band_len, scratch, fill).map_err(too_large)
 }
 
 fn check(src: &[u8], from: Size, to: Size) -> Result<(), ResizeError> {

@@ -49,9 +49,15 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// A producer of rows with buffers of its own.
-    pub(super) fn rows(&self) -> Result<Rows<'_>, OutOfMemory> {
+    /// A producer of up to `most` rows at once, with buffers of its own.
+    pub(super) fn rows(&self, most: usize) -> Result<Rows<'_>, OutOfMemory> {
         let row_len = self.to.width * CHANNELS;
+        let most = most.min(self.to.height);
+        let made = if self.x.is_none() && self.y.is_none() {
+            0
+        } else {
+            most
+        };
         let (combined, ring) = match (&self.x, &self.y) {
             (Some(_), Some(_)) if self.vertical_first => (self.from.width * CHANNELS, 0),
             (Some(_), Some(y)) => (0, y.axis.most_taps()),
@@ -61,13 +67,35 @@ impl<'a> Plan<'a> {
             plan: self,
             ring: Ring::new(ring, row_len)?,
             combined: zeroed(combined)?,
-            row: zeroed(row_len)?,
+            made: zeroed(made.checked_mul(row_len).ok_or(OutOfMemory)?)?,
         })
     }
 
-    fn source_row(&self, y: usize) -> &'a [u8] {
+    /// Row `y`, of which at least one pass is due.
+    fn make(&self, y: usize, ring: &mut Ring, combined: &mut [u8], out: &mut [u8]) {
+        match (&self.x, &self.y) {
+            (None, None) => out.copy_from_slice(self.source_row(y)),
+            (Some(x), None) => x.run(self.source_row(y), out),
+            (None, Some(pass)) => pass.run(y, &self.source_from(pass.axis.start(y)), out),
+            (Some(x), Some(pass)) if self.vertical_first => {
+                pass.run(y, &self.source_from(pass.axis.start(y)), combined);
+                x.run(combined, out);
+            }
+            (Some(x), Some(pass)) => {
+                let seen = pass.axis.taps(y).range();
+                let rows = ring.rows(seen, |y, row| x.run(self.source_row(y), row));
+                pass.run(y, &rows, out);
+            }
+        }
+    }
+
+    fn source(&self, rows: Range<usize>) -> &'a [u8] {
         let row_len = self.from.width * CHANNELS;
-        &self.src[y * row_len..][..row_len]
+        &self.src[rows.start * row_len..rows.end * row_len]
+    }
+
+    fn source_row(&self, y: usize) -> &'a [u8] {
+        self.source(y..y + 1)
     }
 
     /// Source rows from `y` on.
@@ -81,32 +109,22 @@ pub(super) struct Rows<'a> {
     plan: &'a Plan<'a>,
     ring: Ring,
     combined: Vec<u8>,
-    row: Vec<u8>,
+    made: Vec<u8>,
 }
 
 impl Rows<'_> {
-    /// The RGB bytes of row `y`.
-    pub(super) fn get(&mut self, y: usize) -> &[u8] {
+    /// The RGB bytes of `rows`, one behind the other.
+    pub(super) fn get(&mut self, rows: Range<usize>) -> &[u8] {
         let plan = self.plan;
-        match (&plan.x, &plan.y) {
-            (None, None) => return plan.source_row(y),
-            (Some(x), None) => x.run(plan.source_row(y), &mut self.row),
-            (None, Some(pass)) => {
-                pass.run(y, &plan.source_from(pass.axis.start(y)), &mut self.row);
-            }
-            (Some(x), Some(pass)) if plan.vertical_first => {
-                pass.run(y, &plan.source_from(pass.axis.start(y)), &mut self.combined);
-                x.run(&self.combined, &mut self.row);
-            }
-            (Some(x), Some(pass)) => {
-                let seen = pass.axis.taps(y).range();
-                let rows = self
-                    .ring
-                    .rows(seen, |y, row| x.run(plan.source_row(y), row));
-                pass.run(y, &rows, &mut self.row);
-            }
+        let row_len = plan.to.width * CHANNELS;
+        if plan.x.is_none() && plan.y.is_none() {
+            return plan.source(rows);
         }
-        &self.row
+        let made = &mut self.made[..rows.len() * row_len];
+        for (y, out) in rows.zip(made.chunks_exact_mut(row_len)) {
+            plan.make(y, &mut self.ring, &mut self.combined, out);
+        }
+        made
     }
 }
 

@@ -174,48 +174,47 @@ fn error_texts() {
 /// A canvas that does not hold the image, or not the output, is refused before any work.
 #[test]
 fn canvases() {
-    let fits = |top, height, band_rows, band_len, out| {
+    let fits = |[top, height, band_rows, strip_rows, band_len]: [usize; 5], out: usize| {
         let canvas = Canvas {
             top,
             height,
             band_rows,
+            strip_rows,
             band_len,
         };
-        let to = size((4, 1));
+        let (from, to) = (size((1, 1)), size((4, 1)));
         let mut out = vec![0_u8; out];
-        let result = resize_into(
+        resize_into(
             &[0; 3],
-            size((1, 1)),
+            from,
             to,
             Resample::AtenU8,
             canvas,
             &mut out,
             |_, _, _| (),
-        );
-        result.is_ok()
+        )
+        .is_ok()
     };
     #[rustfmt::skip]
     let cases = [
-        ("one band",                (0, 4, 4, 3, 3),          true),
-        ("two bands",               (0, 4, 2, 3, 6),          true),
-        ("a low last band",         (0, 4, 3, 3, 4),          true),
-        ("rows around",             (2, 9, 3, 1, 3),          true),
-        ("just below",              (1, 5, 5, 1, 1),          true),
-        ("too low",                 (0, 3, 3, 1, 1),          false),
-        ("too far below",           (2, 5, 5, 1, 1),          false),
-        ("absurdly far below",      (usize::MAX, 5, 5, 1, 1), false),
-        ("bands without rows",      (0, 4, 0, 1, 4),          false),
-        ("bands without elements",  (0, 4, 4, 0, 1),          false),
-        ("output for one band less",(0, 4, 2, 3, 3),          false),
-        ("output for one band more",(0, 4, 2, 3, 7),          false),
-        ("no output",               (0, 4, 2, 3, 0),          false),
+        ("one band",                 [0, 4, 4, 4, 3],          3, true),
+        ("two bands",                [0, 4, 2, 1, 3],          6, true),
+        ("strips over two bands",    [0, 4, 2, 9, 3],          6, true),
+        ("a low last band",          [0, 4, 3, 3, 3],          4, true),
+        ("rows around",              [2, 9, 3, 2, 1],          3, true),
+        ("just below",               [1, 5, 5, 5, 1],          1, true),
+        ("too low",                  [0, 3, 3, 3, 1],          1, false),
+        ("too far below",            [2, 5, 5, 5, 1],          1, false),
+        ("absurdly far below",       [usize::MAX, 5, 5, 5, 1], 1, false),
+        ("bands without rows",       [0, 4, 0, 1, 1],          4, false),
+        ("strips without rows",      [0, 4, 1, 0, 1],          4, false),
+        ("bands without elements",   [0, 4, 4, 4, 0],          1, false),
+        ("output for one band less", [0, 4, 2, 2, 3],          3, false),
+        ("output for one band more", [0, 4, 2, 2, 3],          7, false),
+        ("no output",                [0, 4, 2, 2, 3],          0, false),
     ];
-    for (name, (top, height, band_rows, band_len, out), expected) in cases {
-        assert_eq!(
-            expected,
-            fits(top, height, band_rows, band_len, out),
-            "{name}"
-        );
+    for (name, canvas, out, expected) in cases {
+        assert_eq!(expected, fits(canvas, out), "{name}");
     }
 }
 
@@ -277,24 +276,31 @@ fn side() -> impl Strategy<Value = usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Every row is handed out once and in order within its band, with the image's bytes
-    /// inside the image and with none around it, whatever the bands.
+    /// Every canvas row is handed out once and in order within its band, with the image's
+    /// bytes inside the image and with none around it, whatever the bands and strips.
     #[test]
-    fn bands_hold_their_rows(
+    fn strips_hold_their_rows(
         from in (side(), side()),
         to in (side(), side()),
         how in prop::sample::select(every_method()),
         (top, below) in (0..9_usize, 0..9_usize),
-        band_rows in 1..40_usize,
+        (band_rows, strip_rows) in (1..40_usize, 1..40_usize),
     ) {
         let (from, to) = (size(from), size(to));
         let image = resized(from, to, how);
         let height = top + to.height + below;
-        // Each row leaves its bytes; a row of none leaves nothing.
+        // Each row leaves its number and bytes; a row of none leaves no bytes.
         let mut bands: Vec<Vec<(usize, Vec<u8>)>> = vec![vec![]; height.div_ceil(band_rows)];
-        let canvas = Canvas { top, height, band_rows, band_len: 1 };
-        resize_into(&noise(from), from, to, how, canvas, &mut bands, |y, row, band| {
-            band[0].push((y, row.unwrap_or_default().to_vec()));
+        let canvas = Canvas { top, height, band_rows, strip_rows, band_len: 1 };
+        resize_into(&noise(from), from, to, how, canvas, &mut bands, |y, strip, band| {
+            assert_eq!(to.width * 3, strip.row_len);
+            let mut rows = strip.rows.chunks_exact(strip.row_len);
+            let left_in_band = (height - y).min(band_rows - y % band_rows);
+            band[0].extend((0..strip_rows.min(left_in_band)).map(|at| {
+                let row = if at < strip.above { None } else { rows.next() };
+                (y + at, row.unwrap_or_default().to_vec())
+            }));
+            assert_eq!(None, rows.next());
         }).unwrap();
         let mut rows = image.chunks_exact(to.width * 3);
         let expected: Vec<(usize, Vec<u8>)> = (0..height)
@@ -330,9 +336,9 @@ proptest! {
         prop_assert_eq!(&expected, &resize_rgb(&src, from, to, how).unwrap());
         for isa in Isa::supported() {
             let plan = Plan::new(isa, &src, from, to, how).ok().unwrap();
-            let mut rows = plan.rows().ok().unwrap();
+            let mut rows = plan.rows(1).ok().unwrap();
             for (y, expected) in expected.chunks_exact(to.width * 3).enumerate() {
-                prop_assert_eq!(expected, rows.get(y), "{:?}, row {}", isa, y);
+                prop_assert_eq!(expected, rows.get(y..y + 1), "{:?}, row {}", isa, y);
             }
         }
     }
