@@ -144,7 +144,8 @@ def _suite_steps() -> Iterator[Step]:
     yield Step("golden", "every golden picture against Pillow", (("python", "ci/golden_table.py"),), slow=True)
     yield Step("tests-unit", "pure functions", (("pytest", *_folders("unit", "properties")),))
     rest = _folders(*(suite for suite in SUITES if suite not in ("unit", "properties")))
-    yield Step("tests", "real builds, commands, modules and installs", (("pytest", *_WORKERS, *rest),), slow=True)
+    command = ("pytest", *_WORKERS, *rest, "rust/sglang-mm/tests")
+    yield Step("tests", "real builds, commands, modules and installs", (command,), slow=True)
 
 
 def _other_python_step(python: Interpreter) -> Step:

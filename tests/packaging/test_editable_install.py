@@ -77,6 +77,31 @@ def test_the_stub_imports_nothing_until_a_name_is_ours(site_folder: Path) -> Non
     assert printed.splitlines() == ["[]", "[]", str([str(WORKSPACE)])]
 
 
+def test_python_faces_come_from_the_checkout(site_folder: Path) -> None:
+    """
+    The processors of model families are found, in namespace packages, and build nothing when they are imported.
+    """
+    printed = python(
+        f"""
+        import site, sys
+        site.addsitedir({str(site_folder)!r})
+        from sglang.srt.multimodal import deepseek_v41_image_processing
+        from sglang.srt.multimodal.inkling import image_processing_rust
+        print(deepseek_v41_image_processing.__file__, image_processing_rust.__file__, sep="\\n")
+        print([name for name in sys.modules if name.startswith(("sglang.srt.rust_extensions", "torch"))])
+        """,
+        site_folder,
+        PYTHONPATH=str(ROOT),
+    )
+
+    faces = WORKSPACE / "python/sglang/srt/multimodal"
+    assert printed.splitlines() == [
+        str(faces / "deepseek_v41_image_processing.py"),
+        str(faces / "inkling/image_processing_rust.py"),
+        "[]",
+    ]
+
+
 def test_a_declared_module_has_a_spec_before_it_is_built(site_folder: Path, tmp_path: Path) -> None:
     """
     `importlib.util.find_spec` finds the module in an empty cache, and builds nothing.
@@ -132,6 +157,7 @@ def test_a_source_distribution_carries_the_toolkit(tmp_path: Path) -> None:
         WORKSPACE,
     )
     (unpacked,) = (item for item in tmp_path.iterdir() if item.is_dir())
+    assert (unpacked / "python/sglang/srt/multimodal/inkling/image_processing_rust.py").is_file()
     wheel = python(f"import hatchling.build as back_end; print(back_end.build_editable({str(tmp_path)!r}))", unpacked).split()[-1]
 
     with zipfile.ZipFile(tmp_path / wheel) as archive:

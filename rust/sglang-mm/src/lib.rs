@@ -7,6 +7,9 @@
 //! Invariant: without features this crate knows neither Python nor threads.
 
 pub mod common;
+pub mod dsv41;
+pub mod inkling;
 pub mod pipeline;
 #[cfg(feature = "python")]
 mod python;
+pub mod registry;

@@ -4,19 +4,19 @@
 
 /// The system refused an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct OutOfMemory;
+pub(crate) struct OutOfMemory;
 
 /// `len` zeros, or an error where `vec!` would end the process.
 ///
 /// The probe is freed at once: zeros straight from the system need no second write,
 /// and that matters more than asking twice.
-pub(super) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
+pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     drop(empty::<T>(len)?);
     Ok(vec![T::default(); len])
 }
 
 /// No elements, and room for `len`.
-pub(super) fn empty<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
+pub(crate) fn empty<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     let mut room = Vec::new();
     room.try_reserve_exact(len).map_err(|_| OutOfMemory)?;
     Ok(room)

@@ -3,14 +3,14 @@
 //! Invariant: what comes out can be read without the interpreter: immutable `bytes` are
 //! borrowed, everything else is copied, because another thread may write to it.
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 
-use numpy::{PyReadonlyArray3, PyUntypedArrayMethods};
+use numpy::{PyReadonlyArray3, PyUntypedArray, PyUntypedArrayMethods};
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
     pybacked::PyBackedBytes,
-    types::{PyMemoryView, PySequence, PyString},
+    types::{PyBytes, PyMemoryView, PySequence, PyString},
 };
 
 use crate::common::Size;
@@ -29,6 +29,12 @@ impl Deref for Encoded {
             Self::Borrowed(bytes) => bytes,
             Self::Copied(bytes) => bytes,
         }
+    }
+}
+
+impl AsRef<[u8]> for Encoded {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 
@@ -56,10 +62,31 @@ fn items(sequence: &Bound<'_, PySequence>) -> PyResult<Vec<u8>> {
     sequence.try_iter()?.map(|item| item?.extract()).collect()
 }
 
-/// A copy of a (height, width, 3) uint8 array in C order.
+/// A (height, width, 3) uint8 array in C order.
 pub(super) struct Image {
-    pub(super) pixels: Vec<u8>,
+    pub(super) pixels: Pixels,
     pub(super) size: Size,
+}
+
+/// The pixels of an array, row by row.
+pub(super) enum Pixels {
+    /// Those of an array that looks into `bytes`, as Pillow's do.
+    Borrowed {
+        owner: PyBackedBytes,
+        range: Range<usize>,
+    },
+    Copied(Vec<u8>),
+}
+
+impl Deref for Pixels {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Borrowed { owner, range } => &owner[range.clone()],
+            Self::Copied(pixels) => pixels,
+        }
+    }
 }
 
 impl<'py> FromPyObject<'_, 'py> for Image {
@@ -74,18 +101,33 @@ impl<'py> FromPyObject<'_, 'py> for Image {
         };
         if channels != 3 {
             return Err(PyValueError::new_err(format!(
-                "expected an RGB image of shape (height, width, 3), got ({height}, {width}, {channels})"
+                "expected HWC RGB, an image of shape (height, width, 3), got ({height}, {width}, {channels})"
             )));
         }
         // `as_slice` would also take Fortran order, and mix up the axes.
         if !array.is_c_contiguous() {
             return Err(PyValueError::new_err(
-                "expected a C-contiguous image: pass it through numpy.ascontiguousarray",
+                "expected contiguous RGB: pass the image through numpy.ascontiguousarray",
             ));
         }
+        let pixels = array.as_slice()?;
         Ok(Self {
-            pixels: array.as_slice()?.to_vec(),
+            pixels: borrowed(&object, pixels).unwrap_or_else(|| Pixels::Copied(pixels.to_vec())),
             size: Size { height, width },
         })
     }
+}
+
+/// The `pixels` of an array without a copy, if they lie in a `bytes` object.
+///
+/// What an array *says* of its base may be wrong; the addresses are not.
+fn borrowed(array: &Bound<'_, PyAny>, pixels: &[u8]) -> Option<Pixels> {
+    let mut base = array.getattr("base").ok()?;
+    while base.is_instance_of::<PyUntypedArray>() {
+        base = base.getattr("base").ok()?;
+    }
+    let owner = PyBackedBytes::from(base.cast_into_exact::<PyBytes>().ok()?);
+    let start = (pixels.as_ptr() as usize).checked_sub(owner.as_ptr() as usize)?;
+    let range = start..start.checked_add(pixels.len())?;
+    (range.end <= owner.len()).then_some(Pixels::Borrowed { owner, range })
 }

@@ -9,6 +9,8 @@
 
 mod arguments;
 mod common;
+mod dsv41;
+mod inkling;
 mod released;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -16,8 +18,9 @@ use pyo3::{exceptions::PyValueError, prelude::*};
 /// Media preprocessing for multimodal models, exact to Pillow's bytes.
 #[pymodule]
 fn _multimodal(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    let common = submodule(module, "common")?;
-    common::register(&common)
+    common::register(&submodule(module, "common")?)?;
+    dsv41::register(&submodule(module, "dsv41")?)?;
+    inkling::register(&submodule(module, "inkling")?)
 }
 
 /// Attaches a submodule so that it can be imported as an attribute *and* by its path.

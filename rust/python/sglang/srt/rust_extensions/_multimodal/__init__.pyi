@@ -15,5 +15,7 @@ as the cores, at most eight.
 """
 
 from . import common as common
+from . import dsv41 as dsv41
+from . import inkling as inkling
 
-__all__ = ["common"]
+__all__ = ["common", "dsv41", "inkling"]

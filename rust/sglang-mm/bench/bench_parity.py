@@ -1,0 +1,196 @@
+"""
+Hold family `inkling` against Python: the same bits, and how long each takes.
+
+    python rust/sglang-mm/bench/bench_parity.py [--rounds N]
+
+Patches of six sizes must be equal to the bit, or the run fails. Decoding is *reported*,
+against the Pillow that is installed. Times are of one 1080p JPEG of quality 90, wall and
+CPU (user + system, all threads) per image: the median of rounds in which the contestants
+take turns. Numba is measured if it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import PIL
+from PIL import Image
+from sglang.srt.rust_extensions._multimodal import common, inkling
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from pillow_oracle import Bits, Pixels, noise
+from pillow_oracle import inkling as oracle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Contestants = dict[str, tuple[int, Callable[[], Bits]]]
+
+PATCH_SIZE = 40
+SIZES = [(480, 640), (1080, 1920), (200, 320), (37, 53), (40, 40), (1, 1)]
+BATCH = 5
+
+
+def photo(height: int, width: int) -> Pixels:
+    """
+    Smooth shapes with some noise, so that a JPEG has the size that a photo has.
+    """
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    waves = [128 + 100 * np.sin(x / (90 + 40 * channel)) * np.cos(y / (70 - 10 * channel)) for channel in range(3)]
+    grain = noise(height, width).astype(np.float32) / 16
+    return np.clip(np.stack(waves, -1) + grain, 0, 255).astype(np.uint8)
+
+
+def encoded(image: Pixels, kind: str, **options: int) -> bytes:
+    """
+    The picture as a file.
+    """
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, kind, **options)
+    return file.getvalue()
+
+
+def python_tables() -> tuple[Bits, Bits]:
+    """
+    The value of every byte by channel, and that of padding, both worked out by the oracle's formula.
+    """
+    every = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None], 3, axis=2)
+    bits = oracle(every, 1)[2].reshape(256, 2, 3)
+    return bits[:, 0], bits[0, 1]
+
+
+def pillow_and_numpy(file: bytes, values: Bits, padding: Bits) -> Bits:
+    """
+    What a careful Python processor does: decode, look values up, cut.
+    """
+    with Image.open(io.BytesIO(file)) as image:
+        rgb = np.asarray(image.convert("RGB"))
+    height, width, _ = rgb.shape
+    rows, columns = -(-height // PATCH_SIZE), width // PATCH_SIZE + 1
+    canvas = np.empty((rows * PATCH_SIZE, columns * PATCH_SIZE, 3), np.uint16)
+    canvas[height:], canvas[:, width:] = padding, padding
+    for channel in range(3):
+        canvas[:height, :width, channel] = values[:, channel][rgb[..., channel]]
+    patches = canvas.reshape(rows, PATCH_SIZE, columns, PATCH_SIZE, 3).transpose(0, 2, 1, 3, 4)
+    return np.ascontiguousarray(patches).ravel()
+
+
+def numba_kernel() -> Callable[[Pixels, Bits, Bits], Bits] | None:
+    """
+    The cutting as a compiled loop, or nothing where Numba is not installed.
+    """
+    if importlib.util.find_spec("numba") is None:
+        return None
+    numba: Any = importlib.import_module("numba")
+
+    def cut(rgb: Pixels, values: Bits, padding: Bits) -> Bits:
+        height, width, _ = rgb.shape
+        rows, columns = -(-height // PATCH_SIZE), width // PATCH_SIZE + 1
+        out = np.empty((rows, columns, PATCH_SIZE, PATCH_SIZE, 3), np.uint16)
+        for row in numba.prange(rows):
+            for column in range(columns):
+                for y in range(PATCH_SIZE):
+                    for x in range(PATCH_SIZE):
+                        from_y, from_x = row * PATCH_SIZE + y, column * PATCH_SIZE + x
+                        for channel in range(3):
+                            inside = from_y < height and from_x < width
+                            out[row, column, y, x, channel] = values[rgb[from_y, from_x, channel], channel] if inside else padding[channel]
+        return out.ravel()
+
+    kernel: Callable[[Pixels, Bits, Bits], Bits] = numba.njit(parallel=True)(cut)
+    return kernel
+
+
+def assert_patches_are_equal() -> None:
+    """
+    Every bit of every size, whole numbers of patches and not.
+    """
+    for height, width in SIZES:
+        image = noise(height, width)
+        if not np.array_equal(oracle(image, PATCH_SIZE)[2], inkling.patchify_rgb(image, PATCH_SIZE)):
+            raise SystemExit(f"patches of {height}x{width} are NOT those of Pillow and NumPy")
+    print(f"patches of {len(SIZES)} sizes: equal to the bit")
+
+
+def report_decoding(image: Pixels) -> None:
+    """
+    How far each decoder's pixels are from Pillow's.
+    """
+    for name, file in (("PNG", encoded(image, "PNG")), ("JPEG q90", encoded(image, "JPEG", quality=90))):
+        height, width, pixels = common.image_decode_rgb(file)
+        with Image.open(io.BytesIO(file)) as opened:
+            theirs = np.asarray(opened.convert("RGB"))
+        difference = abs(pixels.reshape(height, width, 3).astype(np.int16) - theirs)
+        differ, most = np.count_nonzero(difference), difference.max()
+        print(f"{name}: {differ} of {theirs.size} values differ from Pillow {PIL.__version__}'s, at most by {most}")
+
+
+def contestants(image: Pixels) -> Contestants:
+    """
+    What is timed, and how many images one call does; all but `patchify_rgb` begin with the same file.
+    """
+    file = encoded(image, "JPEG", quality=90)
+    values, padding = python_tables()
+    found: Contestants = {"Pillow + NumPy": (1, lambda: pillow_and_numpy(file, values, padding))}
+    kernel = numba_kernel()
+    if kernel is not None:
+
+        def with_numba() -> Bits:
+            with Image.open(io.BytesIO(file)) as opened:
+                return kernel(np.asarray(opened.convert("RGB")), values, padding)
+
+        found["Pillow + Numba"] = (1, with_numba)
+    found["decode_patchify"] = (1, lambda: inkling.decode_patchify(file, PATCH_SIZE)[2])
+    found[f"batch of {BATCH}"] = (BATCH, lambda: inkling.decode_patchify_batch([file] * BATCH, PATCH_SIZE)[-1][2])
+    found["patchify_rgb"] = (1, lambda: inkling.patchify_rgb(image, PATCH_SIZE))
+    return found
+
+
+def measure(found: Contestants, rounds: int) -> None:
+    """
+    Print the median wall and CPU time per image, after a round that does not count.
+    """
+    walls: dict[str, list[float]] = {name: [] for name in found}
+    cpus: dict[str, list[float]] = {name: [] for name in found}
+    for turn in range(rounds + 1):
+        for name, (images, call) in found.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            call()
+            wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+            if turn:
+                walls[name].append(wall / images)
+                cpus[name].append(cpu / images)
+    print(f"\n1080p JPEG of quality 90, ms per image, median of {rounds}   wall     CPU")
+    for name in found:
+        print(f"{name:<50} {statistics.median(walls[name]) * 1e3:7.2f} {statistics.median(cpus[name]) * 1e3:7.2f}")
+
+
+def main() -> None:
+    """
+    Parity first: times of wrong results mean nothing.
+    """
+    parser = argparse.ArgumentParser(description="Hold family `inkling` against Pillow and NumPy.")
+    parser.add_argument("--rounds", type=int, default=30)
+    rounds = parser.parse_args().rounds
+    image = photo(1080, 1920)
+    assert_patches_are_equal()
+    report_decoding(image)
+    found = contestants(image)
+    _, pillow = found["Pillow + NumPy"]
+    for name, (_, call) in found.items():
+        if name != "patchify_rgb" and not np.array_equal(pillow(), call()):
+            raise SystemExit(f"{name} does not give the patches of Pillow and NumPy")
+    measure(found, rounds)
+
+
+if __name__ == "__main__":
+    main()

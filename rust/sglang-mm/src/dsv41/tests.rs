@@ -1,0 +1,131 @@
+//! Values, places on the canvas, and plans that make no sense.
+
+use super::{Dsv41Error, ImagePlan, resize_patchify, values};
+use crate::common::{
+    Size,
+    resize::{Filter, PassOrder, Resample, resize_rgb},
+};
+
+const fn size(height: usize, width: usize) -> Size {
+    Size { height, width }
+}
+
+/// Bytes that name their own place.
+fn image(size: Size) -> Vec<u8> {
+    (0..size.height * size.width * 3)
+        .map(|at| (at * 7 + at / 256) as u8)
+        .collect()
+}
+
+fn plan(
+    (out_h, out_w): (usize, usize),
+    (resize_h, resize_w): (usize, usize),
+    (top, left): (usize, usize),
+    patch_size: usize,
+) -> ImagePlan {
+    ImagePlan {
+        out_h,
+        out_w,
+        resize_h,
+        resize_w,
+        top,
+        left,
+        patch_size,
+    }
+}
+
+/// The values that the models were published with.
+#[test]
+fn published_values() {
+    let got = [0, 127, 128, 255].map(|value| values()[value]);
+    assert_eq!([0xbf80, 0xbb81, 0x3b81, 0x3f80], got);
+}
+
+/// The definition, one value at a time, on a canvas made by hand.
+#[test]
+fn each_value_lies_where_the_definition_says() {
+    #[rustfmt::skip]
+    let cases = [
+        ("narrow, as published", size(53, 37),  plan((56, 56), (56, 39), (0, 8), 14)),
+        ("low, as published",    size(37, 53),  plan((56, 56), (39, 56), (8, 0), 14)),
+        ("as it is",             size(28, 28),  plan((28, 28), (28, 28), (0, 0), 14)),
+        ("shrunk a little",      size(91, 157), plan((112, 168), (97, 168), (7, 0), 14)),
+        ("room on every side",   size(3, 4),    plan((12, 8), (5, 3), (4, 2), 4)),
+        ("patches of one pixel", size(2, 2),    plan((3, 3), (1, 1), (2, 2), 1)),
+        ("one row far below",    size(1, 1),    plan((9, 6), (1, 6), (8, 0), 3)),
+    ];
+    for (name, from, plan) in cases {
+        let bicubic = Resample::Pil(Filter::Bicubic, PassOrder::default());
+        let resized = resize_rgb(&image(from), from, plan.image(), bicubic).unwrap();
+        let (ps, columns) = (plan.patch_size, plan.out_w / plan.patch_size);
+        let expected: Vec<u16> = (0..plan.out_h * plan.out_w * 3)
+            .map(|at| {
+                let (rest, x) = (at / ps, at % ps);
+                let (rest, y) = (rest / ps, rest % ps);
+                let (patch, channel) = (rest / 3, rest % 3);
+                let y = (patch / columns * ps + y).wrapping_sub(plan.top);
+                let x = (patch % columns * ps + x).wrapping_sub(plan.left);
+                let inside = y < plan.resize_h && x < plan.resize_w;
+                let value = if inside {
+                    resized[(y * plan.resize_w + x) * 3 + channel]
+                } else {
+                    127
+                };
+                values()[usize::from(value)]
+            })
+            .collect();
+        assert_eq!(
+            Ok(expected),
+            resize_patchify(&image(from), from, &plan),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn plans_that_make_no_sense() {
+    let from = size(4, 4);
+    let whole = plan((8, 8), (4, 6), (4, 2), 4);
+    assert!(resize_patchify(&image(from), from, &whole).is_ok());
+    #[rustfmt::skip]
+    let cases = [
+        ("no patch",                   from, ImagePlan { patch_size: 0, ..whole }),
+        ("no rows on the canvas",      from, ImagePlan { out_h: 0, ..whole }),
+        ("no columns on the canvas",   from, ImagePlan { out_w: 0, ..whole }),
+        ("no rows",                    from, ImagePlan { resize_h: 0, ..whole }),
+        ("no columns",                 from, ImagePlan { resize_w: 0, ..whole }),
+        ("broken patches below",       from, ImagePlan { out_h: 9, ..whole }),
+        ("broken patches right",       from, ImagePlan { out_w: 9, ..whole }),
+        ("higher than the canvas",     from, ImagePlan { resize_h: 9, top: 0, ..whole }),
+        ("wider than the canvas",      from, ImagePlan { resize_w: 9, left: 0, ..whole }),
+        ("sticks out below",           from, ImagePlan { top: 5, ..whole }),
+        ("sticks out right",           from, ImagePlan { left: 3, ..whole }),
+        ("far out",                    from, ImagePlan { left: usize::MAX, ..whole }),
+        ("another image",              size(4, 5), whole),
+        ("an image of no rows",        size(0, 4), whole),
+        ("an image beyond all memory", size(usize::MAX, 2), whole),
+    ];
+    for (name, image_size, plan) in cases {
+        let refused = resize_patchify(&image(from), image_size, &plan).unwrap_err();
+        assert!(matches!(refused, Dsv41Error::Geometry { .. }), "{name}");
+        assert!(
+            refused
+                .to_string()
+                .starts_with("invalid V4.1 image geometry: "),
+            "{name}"
+        );
+    }
+    let empty = resize_patchify(&[], size(0, 4), &whole);
+    assert!(matches!(empty, Err(Dsv41Error::Geometry { .. })));
+}
+
+#[test]
+fn a_canvas_beyond_memory() {
+    let from = size(1, 1);
+    for side in [1 << 32, 1 << 27] {
+        let plan = plan((side, side), (1, 1), (0, 0), 1);
+        let refused = resize_patchify(&image(from), from, &plan).unwrap_err();
+        assert!(matches!(refused, Dsv41Error::TooLarge(_)), "{side}");
+        assert!(refused.to_string().starts_with("V4.1 output size overflow"));
+    }
+}

@@ -1,0 +1,156 @@
+//! Grids, padding, the order of values in a patch, and what is refused.
+
+use super::{
+    InklingError, Options, Patches, decode_patchify_batch, patch_grid, patchify, preprocess_images,
+    rescale_patchify, values,
+};
+use crate::common::{Size, rescale::RescaleError};
+
+const fn size(height: usize, width: usize) -> Size {
+    Size { height, width }
+}
+
+/// Bytes that name their own place.
+fn image(size: Size) -> Vec<u8> {
+    (0..size.height * size.width * 3)
+        .map(|at| (at * 7 + at / 256) as u8)
+        .collect()
+}
+
+const AS_IS: Options = Options {
+    patch_size: 3,
+    rescale_frac: None,
+    rescale_cap: None,
+};
+
+#[test]
+fn a_whole_width_gets_one_more_column() {
+    #[rustfmt::skip]
+    let cases = [
+        ("one patch and one column of padding", size(40, 40), (1, 2)),
+        ("one pixel less",                      size(40, 39), (1, 1)),
+        ("heights round up",                    size(41, 41), (2, 2)),
+        ("one pixel",                           size(1, 1),   (1, 1)),
+        ("no rows",                             size(0, 7),   (0, 1)),
+        ("no columns",                          size(41, 0),  (2, 1)),
+    ];
+    for (name, image, expected) in cases {
+        assert_eq!(Ok(expected), patch_grid(image, 40), "{name}");
+    }
+}
+
+/// The definition, one value at a time.
+#[test]
+fn each_value_lies_where_the_definition_says() {
+    let (table, padding) = (values::table().0, values::padding());
+    for image_size in [
+        size(5, 7),
+        size(3, 3),
+        size(6, 6),
+        size(1, 8),
+        size(4, 0),
+        size(0, 4),
+    ] {
+        for patch_size in [1, 2, 3, 8] {
+            let rgb = image(image_size);
+            let (rows, columns) = patch_grid(image_size, patch_size).unwrap();
+            let mut expected = vec![];
+            for at in 0..rows * columns * patch_size * patch_size * 3 {
+                let (rest, channel) = (at / 3, at % 3);
+                let (rest, x) = (rest / patch_size, rest % patch_size);
+                let (patch, y) = (rest / patch_size, rest % patch_size);
+                let y = patch / columns * patch_size + y;
+                let x = patch % columns * patch_size + x;
+                expected.push(if y < image_size.height && x < image_size.width {
+                    let value = rgb[(y * image_size.width + x) * 3 + channel];
+                    table[channel][usize::from(value)]
+                } else {
+                    padding[channel]
+                });
+            }
+            assert_eq!(
+                Ok(expected),
+                patchify(&rgb, image_size, patch_size),
+                "{image_size}, patches of {patch_size}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_rescaled_image_is_resized_and_then_cut() {
+    use crate::common::resize::{Filter, PassOrder, Resample, resize_rgb};
+    let (from, to) = (size(7, 9), size(14, 18));
+    let lanczos = Resample::Pil(Filter::Lanczos, PassOrder::default());
+    let resized = resize_rgb(&image(from), from, to, lanczos).unwrap();
+    let options = Options {
+        rescale_frac: Some(2.0),
+        ..AS_IS
+    };
+    let expected = Patches {
+        size: to,
+        bits: patchify(&resized, to, 3).unwrap(),
+    };
+    assert_eq!(Ok(expected), rescale_patchify(&image(from), from, options));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let rgb = image(size(2, 2));
+    let scaled = |rescale_frac| Options {
+        rescale_frac: Some(rescale_frac),
+        ..AS_IS
+    };
+    let nan = rescale_patchify(&rgb, size(2, 2), scaled(f64::NAN));
+    assert!(matches!(
+        nan,
+        Err(InklingError::Rescale(RescaleError::Fraction(_)))
+    ));
+    // A place on the canvas that cannot be counted, and one that cannot be had.
+    for patch_size in [usize::MAX, 1 << 31, 1 << 30] {
+        let refused = patchify(&rgb, size(2, 2), patch_size);
+        assert!(
+            matches!(refused, Err(InklingError::TooLarge { .. })),
+            "{patch_size}"
+        );
+    }
+    #[rustfmt::skip]
+    let cases = [
+        ("no patch",       patchify(&rgb, size(2, 2), 0), "patch_size must be greater than zero"),
+        ("a short buffer", patchify(&rgb[1..], size(2, 2), 1), "an RGB image 2 high, 2 wide does not have 11 bytes"),
+        ("rows of nothing to enlarge", rescale_patchify(&[], size(0, 2), scaled(2.0)).map(|patches| patches.bits),
+            "input size must be positive, got 0 high, 2 wide"),
+    ];
+    for (name, got, expected) in cases {
+        assert_eq!(expected, got.unwrap_err().to_string(), "{name}");
+    }
+}
+
+/// Which image is at fault is said, and it is the first in order.
+#[test]
+fn a_batch_fails_with_its_first_fault() {
+    let files: [&[u8]; 3] = [b"", b"GIF89a", b"text"];
+    let InklingError::InBatch { index, error } = preprocess_images(&files, AS_IS).unwrap_err()
+    else {
+        panic!("a batch says which image");
+    };
+    assert_eq!(0, index);
+    assert!(matches!(*error, InklingError::Decode(_)));
+    let message = decode_patchify_batch(&files[1..], AS_IS)
+        .unwrap_err()
+        .to_string();
+    assert!(message.starts_with("image decode"), "{message}");
+    assert!(
+        message.ends_with("(image 0 of the batch, counted from 0)"),
+        "{message}"
+    );
+    let no_patch = Options {
+        patch_size: 0,
+        ..AS_IS
+    };
+    assert_eq!(
+        Err(InklingError::PatchSize),
+        preprocess_images(&files, no_patch)
+    );
+    assert_eq!(Ok(vec![]), preprocess_images::<&[u8]>(&[], AS_IS));
+}

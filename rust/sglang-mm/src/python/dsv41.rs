@@ -1,0 +1,45 @@
+//! Submodule `dsv41`: carries out what the planner of the Python face planned.
+//!
+//! Invariant: sizes are (height, width), places (top, left).
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+
+use super::{arguments::Image, released::released, value_error};
+use crate::dsv41::{self, ImagePlan};
+
+/// Fills the submodule.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.setattr(
+        "__doc__",
+        "Images on a grey canvas, cut into channel-first patches of bf16.",
+    )?;
+    module.add_function(wrap_pyfunction!(resize_patchify, module)?)
+}
+
+/// Resize a (height, width, 3) uint8 image onto its canvas, as the bf16 bits of patches.
+///
+/// Sizes are (height, width), the start is (top, left). The result is flat.
+#[pyfunction]
+#[pyo3(signature = (arr, output_size, resize_size, padding_start, patch_size, /))]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn resize_patchify(
+    py: Python<'_>,
+    arr: Image,
+    output_size: (usize, usize),
+    resize_size: (usize, usize),
+    padding_start: (usize, usize),
+    patch_size: usize,
+) -> PyResult<Bound<'_, PyArray1<u16>>> {
+    let plan = ImagePlan {
+        out_h: output_size.0,
+        out_w: output_size.1,
+        resize_h: resize_size.0,
+        resize_w: resize_size.1,
+        top: padding_start.0,
+        left: padding_start.1,
+        patch_size,
+    };
+    let bits = released(py, || dsv41::resize_patchify(&arr.pixels, arr.size, &plan))?;
+    Ok(bits.map_err(value_error)?.into_pyarray(py))
+}

@@ -1,0 +1,131 @@
+//! Submodule `inkling`: from files or images to rows of patches.
+//!
+//! Invariant: heights and widths that come out are those after rescaling, height first.
+
+use numpy::{IntoPyArray, PyArray1};
+use pyo3::prelude::*;
+
+use super::{
+    arguments::{Encoded, Image},
+    released::released,
+    value_error,
+};
+use crate::{
+    common::content_hash::content_hash_u64,
+    inkling::{self, Options, Patches},
+};
+
+/// Height, width and bf16 bits.
+type Patchified<'py> = (usize, usize, Bound<'py, PyArray1<u16>>);
+/// The same, and the content hash.
+type Hashed<'py> = (usize, usize, Bound<'py, PyArray1<u16>>, u64);
+
+/// Fills the submodule.
+pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.setattr("__doc__", "Images as rows of channel-last patches of bf16.")?;
+    module.add_function(wrap_pyfunction!(decode_patchify, module)?)?;
+    module.add_function(wrap_pyfunction!(decode_patchify_batch, module)?)?;
+    module.add_function(wrap_pyfunction!(patchify_rgb, module)?)?;
+    module.add_function(wrap_pyfunction!(preprocess_images, module)?)?;
+    module.add_function(wrap_pyfunction!(rescale_patchify_hash, module)?)
+}
+
+/// The bf16 bits of the patches of a (height, width, 3) uint8 image.
+#[pyfunction]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn patchify_rgb(
+    py: Python<'_>,
+    arr: Image,
+    patch_size: usize,
+) -> PyResult<Bound<'_, PyArray1<u16>>> {
+    let bits = released(py, || inkling::patchify(&arr.pixels, arr.size, patch_size))?;
+    Ok(bits.map_err(value_error)?.into_pyarray(py))
+}
+
+/// Height, width and the bf16 bits of the patches of an encoded image.
+#[pyfunction]
+#[pyo3(signature = (data, patch_size, rescale_frac = None, rescale_cap = None))]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn decode_patchify(
+    py: Python<'_>,
+    data: Encoded,
+    patch_size: usize,
+    rescale_frac: Option<f64>,
+    rescale_cap: Option<i64>,
+) -> PyResult<Patchified<'_>> {
+    let options = options(patch_size, rescale_frac, rescale_cap);
+    let patches = released(py, || inkling::decode_patchify(&data, options))?;
+    Ok(patchified(py, patches.map_err(value_error)?))
+}
+
+/// Height, width and the bf16 bits of the patches of each encoded image.
+#[pyfunction]
+#[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None))]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn decode_patchify_batch(
+    py: Python<'_>,
+    datas: Vec<Encoded>,
+    patch_size: usize,
+    rescale_frac: Option<f64>,
+    rescale_cap: Option<i64>,
+) -> PyResult<Vec<Patchified<'_>>> {
+    let options = options(patch_size, rescale_frac, rescale_cap);
+    let images = released(py, || inkling::decode_patchify_batch(&datas, options))?;
+    let images = images.map_err(value_error)?.into_iter();
+    Ok(images.map(|patches| patchified(py, patches)).collect())
+}
+
+/// Height, width, bf16 bits of the patches and content hash of each encoded image.
+#[pyfunction]
+#[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None))]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn preprocess_images(
+    py: Python<'_>,
+    datas: Vec<Encoded>,
+    patch_size: usize,
+    rescale_frac: Option<f64>,
+    rescale_cap: Option<i64>,
+) -> PyResult<Vec<Hashed<'_>>> {
+    let options = options(patch_size, rescale_frac, rescale_cap);
+    let images = released(py, || inkling::preprocess_images(&datas, options))?;
+    let images = images.map_err(value_error)?.into_iter();
+    Ok(images
+        .map(|(patches, hash)| hashed(py, patches, hash))
+        .collect())
+}
+
+/// Height, width, bf16 bits of the patches of `arr`, and the content hash of `raw_bytes`.
+#[pyfunction]
+#[pyo3(signature = (arr, raw_bytes, patch_size, rescale_frac = None, rescale_cap = None))]
+#[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+fn rescale_patchify_hash(
+    py: Python<'_>,
+    arr: Image,
+    raw_bytes: Encoded,
+    patch_size: usize,
+    rescale_frac: Option<f64>,
+    rescale_cap: Option<i64>,
+) -> PyResult<Hashed<'_>> {
+    let options = options(patch_size, rescale_frac, rescale_cap);
+    let (patches, hash) = released(py, || {
+        let patches = inkling::rescale_patchify(&arr.pixels, arr.size, options);
+        (patches, content_hash_u64(&raw_bytes))
+    })?;
+    Ok(hashed(py, patches.map_err(value_error)?, hash))
+}
+
+fn options(patch_size: usize, rescale_frac: Option<f64>, rescale_cap: Option<i64>) -> Options {
+    Options {
+        patch_size,
+        rescale_frac,
+        rescale_cap,
+    }
+}
+
+fn patchified(py: Python<'_>, Patches { size, bits }: Patches) -> Patchified<'_> {
+    (size.height, size.width, bits.into_pyarray(py))
+}
+
+fn hashed(py: Python<'_>, Patches { size, bits }: Patches, hash: u64) -> Hashed<'_> {
+    (size.height, size.width, bits.into_pyarray(py), hash)
+}

@@ -1,0 +1,122 @@
+"""
+What the families must give, by Pillow and NumPy: slow, and one formula a line.
+
+Invariant: nothing here shares code with what it judges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Bits: TypeAlias = NDArray[np.uint16]
+Pixels: TypeAlias = NDArray[np.uint8]
+
+f32 = np.float32
+
+MEAN = np.array([0.48145466, 0.4578275, 0.40821073], f32)
+STD = np.array([0.26862954, 0.2613026, 0.2757771], f32)
+#: As the formula has it: one division, and multiplications by what it gives.
+INV255 = f32(1 / 255)
+PAD_RAW = f32(-1 / 255)
+
+
+def bf16(values: NDArray[np.float32]) -> Bits:
+    """
+    The nearer of the two neighbours, and of two equally near the even one.
+    """
+    values = np.asarray(values, f32)
+    low = values.view(np.uint32) >> np.uint32(16)
+    below = (low << np.uint32(16)).view(f32).astype(np.float64)
+    above = ((low + np.uint32(1)) << np.uint32(16)).view(f32).astype(np.float64)
+    to_below, to_above = abs(values - below), abs(above - values)
+    up = (to_above < to_below) | ((to_above == to_below) & (low % 2 == 1))
+    nearest: NDArray[np.uint32] = low + up
+    return nearest.astype(np.uint16)
+
+
+def noise(height: int, width: int) -> Pixels:
+    """
+    A picture in which every mistake shows, the same one each time.
+    """
+    return np.random.default_rng(height * 1009 + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def pixels(image: Image.Image) -> Pixels:
+    """
+    A copy of its own.
+    """
+    return np.array(image)
+
+
+def inkling_size(height: int, width: int, fraction: float | None, cap: int | None) -> tuple[int, int]:
+    """
+    Height and width after rescaling.
+    """
+    if fraction is None:
+        return height, width
+    longer = max(height, width)
+    target = longer * fraction if cap is None else min(longer * fraction, max(cap, longer))
+    ratio = target / longer
+    return max(1, int(np.floor(height * ratio + 0.5))), max(1, int(np.floor(width * ratio + 0.5)))
+
+
+def inkling(image: Pixels, patch_size: int, fraction: float | None = None, cap: int | None = None) -> tuple[int, int, Bits]:
+    """
+    Height and width after rescaling, and the flat bits of the patches.
+    """
+    height, width = inkling_size(image.shape[0], image.shape[1], fraction, cap)
+    if (height, width) != image.shape[:2]:
+        image = pixels(Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS))
+    rows, columns = int(np.ceil(height / patch_size)), width // patch_size + 1
+    # The formula of a value knows nothing of its place: it is worked out once per value and channel.
+    raw = np.arange(256, dtype=f32)[:, None]
+    values = bf16((raw * INV255 - MEAN) / STD)
+    bits = np.tile(bf16((PAD_RAW - MEAN) / STD), (rows * patch_size, columns * patch_size, 1))
+    bits[:height, :width] = values[image, np.arange(3)]
+    patches = [
+        bits[row * patch_size : (row + 1) * patch_size, column * patch_size : (column + 1) * patch_size].ravel()
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    return height, width, np.concatenate(patches) if patches else np.empty(0, np.uint16)
+
+
+@dataclass(frozen=True)
+class Place:
+    """
+    Where a picture lies on which canvas, in the order of arguments of `dsv41.resize_patchify`.
+    """
+
+    output: tuple[int, int]
+    resize: tuple[int, int]
+    start: tuple[int, int]
+    patch_size: int
+
+    def arguments(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
+        """
+        All of them.
+        """
+        return self.output, self.resize, self.start, self.patch_size
+
+
+def dsv41(image: Pixels, place: Place) -> Bits:
+    """
+    The flat bits of the patches.
+    """
+    (height, width), (top, left), side = place.resize, place.start, place.patch_size
+    canvas = np.full((*place.output, 3), 127, np.uint8)
+    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC)
+    canvas[top : top + height, left : left + width] = pixels(resized)
+    bits = bf16((np.arange(256, dtype=f32) / f32(255) - f32(0.5)) / f32(0.5))[canvas]
+    patches = [
+        bits[row : row + side, column : column + side, channel].ravel()
+        for row in range(0, place.output[0], side)
+        for column in range(0, place.output[1], side)
+        for channel in range(3)
+    ]
+    return np.concatenate(patches)

@@ -1,0 +1,107 @@
+"""
+The families on many threads: the same bits for any number, and the interpreter is released.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from PIL import Image
+from pillow_oracle import noise
+from sglang.srt.rust_extensions._multimodal import dsv41, inkling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DIGEST = """
+import hashlib, io, numpy as np
+from PIL import Image
+from sglang.srt.rust_extensions._multimodal import dsv41, inkling
+digest = hashlib.sha256()
+files = []
+for size in [(301, 407), (40, 40), (999, 30)]:
+    image = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    files.append(file.getvalue())
+    digest.update(inkling.patchify_rgb(image, 14))
+    digest.update(dsv41.resize_patchify(image, (518, 308), (511, 300), (3, 5), 14))
+for height, width, bits, content in inkling.preprocess_images(files, 40, 2.0, 700):
+    digest.update(bits)
+print(digest.hexdigest())
+"""
+
+
+def test_bits_do_not_depend_on_the_number_of_threads() -> None:
+    """
+    One to four threads, one answer.
+    """
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", DIGEST],
+            env={**os.environ, "SGL_MM_RS_THREADS": str(threads)},
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        ).stdout
+        for threads in range(1, 5)
+    }
+
+    assert len(digests) == 1
+
+
+IMAGE = noise(600, 800)
+FILE = io.BytesIO()
+Image.fromarray(IMAGE).save(FILE, "BMP")
+BMP = FILE.getvalue()
+
+CALLS: dict[str, Callable[[], object]] = {
+    "inkling.patchify_rgb": lambda: inkling.patchify_rgb(IMAGE, 40),
+    "inkling.decode_patchify": lambda: inkling.decode_patchify(BMP, 40, 1.5),
+    "inkling.decode_patchify_batch": lambda: inkling.decode_patchify_batch([BMP, BMP], 40, 1.5),
+    "inkling.preprocess_images": lambda: inkling.preprocess_images([BMP, BMP], 40, 1.5),
+    "inkling.rescale_patchify_hash": lambda: inkling.rescale_patchify_hash(IMAGE, BMP, 40, 1.5),
+    "dsv41.resize_patchify": lambda: dsv41.resize_patchify(IMAGE, (700, 700), (600, 700), (50, 0), 14),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_other_threads_run_meanwhile(call: Callable[[], object]) -> None:
+    """
+    Where threads change places only if one lets go, a call lets another run.
+    """
+    interval = sys.getswitchinterval()
+    turns = 0
+    running = threading.Event()
+    done = threading.Event()
+
+    def take_turns() -> None:
+        nonlocal turns
+        running.set()
+        while not done.is_set():
+            turns += 1
+            time.sleep(0)
+
+    other = threading.Thread(target=take_turns)
+    other.start()
+    running.wait()
+    try:
+        # Longer than any call: whoever has the interpreter keeps it until it lets go.
+        sys.setswitchinterval(60)
+        before = turns
+        call()
+        after = turns
+    finally:
+        sys.setswitchinterval(interval)
+        done.set()
+        other.join()
+
+    assert after > before
