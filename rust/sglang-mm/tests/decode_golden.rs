@@ -104,7 +104,8 @@ fn complaint(name: &str, bytes: &[u8], expected: &Expected) -> Option<String> {
         };
     }
     match (expected, result) {
-        (Expected::Refused, Err(_)) | (Expected::Foreign, Err(DecodeError::UnknownFormat)) => None,
+        (Expected::Refused, Err(_))
+        | (Expected::Foreign, Err(DecodeError::UnknownFormat { .. })) => None,
         (
             Expected::Pixels {
                 height,

@@ -6,7 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sglang_mm_core::common::decode::{
-    DecodeError, DecodeLimits, decode_rgb, decode_rgb_with, dimensions,
+    DecodeError, DecodeLimits, DecodeOptions, decode_rgb, decode_rgb_with, dimensions,
+    dimensions_with,
 };
 
 /// The system's allocator, which remembers the largest piece that Rust asked of it in each thread,
@@ -89,21 +90,27 @@ impl Random {
     }
 }
 
-/// Whatever comes out is whole.
+/// Whatever comes out is whole, turned or not.
 fn check(bytes: &[u8], what: &str) {
-    let limits = DecodeLimits {
-        max_pixels: 1 << 20,
-    };
-    if let Ok(image) = decode_rgb_with(bytes, &limits) {
-        assert_eq!(image.pixels.len(), image.height * image.width * 3, "{what}");
-        assert_eq!(dimensions(bytes), Ok((image.height, image.width)), "{what}");
+    for exif_transpose in [false, true] {
+        let options = DecodeOptions {
+            limits: DecodeLimits {
+                max_pixels: 1 << 20,
+            },
+            exif_transpose,
+        };
+        if let Ok(image) = decode_rgb_with(bytes, &options) {
+            let size = (image.height, image.width);
+            assert_eq!(image.pixels.len(), image.height * image.width * 3, "{what}");
+            assert_eq!(dimensions_with(bytes, &options), Ok(size), "{what}");
+        }
     }
 }
 
 #[test]
 fn flipped_bytes_never_panic() {
     for (name, bytes) in small_pictures() {
-        for seed in 0..100 {
+        for seed in 0..200 {
             let mut random = Random(seed);
             let mut damaged = bytes.clone();
             // Half of the seeds go for the headers, where lies cost most.
@@ -256,7 +263,13 @@ fn the_cap_is_a_setting() {
         .into_iter()
         .find(|(name, _)| name == "pil_hopper.jpg")
         .unwrap();
-    let with = |max_pixels| decode_rgb_with(&bytes, &DecodeLimits { max_pixels });
+    let with = |max_pixels| {
+        let options = DecodeOptions {
+            limits: DecodeLimits { max_pixels },
+            exif_transpose: false,
+        };
+        decode_rgb_with(&bytes, &options)
+    };
 
     assert!(with(128 * 128).is_ok());
     assert!(matches!(
@@ -271,12 +284,12 @@ fn refusals_say_what_they_are() {
         (
             "nothing",
             b"",
-            "image decode: not a JPEG, PNG, WebP, GIF or BMP file",
+            "image decode: an empty file is not served: send a JPEG, PNG, WebP, GIF or BMP file",
         ),
         (
-            "text",
-            b"hello",
-            "image decode: not a JPEG, PNG, WebP, GIF or BMP file",
+            "an AVIF file",
+            b"\0\0\0\x20ftypavif\0\0\0\0",
+            "image decode: an AVIF file is not served: send a JPEG, PNG, WebP, GIF or BMP file",
         ),
         (
             "a start of JPEG",
@@ -291,7 +304,7 @@ fn refusals_say_what_they_are() {
         (
             "12-bit JPEG",
             b"\xff\xd8\xff\xc1\0\x0b\x0c\0\x01\0\x01\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0",
-            "image decode: unsupported color: JPEG with 12-bit samples",
+            "image decode: unsupported color: JPEG with a bit depth of 12; send at most 8",
         ),
         (
             "a start of WebP",

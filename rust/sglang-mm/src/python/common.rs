@@ -15,7 +15,8 @@ use crate::common::{
     Size,
     base64::base64_decode as decode_base64,
     content_hash::content_hash_u64,
-    decode, rescale,
+    decode::{self, DecodeLimits, DecodeOptions},
+    rescale,
     resize::{self, PassOrder, Resample},
 };
 
@@ -79,14 +80,22 @@ fn scaled_dims(
 
 /// Decode a JPEG, PNG, WebP, GIF or BMP file to RGB as Pillow does.
 ///
-/// Gives height, width and the pixels: row by row, three bytes a pixel.
+/// Gives height, width and the pixels: row by row, three bytes a pixel. `exif_transpose`
+/// turns it as its EXIF data ask; `max_pixels` is the most that a header may announce.
 #[pyfunction]
+#[pyo3(signature = (data, *, exif_transpose = false, max_pixels = 178_956_970))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn image_decode_rgb(
     py: Python<'_>,
     data: Encoded,
+    exif_transpose: bool,
+    max_pixels: u64,
 ) -> PyResult<(usize, usize, Bound<'_, PyArray1<u8>>)> {
-    let image = released(py, || decode::decode_rgb(&data))?.map_err(value_error)?;
+    let options = DecodeOptions {
+        limits: DecodeLimits { max_pixels },
+        exif_transpose,
+    };
+    let image = released(py, || decode::decode_rgb_with(&data, &options))?.map_err(value_error)?;
     Ok((image.height, image.width, image.pixels.into_pyarray(py)))
 }
 

@@ -12,8 +12,11 @@ use super::sniff::Format;
 #[non_exhaustive]
 pub enum DecodeError {
     /// The first bytes belong to no format that is served.
-    #[error("image decode: not a JPEG, PNG, WebP, GIF or BMP file")]
-    UnknownFormat,
+    #[error("image decode: {detected} is not served: send a JPEG, PNG, WebP, GIF or BMP file")]
+    UnknownFormat {
+        /// What the bytes look like, with an article.
+        detected: &'static str,
+    },
     /// The header announces more pixels than the limits allow; nothing was allocated.
     #[error(
         "image decode: {width}x{height} is {} pixels, over the cap of {max_pixels}; \
@@ -32,12 +35,12 @@ pub enum DecodeError {
     #[error("image decode: the picture needs more memory than there is")]
     OutOfMemory,
     /// Samples that cannot be brought to 8 bits without choosing a scale for the caller.
-    #[error("image decode: unsupported color: {format} with {samples} samples")]
+    #[error("image decode: unsupported color: {format} with a bit depth of {bits}; send at most 8")]
     UnsupportedColor {
         /// The file's format.
         format: Format,
-        /// What the samples are.
-        samples: Cow<'static, str>,
+        /// Bits of a sample.
+        bits: u8,
     },
     /// A variant of the format that is not served.
     #[error("image decode: unsupported {format} file: {feature}")]

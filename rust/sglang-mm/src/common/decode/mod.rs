@@ -1,8 +1,9 @@
 //! Decide what pixels a picture file holds: bytes in, 8-bit RGB out, equal to Pillow's `convert("RGB")`.
 //!
 //! The format is sniffed from the content. Only the first frame of an animation is decoded, alpha is
-//! dropped and not composited, EXIF orientation and colour profiles are ignored, and samples wider
-//! than 8 bits are refused. A file that Pillow refuses as truncated or damaged is refused here.
+//! dropped and not composited, colour profiles are ignored, and samples wider than 8 bits are
+//! refused. EXIF orientation is ignored too, unless [`DecodeOptions`] ask for it. A file that Pillow
+//! refuses as truncated or damaged is refused here.
 //!
 //! Invariant: the size in the header is checked against [`DecodeLimits`] before anything that grows
 //! with it is allocated, and no bytes, however damaged, can panic.
@@ -10,9 +11,12 @@
 mod bmp;
 mod cursor;
 mod error;
+mod exif;
+mod foreign;
 mod gif;
 mod jpeg;
 mod lzw;
+mod orientation;
 mod pixels;
 mod png;
 mod rle;
@@ -20,32 +24,34 @@ mod sniff;
 mod webp;
 
 pub use error::DecodeError;
-pub use pixels::{DecodeLimits, RgbImage};
+pub use pixels::{DecodeLimits, DecodeOptions, RgbImage};
 pub use sniff::{Format, sniff};
 
-/// Decode `bytes` under the default limits.
+use orientation::Orientation;
+use pixels::Size;
+
+/// Decode `bytes` under the default options.
 ///
 /// # Errors
 /// When the format is not served, or the file is damaged, or it is larger than the limits allow.
 pub fn decode_rgb(bytes: &[u8]) -> Result<RgbImage, DecodeError> {
-    decode_rgb_with(bytes, &DecodeLimits::default())
+    decode_rgb_with(bytes, &DecodeOptions::default())
 }
 
-/// Decode `bytes` under `limits`.
+/// Decode `bytes` as `options` say.
 ///
 /// # Errors
-/// As [`decode_rgb`].
-pub fn decode_rgb_with(bytes: &[u8], limits: &DecodeLimits) -> Result<RgbImage, DecodeError> {
-    match sniff(bytes).ok_or(DecodeError::UnknownFormat)? {
-        Format::Jpeg => jpeg::Header::read(bytes, *limits)?.decode(bytes),
-        Format::Png => png::Header::read(bytes, *limits)?.decode(),
-        Format::WebP => webp::Header::read(bytes, *limits)?.decode(),
-        Format::Gif => gif::Header::read(bytes, *limits)?.decode(bytes),
-        Format::Bmp => bmp::Header::read(bytes, *limits)?.decode(bytes),
+/// As [`decode_rgb`]; also, if it is to be turned, when its EXIF data cannot be read.
+pub fn decode_rgb_with(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage, DecodeError> {
+    let mut header = Header::read(bytes, options.limits)?;
+    let image = header.decode(bytes)?;
+    if options.exif_transpose {
+        return Ok(header.orientation()?.upright(image)?);
     }
+    Ok(image)
 }
 
-/// Height and width of the decoded picture, read from the headers alone.
+/// Height and width that [`decode_rgb`] gives, read from the headers alone.
 ///
 /// # Errors
 /// As [`decode_rgb`], for what the headers show. No limit applies: nothing is allocated.
@@ -53,12 +59,78 @@ pub fn dimensions(bytes: &[u8]) -> Result<(usize, usize), DecodeError> {
     let limits = DecodeLimits {
         max_pixels: u64::MAX,
     };
-    let size = match sniff(bytes).ok_or(DecodeError::UnknownFormat)? {
-        Format::Jpeg => jpeg::Header::read(bytes, limits)?.size(),
-        Format::Png => png::Header::read(bytes, limits)?.size(),
-        Format::WebP => webp::Header::read(bytes, limits)?.size(),
-        Format::Gif => gif::Header::read(bytes, limits)?.size(),
-        Format::Bmp => bmp::Header::read(bytes, limits)?.size(),
-    };
+    dimensions_with(
+        bytes,
+        &DecodeOptions {
+            limits,
+            exif_transpose: false,
+        },
+    )
+}
+
+/// Height and width that [`decode_rgb_with`] gives for the same options, without decoding a pixel.
+///
+/// # Errors
+/// As [`decode_rgb_with`], for what the headers show.
+pub fn dimensions_with(
+    bytes: &[u8],
+    options: &DecodeOptions,
+) -> Result<(usize, usize), DecodeError> {
+    let mut header = Header::read(bytes, options.limits)?;
+    let mut size = header.size();
+    if options.exif_transpose {
+        size = header.orientation()?.of_size(size);
+    }
     Ok((size.height, size.width))
+}
+
+/// The headers of a file, whatever its format.
+enum Header<'a> {
+    Jpeg(jpeg::Header<'a>),
+    Png(Box<png::Header<'a>>),
+    WebP(Box<webp::Header<'a>>),
+    Gif(gif::Header),
+    Bmp(Box<bmp::Header>),
+}
+
+impl<'a> Header<'a> {
+    fn read(bytes: &'a [u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
+        Ok(match sniff::served(bytes)? {
+            Format::Jpeg => Self::Jpeg(jpeg::Header::read(bytes, limits)?),
+            Format::Png => Self::Png(png::Header::read(bytes, limits)?.into()),
+            Format::WebP => Self::WebP(webp::Header::read(bytes, limits)?.into()),
+            Format::Gif => Self::Gif(gif::Header::read(bytes, limits)?),
+            Format::Bmp => Self::Bmp(bmp::Header::read(bytes, limits)?.into()),
+        })
+    }
+
+    fn size(&self) -> Size {
+        match self {
+            Self::Jpeg(header) => header.size(),
+            Self::Png(header) => header.size(),
+            Self::WebP(header) => header.size(),
+            Self::Gif(header) => header.size(),
+            Self::Bmp(header) => header.size(),
+        }
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Result<RgbImage, DecodeError> {
+        match self {
+            Self::Jpeg(header) => header.decode(bytes),
+            Self::Png(header) => header.decode(),
+            Self::WebP(header) => header.decode(),
+            Self::Gif(header) => header.decode(bytes),
+            Self::Bmp(header) => header.decode(bytes),
+        }
+    }
+
+    /// GIF and BMP have no place for it that Pillow would look at.
+    fn orientation(&mut self) -> Result<Orientation, DecodeError> {
+        match self {
+            Self::Jpeg(header) => header.orientation(),
+            Self::Png(header) => header.orientation(),
+            Self::WebP(header) => header.orientation(),
+            Self::Gif(_) | Self::Bmp(_) => Ok(Orientation::default()),
+        }
+    }
 }

@@ -15,6 +15,15 @@ pub struct RgbImage {
     pub pixels: Vec<u8>,
 }
 
+/// What a caller may choose about decoding. The default is Pillow's `convert("RGB")`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DecodeOptions {
+    /// What is refused for its size.
+    pub limits: DecodeLimits,
+    /// Turn the picture as its EXIF data (else its XMP data) ask, as `ImageOps.exif_transpose` does.
+    pub exif_transpose: bool,
+}
+
 /// What a decoder will not exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {

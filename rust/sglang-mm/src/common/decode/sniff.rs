@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use super::error::DecodeError;
+use super::foreign;
+
 /// The formats that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -31,6 +34,13 @@ impl fmt::Display for Format {
 
 /// The signature of a PNG file.
 pub(super) const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
+
+/// The format of `bytes`, or a refusal that names what they are instead.
+pub(super) fn served(bytes: &[u8]) -> Result<Format, DecodeError> {
+    sniff(bytes).ok_or_else(|| DecodeError::UnknownFormat {
+        detected: foreign::name(bytes),
+    })
+}
 
 /// The format whose signature `bytes` begin with.
 #[must_use]

@@ -36,17 +36,27 @@ def content_hash(data: _Encoded) -> int:
     Not comparable with the SHA-256 `data_hash` of the Python code.
     """
 
-def image_decode_rgb(data: _Encoded) -> tuple[int, int, NDArray[np.uint8]]:
+def image_decode_rgb(
+    data: _Encoded,
+    *,
+    exif_transpose: bool = False,
+    max_pixels: int = 178956970,
+) -> tuple[int, int, NDArray[np.uint8]]:
     """
     Decode a JPEG, PNG, WebP, GIF or BMP file as Pillow's `convert("RGB")` does.
 
     Gives *(height, width, pixels)* with height * width * 3 uint8 pixels. The format is
     found in the bytes. Only the first frame of an animation is read, alpha is dropped,
-    orientation and colour profiles are ignored.
+    colour profiles are ignored, and so is orientation, unless *exif_transpose* asks to
+    turn the image as Pillow's `ImageOps.exif_transpose` does.
+
+    *max_pixels* is how many pixels a header may announce, height * width, before
+    anything is allocated. The default is the number above which Pillow sees a
+    decompression bomb.
 
     Raises `ValueError` ("image decode: ...") for damaged files, other formats, samples
-    of more than 8 bits, images of more pixels than Pillow accepts or than memory
-    holds, and JPEGs of more than 100 scans.
+    of more than 8 bits, images of more than *max_pixels* or than memory holds, JPEGs of
+    more than 100 scans, and EXIF data that cannot be read where they are asked for.
     """
 
 def resize_rgb(

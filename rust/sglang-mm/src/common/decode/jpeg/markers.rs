@@ -5,15 +5,20 @@
 
 use super::super::cursor::{Cursor, u16_be};
 use super::super::error::DecodeError;
+use super::super::exif::{self, Metadata, Unreadable};
+use super::super::orientation::Orientation;
 use super::super::pixels::{DecodeLimits, Size};
 use super::super::sniff::Format;
 use super::Model;
 
 /// A file read up to its first scan.
 #[derive(Debug)]
-pub(in super::super) struct Header {
+pub(in super::super) struct Header<'a> {
     size: Size,
     pub(super) model: Model,
+    metadata: Metadata<'a>,
+    /// JFIF says how dense the pixels are.
+    dense: bool,
 }
 
 /// What a frame segment says.
@@ -24,10 +29,15 @@ struct Frame {
     model: Model,
 }
 
-impl Header {
-    pub(in super::super) fn read(bytes: &[u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
+impl<'a> Header<'a> {
+    pub(in super::super) fn read(
+        bytes: &'a [u8],
+        limits: DecodeLimits,
+    ) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::at(bytes, 2);
         let mut frame = None;
+        let mut metadata = Metadata::default();
+        let mut dense = false;
         while let Some(marker) = next_marker(&mut cursor)? {
             match marker {
                 0xda => break,
@@ -35,9 +45,14 @@ impl Header {
                     frame = Some(Frame::parse(segment(&mut cursor)?)?);
                 }
                 0xdb => check_quantization(segment(&mut cursor)?)?,
-                0xe0 => check_application(segment(&mut cursor)?, b"JFIF")?,
+                0xe0 => {
+                    let body = segment(&mut cursor)?;
+                    check_application(body, b"JFIF")?;
+                    dense |= names_a_density(body);
+                }
+                0xe1 => read_metadata(segment(&mut cursor)?, &mut metadata),
                 0xee => check_application(segment(&mut cursor)?, b"Adobe")?,
-                0xc4 | 0xcc | 0xdc | 0xdd | 0xdf | 0xe1..=0xef | 0xfe => {
+                0xc4 | 0xcc | 0xdc | 0xdd | 0xdf | 0xe2..=0xef | 0xfe => {
                     segment(&mut cursor)?;
                 }
                 // Markers that stand alone: restarts, starts, ends, and reserved ones.
@@ -51,12 +66,42 @@ impl Header {
         Ok(Self {
             size: Size::checked(Format::Jpeg, width, height, limits)?,
             model: frame.model,
+            metadata,
+            dense,
         })
     }
 
     pub(in super::super) fn size(&self) -> Size {
         self.size
     }
+
+    /// Without a density in JFIF Pillow looks for one in the EXIF data while it opens the file, and
+    /// forgives there what it does not forgive later.
+    pub(in super::super) fn orientation(&self) -> Result<Orientation, DecodeError> {
+        match self.metadata.orientation() {
+            Ok(orientation) => Ok(orientation),
+            Err(Unreadable) if self.dense => Err(corrupt("EXIF data that are no TIFF block")),
+            Err(Unreadable) => Ok(Orientation::default()),
+        }
+    }
+}
+
+/// EXIF data may be spread over several segments.
+fn read_metadata<'a>(body: &'a [u8], metadata: &mut Metadata<'a>) {
+    const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+    if let Some(more) = body.strip_prefix(exif::PREFIX) {
+        match &mut metadata.exif {
+            Some(exif) => exif.to_mut().extend_from_slice(more),
+            None => metadata.exif = Some(body.into()),
+        }
+    } else if let Some(xmp) = body.strip_prefix(XMP) {
+        metadata.xmp = Some(xmp.into());
+    }
+}
+
+/// Whether a JFIF segment has a density in dots per inch or per centimetre.
+fn names_a_density(body: &[u8]) -> bool {
+    body.starts_with(b"JFIF") && body.len() >= 12 && matches!(body[7], 1 | 2)
 }
 
 /// The code of the next marker; none at the end. Junk before a marker is passed over.
@@ -88,7 +133,7 @@ impl Frame {
         if bits != 8 {
             return Err(DecodeError::UnsupportedColor {
                 format: Format::Jpeg,
-                samples: format!("{bits}-bit").into(),
+                bits,
             });
         }
         let model = match components {
@@ -138,6 +183,34 @@ fn cut() -> DecodeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without a density in JFIF, EXIF data that cannot be read are no EXIF data.
+    #[test]
+    fn segments_name_the_orientation() {
+        type Row<'a> = (&'a str, &'a [&'a [u8]], Option<f64>);
+        const REST: &[u8] =
+            b"\xff\xc0\0\x0b\x08\0\x03\0\x05\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0";
+        const START: &[u8] = b"\xff\xe1\0\x16Exif\0\0II\x2a\0\x08\0\0\0\x01\0\x12\x01\x03\0";
+        const END: &[u8] = b"\xff\xe1\0\x10Exif\0\0\x01\0\0\0\x06\0\0\0";
+        const BROKEN: &[u8] = b"\xff\xe1\0\x0cExif\0\0junk";
+        const XMP: &[u8] = b"\xff\xe1\0\x33http://ns.adobe.com/xap/1.0/\0tiff:Orientation=\"3\"";
+        const DENSE: &[u8] = b"\xff\xe0\0\x10JFIF\0\x01\x01\x01\0\x48\0\x48\0\0";
+        let rows: &[Row<'_>] = &[
+            ("none", &[], Some(1.0)),
+            ("over two segments", &[START, END], Some(6.0)),
+            ("XMP", &[XMP], Some(3.0)),
+            ("EXIF before XMP", &[XMP, START, END], Some(6.0)),
+            ("broken", &[BROKEN], Some(1.0)),
+            ("broken, and XMP", &[BROKEN, XMP], Some(1.0)),
+            ("broken, with a density", &[DENSE, BROKEN], None),
+        ];
+        for (name, parts, tag) in rows {
+            let file = [b"\xff\xd8", parts.concat().as_slice(), REST].concat();
+            let header = Header::read(&file, DecodeLimits::default()).unwrap();
+            let expected = tag.map(|tag| Orientation::of_tag(Some(tag)));
+            assert_eq!(header.orientation().ok(), expected, "{name}");
+        }
+    }
 
     #[test]
     fn markers_are_read_up_to_the_scan() {

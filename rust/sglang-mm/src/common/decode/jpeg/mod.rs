@@ -22,7 +22,7 @@ enum Model {
     Cmyk,
 }
 
-impl Header {
+impl Header<'_> {
     pub(super) fn decode(&self, bytes: &[u8]) -> Result<RgbImage, DecodeError> {
         let size = self.size();
         match self.model {

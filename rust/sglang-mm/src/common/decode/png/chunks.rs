@@ -26,6 +26,8 @@ pub(super) struct Chunks<'a> {
     pub(super) facts: Facts<'a>,
     /// Bytes of the current data chunk that were not handed out.
     left: usize,
+    /// The chunks behind the pixel data were read.
+    ended: bool,
     /// More frames follow. What is announced behind the first data does not count.
     animated: bool,
     /// The chunk that ended the pixel data: read, but not acted on.
@@ -38,6 +40,7 @@ impl<'a> Chunks<'a> {
             cursor: Cursor::at(bytes, PNG_SIGNATURE.len()),
             facts: Facts::default(),
             left: 0,
+            ended: false,
             animated: false,
             pending: None,
         }
@@ -83,8 +86,22 @@ impl<'a> Chunks<'a> {
         Ok(Some(piece).filter(|piece| !piece.is_empty()))
     }
 
+    /// Go past the pixel data and read what stands behind them, if that is still to be done.
+    pub(super) fn skip_data(&mut self) -> Result<(), DecodeError> {
+        while !self.ended {
+            match self.next_piece() {
+                Ok(Some(_)) => {}
+                Ok(None) => self.read_to_end()?,
+                // If the pixels are complete before that, it is no error but the end.
+                Err(_) => self.ended = true,
+            }
+        }
+        Ok(())
+    }
+
     /// Read what stands behind the pixel data.
     pub(super) fn read_to_end(&mut self) -> Result<(), DecodeError> {
+        self.ended = true;
         self.cursor.skip(self.left);
         loop {
             let Some(head) = self.pending.take().or_else(|| self.head_behind()) else {

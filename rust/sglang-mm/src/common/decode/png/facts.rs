@@ -7,7 +7,8 @@ use super::super::cursor::u32_be;
 use super::super::error::DecodeError;
 use super::super::pixels::Size;
 use super::super::sniff::Format;
-use super::text::{TextBudget, compressed_text_fits, international_text};
+use super::notes::Notes;
+use super::text::{International, TextBudget, compressed_text_fits};
 use super::{Color, Region, corrupt};
 
 /// Everything known about the picture so far.
@@ -17,6 +18,7 @@ pub(super) struct Facts<'a> {
     pub(super) height: u32,
     pub(super) interlaced: bool,
     pub(super) palette: Option<&'a [u8]>,
+    pub(super) notes: Notes<'a>,
     /// One transparent index, by itself: Pillow looks up its colour.
     pub(super) lone_transparent: bool,
     depth_and_type: Option<(u8, u8)>,
@@ -55,7 +57,11 @@ impl<'a> Facts<'a> {
             b"cHRM" => at_least(body, 32),
             b"sRGB" => at_least(body, 1),
             b"pHYs" => at_least(body, 9),
-            b"iCCP" | b"zTXt" | b"tEXt" | b"iTXt" => self.check_text(kind, body),
+            b"iCCP" | b"zTXt" | b"tEXt" | b"iTXt" => self.read_text(kind, body),
+            b"eXIf" => {
+                self.notes.read_exif(body);
+                Ok(())
+            }
             b"acTL" => self.read_animation(body),
             b"fcTL" => self.read_frame(body),
             _ => Ok(()),
@@ -91,7 +97,7 @@ impl<'a> Facts<'a> {
         if bits == 16 {
             return Err(DecodeError::UnsupportedColor {
                 format: Format::Png,
-                samples: "16-bit".into(),
+                bits,
             });
         }
         let bits = bits.into();
@@ -183,11 +189,12 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn check_text(&mut self, kind: [u8; 4], body: &[u8]) -> Result<(), DecodeError> {
+    fn read_text(&mut self, kind: [u8; 4], body: &'a [u8]) -> Result<(), DecodeError> {
         let (name, rest) = match body.iter().position(|&byte| byte == 0) {
             Some(end) => (&body[..end], &body[end + 1..]),
             None => (body, &[][..]),
         };
+        self.notes.read_text(kind, name, rest);
         match &kind {
             b"tEXt" if name.is_empty() => Ok(()),
             b"tEXt" => self.text.spend(rest.len()),
@@ -199,7 +206,10 @@ impl<'a> Facts<'a> {
                 Some(_) => Err(corrupt("a compression method that does not exist")),
                 None => Ok(()),
             },
-            b"iTXt" => self.text.spend(international_text(body)?),
+            b"iTXt" => {
+                let text = International::parse(rest).map_or(Ok(0), |text| text.length())?;
+                self.text.spend(text)
+            }
             _ => match rest.split_first() {
                 Some((0, profile)) => compressed_text_fits(profile).map(drop),
                 _ => Err(corrupt("a colour profile of an unknown form")),

@@ -13,10 +13,12 @@ mod direct;
 mod facts;
 mod filter;
 mod layout;
+mod notes;
 mod stream;
 mod text;
 
 use super::error::DecodeError;
+use super::orientation::Orientation;
 use super::pixels::{DecodeLimits, Palette, RgbImage, Size, unpack_bits};
 use super::sniff::Format;
 
@@ -112,7 +114,7 @@ impl<'a> Header<'a> {
         self.size
     }
 
-    pub(super) fn decode(mut self) -> Result<RgbImage, DecodeError> {
+    pub(super) fn decode(&mut self) -> Result<RgbImage, DecodeError> {
         let passes = passes(self.region, self.interlaced);
         let row_bytes = |pass: &Pass| (pass.width * self.color.bits()).div_ceil(8);
         let rows = passes
@@ -141,6 +143,12 @@ impl<'a> Header<'a> {
             self.paint_pass(*pass, rows, length, &mut image)?;
         }
         Ok(image)
+    }
+
+    /// The chunks behind the pixels count too, so they are gone through if the pixels were not read.
+    pub(super) fn orientation(&mut self) -> Result<Orientation, DecodeError> {
+        self.chunks.skip_data()?;
+        self.chunks.facts.notes.orientation()
     }
 
     /// Unfilter `rows` in place and put each where it belongs.

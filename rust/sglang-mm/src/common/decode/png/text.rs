@@ -1,5 +1,7 @@
 //! Texts and profiles beside the pixels: not kept, but they may not be bombs.
 
+use std::borrow::Cow;
+
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::super::error::DecodeError;
@@ -48,20 +50,56 @@ pub(super) fn compressed_text_fits(bytes: &[u8]) -> Result<Option<usize>, Decode
     }
 }
 
-/// The length of an international text, once inflated; 0 if it is malformed, which is no error.
-pub(super) fn international_text(body: &[u8]) -> Result<usize, DecodeError> {
-    let mut parts = body.splitn(2, |&byte| byte == 0);
-    let (Some(_), Some([compressed, method, rest @ ..])) = (parts.next(), parts.next()) else {
-        return Ok(0);
-    };
-    // Behind the language and the translated name comes the text.
-    let Some(text) = rest.splitn(3, |&byte| byte == 0).nth(2) else {
-        return Ok(0);
-    };
-    match (compressed, method) {
-        (0, _) => Ok(text.len()),
-        (_, 0) => Ok(compressed_text_fits(text)?.unwrap_or(0)),
-        _ => Ok(0),
+/// The text that was compressed to `bytes`; none if it is not compressed properly.
+pub(super) fn inflated(bytes: &[u8]) -> Option<Vec<u8>> {
+    let length = compressed_text_fits(bytes).ok()??;
+    let mut text = vec![0; length];
+    let mut inflater = Decompress::new(true);
+    inflater
+        .decompress(bytes, &mut text, FlushDecompress::None)
+        .ok()?;
+    Some(text)
+}
+
+/// What stands behind the key of an international text.
+pub(super) struct International<'a> {
+    compressed: bool,
+    method: u8,
+    pub(super) language: &'a [u8],
+    /// The key, translated.
+    pub(super) name: &'a [u8],
+    stored: &'a [u8],
+}
+
+impl<'a> International<'a> {
+    /// None if it is malformed, which is no error.
+    pub(super) fn parse(behind_key: &'a [u8]) -> Option<Self> {
+        let (&[compressed, method], rest) = behind_key.split_first_chunk()?;
+        let mut parts = rest.splitn(3, |&byte| byte == 0);
+        Some(Self {
+            compressed: compressed != 0,
+            method,
+            language: parts.next()?,
+            name: parts.next()?,
+            stored: parts.next()?,
+        })
+    }
+
+    /// Its length once inflated; 0 if it cannot be.
+    pub(super) fn length(&self) -> Result<usize, DecodeError> {
+        match (self.compressed, self.method) {
+            (false, _) => Ok(self.stored.len()),
+            (true, 0) => Ok(compressed_text_fits(self.stored)?.unwrap_or(0)),
+            _ => Ok(0),
+        }
+    }
+
+    pub(super) fn text(&self) -> Option<Cow<'a, [u8]>> {
+        match (self.compressed, self.method) {
+            (false, _) => Some(self.stored.into()),
+            (true, 0) => inflated(self.stored).map(Cow::from),
+            _ => None,
+        }
     }
 }
 
@@ -88,18 +126,24 @@ mod tests {
 
     #[test]
     fn international_texts_are_measured() {
-        let rows: &[(&str, &[u8], usize)] = &[
-            ("plain", b"key\0\0\0en\0name\0text", 4),
-            ("no name", b"key", 0),
-            ("no text", b"key\0\0\0en", 0),
-            ("unknown method", b"key\0\x01\x09en\0name\0text", 0),
+        type Row<'a> = (&'a str, &'a [u8], Option<(usize, Option<&'a [u8]>)>);
+        let squeezed = [b"\x01\0en\0name\0".as_slice(), &compressed(9)].concat();
+        let rows: &[Row<'_>] = &[
+            ("plain", b"\0\0en\0name\0te\0xt", Some((5, Some(b"te\0xt")))),
+            ("compressed", &squeezed, Some((9, Some(b"aaaaaaaaa")))),
+            ("nothing", b"", None),
+            ("no text", b"\0\0en", None),
+            ("unknown method", b"\x01\x09en\0name\0text", Some((0, None))),
+            ("junk", b"\x01\0en\0name\0junk", Some((0, None))),
         ];
         for (name, body, expected) in rows {
-            assert_eq!(international_text(body), Ok(*expected), "{name}");
+            let parsed = International::parse(body);
+            let found = parsed.map(|parsed| (parsed.length().unwrap(), parsed.text()));
+            let found = found
+                .as_ref()
+                .map(|(length, text)| (*length, text.as_deref()));
+            assert_eq!(found, *expected, "{name}");
         }
-        let mut body = b"key\0\x01\0en\0name\0".to_vec();
-        body.extend(compressed(9));
-        assert_eq!(international_text(&body), Ok(9), "compressed");
     }
 
     #[test]
