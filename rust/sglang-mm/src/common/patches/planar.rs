@@ -61,26 +61,38 @@ impl<T: Element> Planar<'_, T> {
     }
 
     fn write_patch(&self, column: usize, strip: Strip<'_>, patch: &mut [T]) {
-        let plane = self.patch * self.patch;
         let (before, seen) = overlap(
             column * self.patch,
             self.patch,
             self.left,
             strip.row_len / 3,
         );
-        for (channel, planes) in patch.chunks_exact_mut(self.copies * plane).enumerate() {
-            let (table, padding) = (&self.table.0[channel], self.padding[channel]);
-            let (first, others) = planes.split_at_mut(plane);
-            if seen.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
+        let plane = self.patch * self.patch;
+        let (red, others) = patch.split_at_mut(self.copies * plane);
+        let (green, blue) = others.split_at_mut(self.copies * plane);
+        let channels = [red, green, blue];
+        let mut planes = channels.map(|copies| copies.split_at_mut(plane));
+        if seen.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
+            for ((first, _), padding) in planes.iter_mut().zip(self.padding) {
                 first.fill(padding);
             }
-            let lines = first.chunks_exact_mut(self.patch).skip(strip.above);
-            for (line, row) in lines.zip(strip.rows.chunks_exact(strip.row_len)) {
-                let pixels = row[seen.start * 3..seen.end * 3].chunks_exact(3);
-                for (value, pixel) in line[before..].iter_mut().zip(pixels) {
-                    *value = table[usize::from(pixel[channel])];
-                }
+        }
+        let [(red, _), (green, _), (blue, _)] = &mut planes;
+        let [reds, greens, blues] = &self.table.0;
+        for (y, row) in strip.rows.chunks_exact(strip.row_len).enumerate() {
+            let line = (strip.above + y) * self.patch + before..;
+            let pixels = row[seen.start * 3..seen.end * 3].chunks_exact(3);
+            let reds_out = &mut red[line.clone()];
+            let greens_out = &mut green[line.clone()];
+            let blues_out = &mut blue[line];
+            for (((pixel, red), green), blue) in pixels.zip(reds_out).zip(greens_out).zip(blues_out)
+            {
+                *red = reds[usize::from(pixel[0])];
+                *green = greens[usize::from(pixel[1])];
+                *blue = blues[usize::from(pixel[2])];
             }
+        }
+        for (first, others) in planes {
             for copy in others.chunks_exact_mut(plane) {
                 copy.copy_from_slice(first);
             }

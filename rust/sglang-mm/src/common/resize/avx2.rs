@@ -48,23 +48,31 @@ fn horizontal_of<const PARTS: usize, const GROUPS: usize>(
     out: &mut [u8],
 ) {
     let groups = if GROUPS == 0 { packed.groups } else { GROUPS };
-    // The last group is read as 16 bytes, of which 12 count. Windows move right, so
+    let stride = groups * PARTS * 4;
+    assert_eq!(packed.stride, stride, "windows of another shape");
+    // The last group is read as 16 bytes, of which 12 count. Windows never move left, so
     // those that would be read beyond the row stand at its end.
     let reach = (groups - 1) * 4 * CHANNELS + 16;
-    let inside = axis.starting_before(src.len().saturating_sub(reach) / CHANNELS + 1);
-    let inside = if src.len() < reach { 0 } else { inside / 4 * 4 };
+    let fits = |start: usize| start * CHANNELS + reach <= src.len();
+    let inside = axis.windows().partition_point(|window| fits(window.start));
 
     let precision = axis.precision();
     let half = _mm256_set1_epi32(half(precision));
     let precision = _mm256_set1_epi32(precision as i32);
-    let (fast, rest) = out.split_at_mut(inside * CHANNELS);
-    for (block, bytes) in fast.chunks_exact_mut(4 * CHANNELS).enumerate() {
+    let windows = axis.windows()[..inside].chunks_exact(4);
+    let weights = packed.weights().chunks_exact(stride * 4);
+    let (fast, rest) = out.split_at_mut(windows.len() * 4 * CHANNELS);
+    let blocks = fast.chunks_exact_mut(4 * CHANNELS);
+    for ((bytes, windows), weights) in blocks.zip(windows).zip(weights) {
         let sums = |pixel: usize| {
-            let x = block * 4 + pixel;
-            let at = axis.start(x) * CHANNELS;
+            let at = windows[pixel].start * CHANNELS;
             debug_assert!(at + reach <= src.len());
-            // SAFETY: `reach` bytes from `at` on lie in `src`, as `x < inside`.
-            unsafe { window::<PARTS>(src.as_ptr().add(at), packed.window(x), groups) }
+            // SAFETY: `reach` bytes from `at` on lie in `src`, since the window fits, and a
+            // window has `stride` weights.
+            unsafe {
+                let weights = weights.as_ptr().add(pixel * stride);
+                window::<PARTS>(src.as_ptr().add(at), weights, groups)
+            }
         };
         let [a, b, c, d] = [sums(0), sums(1), sums(2), sums(3)];
         let to_bytes = |sums| _mm256_srav_epi32(_mm256_add_epi32(sums, half), precision);
@@ -87,18 +95,21 @@ fn horizontal_of<const PARTS: usize, const GROUPS: usize>(
                 .write_unaligned(_mm_extract_epi32::<2>(pixels));
         }
     }
-    scalar::horizontal(src, axis, inside, rest);
+    scalar::horizontal(src, axis, inside / 4 * 4, rest);
 }
 
 /// The sums of one target pixel, each in two halves: `r r g g | b b 0 0`.
 ///
 /// # Safety
 ///
-/// `groups * 12 + 4` bytes must be readable at `src`.
+/// `groups * 12 + 4` bytes must be readable at `src`, and `groups * PARTS * 4` weights.
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn window<const PARTS: usize>(src: *const u8, weights: &[i16], groups: usize) -> __m256i {
-    debug_assert_eq!(weights.len(), groups * PARTS * 4);
+unsafe fn window<const PARTS: usize>(
+    src: *const u8,
+    weights: *const i16,
+    groups: usize,
+) -> __m256i {
     // r0 r1 r2 r3 g0 g1 g2 g3 | b0 b1 b2 b3, as 16-bit numbers
     let spread = _mm256_setr_epi8(
         0, -1, 3, -1, 6, -1, 9, -1, 1, -1, 4, -1, 7, -1, 10, -1, //
@@ -112,7 +123,7 @@ unsafe fn window<const PARTS: usize>(src: *const u8, weights: &[i16], groups: us
         for (part, sum) in sums.iter_mut().enumerate() {
             // SAFETY: a window has `PARTS` times 4 weights per group.
             let weights = unsafe {
-                let at = weights.as_ptr().add((group * PARTS + part) * 4);
+                let at = weights.add((group * PARTS + part) * 4);
                 _mm256_set1_epi64x(at.cast::<i64>().read_unaligned())
             };
             *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pixels, weights));
@@ -134,68 +145,84 @@ fn join<const PARTS: usize>(parts: [__m256i; PARTS]) -> __m256i {
 /// See [`scalar::vertical`]; `y` is the target row that `taps` belong to.
 #[target_feature(enable = "avx2")]
 pub(super) fn vertical(
-    rows: &Cycle<'_>,
+    rows: Cycle<'_>,
     taps: Taps<'_>,
     packed: &Packed,
     y: usize,
     precision: u32,
     out: &mut [u8],
 ) {
-    let Some(last) = out.len().checked_sub(VECTOR) else {
-        return scalar::vertical(rows, taps, precision, out);
-    };
-    let weights = packed.window(y);
-    // The last block ends with the row and may write bytes of its neighbour again.
-    for at in (0..last).step_by(VECTOR).chain([last]) {
-        let out = &mut out[at..][..VECTOR];
-        match packed.parts {
-            1 => column::<1>(rows.clone(), at, weights, precision, out),
-            _ => column::<2>(rows.clone(), at, weights, precision, out),
+    let (parts, weights) = (packed.parts, packed.window(y));
+    let mut at = 0;
+    // Two vectors at once share the way to their rows; sums of two parts fill the
+    // registers with one.
+    while parts == 1 && at + 2 * VECTOR <= out.len() {
+        columns::<1, 2>(rows, at, weights, precision, &mut out[at..]);
+        at += 2 * VECTOR;
+    }
+    while at < out.len() {
+        // The last vector ends with the row and may write bytes of its neighbour again.
+        let Some(last) = out.len().checked_sub(VECTOR) else {
+            return scalar::vertical(rows, taps, precision, out);
+        };
+        let start = at.min(last);
+        match parts {
+            1 => columns::<1, 1>(rows, start, weights, precision, &mut out[start..]),
+            _ => columns::<2, 1>(rows, start, weights, precision, &mut out[start..]),
         }
+        at += VECTOR;
     }
 }
 
-/// Sums a vector's width of columns.
+/// Sums `N` vectors of columns, from `at` on, into the beginning of `out`.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn column<const PARTS: usize>(
+fn columns<const PARTS: usize, const N: usize>(
     mut rows: Cycle<'_>,
     at: usize,
     weights: &[i16],
     precision: u32,
     out: &mut [u8],
 ) {
+    assert!(at + N * VECTOR <= rows.row_len() && N * VECTOR <= out.len());
     let zero = _mm256_setzero_si256();
-    let mut sums = [[zero; PARTS]; 4];
+    let mut sums = [[[zero; PARTS]; 4]; N];
     for pair in weights.chunks_exact(PARTS * 2) {
-        let mut load = || {
-            let bytes = &rows.next().unwrap_or_default()[at..][..VECTOR];
-            // SAFETY: the slice has as many bytes as a vector.
-            unsafe { _mm256_loadu_si256(bytes.as_ptr().cast()) }
-        };
-        let (a, b) = (load(), load());
-        let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
-        // a0 b0 a1 b1 …, as 16-bit numbers
-        let pixels = [
-            _mm256_unpacklo_epi8(low, zero),
-            _mm256_unpackhi_epi8(low, zero),
-            _mm256_unpacklo_epi8(high, zero),
-            _mm256_unpackhi_epi8(high, zero),
-        ];
-        for (part, weights) in pair.chunks_exact(2).enumerate() {
-            let both = u32::from(weights[0] as u16) | u32::from(weights[1] as u16) << 16;
-            let weights = _mm256_set1_epi32(both as i32);
-            for (sums, &pixels) in sums.iter_mut().zip(&pixels) {
-                sums[part] = _mm256_add_epi32(sums[part], _mm256_madd_epi16(pixels, weights));
+        let (a, b) = (rows.next_row(), rows.next_row());
+        let mut both = [zero; PARTS];
+        for (both, weights) in both.iter_mut().zip(pair.chunks_exact(2)) {
+            let pair = u32::from(weights[0] as u16) | u32::from(weights[1] as u16) << 16;
+            *both = _mm256_set1_epi32(pair as i32);
+        }
+        for (vector, sums) in sums.iter_mut().enumerate() {
+            // SAFETY: asserted above.
+            let load = |row: &[u8]| unsafe {
+                _mm256_loadu_si256(row.as_ptr().add(at + vector * VECTOR).cast())
+            };
+            let (a, b) = (load(a), load(b));
+            let (low, high) = (_mm256_unpacklo_epi8(a, b), _mm256_unpackhi_epi8(a, b));
+            // a0 b0 a1 b1 …, as 16-bit numbers
+            let pixels = [
+                _mm256_unpacklo_epi8(low, zero),
+                _mm256_unpackhi_epi8(low, zero),
+                _mm256_unpacklo_epi8(high, zero),
+                _mm256_unpackhi_epi8(high, zero),
+            ];
+            for (sums, pixels) in sums.iter_mut().zip(pixels) {
+                for (sum, weights) in sums.iter_mut().zip(both) {
+                    *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pixels, weights));
+                }
             }
         }
     }
     let half = _mm256_set1_epi32(half(precision));
     let precision = _mm256_set1_epi32(precision as i32);
-    let [a, b, c, d] =
-        sums.map(|sums| _mm256_srav_epi32(_mm256_add_epi32(join(sums), half), precision));
-    // Within each half of a vector packing undoes unpacking.
-    let bytes = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-    // SAFETY: `out` has as many bytes as a vector.
-    unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), bytes) };
+    let to_bytes = |sums| _mm256_srav_epi32(_mm256_add_epi32(join(sums), half), precision);
+    for (vector, sums) in sums.into_iter().enumerate() {
+        let [a, b, c, d] = sums.map(to_bytes);
+        // Within each half of a vector packing undoes unpacking.
+        let bytes = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+        // SAFETY: asserted above.
+        unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(vector * VECTOR).cast(), bytes) };
+    }
 }

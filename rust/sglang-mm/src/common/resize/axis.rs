@@ -81,13 +81,16 @@ pub(super) enum Quantization {
 const MOST_BITS: u32 = 22;
 
 impl Quantization {
-    fn precision(self, largest: f64) -> u32 {
+    fn precision(self, weights: &[f64]) -> u32 {
         match self {
             Self::Pillow => MOST_BITS,
-            Self::Aten => (0..=MOST_BITS)
-                .take_while(|&bits| quantize(largest, bits) < 1 << 15)
-                .last()
-                .unwrap_or(0),
+            Self::Aten => {
+                let largest = weights.iter().copied().fold(0.0, f64::max);
+                (0..=MOST_BITS)
+                    .take_while(|&bits| quantize(largest, bits) < 1 << 15)
+                    .last()
+                    .unwrap_or(0)
+            }
         }
     }
 }
@@ -119,9 +122,10 @@ impl Taps<'_> {
     }
 }
 
+/// The source pixels that a target pixel sees.
 #[derive(Clone, Default)]
-struct Window {
-    start: usize,
+pub(super) struct Window {
+    pub(super) start: usize,
     len: usize,
 }
 
@@ -143,26 +147,22 @@ impl Axis {
     ) -> Result<Self, OutOfMemory> {
         let kernel = Kernel::new(filter, from, to);
         let stride = kernel.most_taps();
+        let len = to.checked_mul(stride).ok_or(OutOfMemory)?;
         // All memory first: what is refused must be refused before any work is done.
         let mut windows = zeroed::<Window>(to)?;
-        let mut weights = zeroed(to.checked_mul(stride).ok_or(OutOfMemory)?)?;
-        let mut row = zeroed::<f64>(stride)?;
-        let largest = match quantization {
-            // Does not look at the weights, so do not compute them twice.
-            Quantization::Pillow => 0.0,
-            Quantization::Aten => kernel.largest_weight(&mut row),
-        };
-        let precision = quantization.precision(largest);
-        for ((x, window), integers) in windows
+        let mut weights = zeroed(len)?;
+        let mut exact = zeroed::<f64>(len)?;
+        for ((x, window), row) in windows
             .iter_mut()
             .enumerate()
-            .zip(weights.chunks_exact_mut(stride))
+            .zip(exact.chunks_exact_mut(stride))
         {
             *window = kernel.window(x);
-            kernel.fill(x, window, &mut row);
-            for (integer, &weight) in integers.iter_mut().zip(&row[..window.len]) {
-                *integer = quantize(weight, precision);
-            }
+            kernel.fill(x, window, row);
+        }
+        let precision = quantization.precision(&exact);
+        for (integer, &weight) in weights.iter_mut().zip(&exact) {
+            *integer = quantize(weight, precision);
         }
         Ok(Self {
             windows,
@@ -187,14 +187,9 @@ impl Axis {
         self.precision
     }
 
-    /// Where the window of target pixel `x` begins.
-    pub(super) fn start(&self, x: usize) -> usize {
-        self.windows[x].start
-    }
-
-    /// How many windows begin before source pixel `limit`; they are the first ones.
-    pub(super) fn starting_before(&self, limit: usize) -> usize {
-        self.windows.partition_point(|window| window.start < limit)
+    /// The windows, which never move left from one target pixel to the next.
+    pub(super) fn windows(&self) -> &[Window] {
+        &self.windows
     }
 
     pub(super) fn taps(&self, x: usize) -> Taps<'_> {
@@ -220,7 +215,6 @@ impl Axis {
 struct Kernel {
     filter: Filter,
     from: usize,
-    to: usize,
     scale: f64,
     support: f64,
     inverse: f64,
@@ -233,7 +227,6 @@ impl Kernel {
         Self {
             filter,
             from,
-            to,
             scale,
             support: filter.support() * stretch,
             inverse: 1.0 / stretch,
@@ -274,16 +267,6 @@ impl Kernel {
                 *weight /= sum;
             }
         }
-    }
-
-    fn largest_weight(&self, row: &mut [f64]) -> f64 {
-        (0..self.to)
-            .map(|x| {
-                let window = self.window(x);
-                self.fill(x, &window, row);
-                row[..window.len].iter().copied().fold(0.0, f64::max)
-            })
-            .fold(0.0, f64::max)
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Packed {
     /// 1 where all weights fit 16 bits, else 2.
     pub(super) parts: usize,
     /// Numbers of a window.
-    stride: usize,
+    pub(super) stride: usize,
     weights: Vec<i16>,
 }
 
@@ -57,6 +57,11 @@ impl Packed {
             stride,
             weights,
         })
+    }
+
+    /// The numbers of all windows.
+    pub(super) fn weights(&self) -> &[i16] {
+        &self.weights
     }
 
     /// The numbers of the window of target pixel `x`.

@@ -76,15 +76,15 @@ impl<'a> Plan<'a> {
         match (&self.x, &self.y) {
             (None, None) => out.copy_from_slice(self.source_row(y)),
             (Some(x), None) => x.run(self.source_row(y), out),
-            (None, Some(pass)) => pass.run(y, &self.source_from(pass.axis.start(y)), out),
+            (None, Some(pass)) => pass.run(y, self.source_from(pass.start(y)), out),
             (Some(x), Some(pass)) if self.vertical_first => {
-                pass.run(y, &self.source_from(pass.axis.start(y)), combined);
+                pass.run(y, self.source_from(pass.start(y)), combined);
                 x.run(combined, out);
             }
             (Some(x), Some(pass)) => {
                 let seen = pass.axis.taps(y).range();
                 let rows = ring.rows(seen, |y, row| x.run(self.source_row(y), row));
-                pass.run(y, &rows, out);
+                pass.run(y, rows, out);
             }
         }
     }
@@ -171,7 +171,7 @@ impl Ring {
 }
 
 /// Rows in memory, from one of them on; the first follows the last, without end.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub(super) struct Cycle<'a> {
     bytes: &'a [u8],
     row_len: usize,
@@ -180,23 +180,28 @@ pub(super) struct Cycle<'a> {
 }
 
 impl<'a> Cycle<'a> {
+    /// The rows of `bytes`, from number `first` on.
     pub(super) fn new(bytes: &'a [u8], row_len: usize, first: usize) -> Self {
         let at = first * row_len;
+        assert!(bytes.len().is_multiple_of(row_len) && at < bytes.len());
         Self { bytes, row_len, at }
     }
-}
 
-impl<'a> Iterator for Cycle<'a> {
-    type Item = &'a [u8];
+    pub(super) fn row_len(&self) -> usize {
+        self.row_len
+    }
 
+    /// The next row.
     #[inline]
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let row = self.bytes.get(self.at..self.at + self.row_len);
+    pub(super) fn next_row(&mut self) -> &'a [u8] {
+        let at = self.at;
         self.at += self.row_len;
         if self.at == self.bytes.len() {
             self.at = 0;
         }
-        row
+        // SAFETY: `new` asserts that whole rows fill `bytes` and that the first begins in
+        // it, and each step leads to the row behind or to the first.
+        unsafe { self.bytes.get_unchecked(at..at + self.row_len) }
     }
 }
 
@@ -222,12 +227,12 @@ mod tests {
             let made = Cell::new(0);
             let mut ring = Ring::new(3, 2).ok().unwrap();
             for (start, end) in windows {
-                let rows = ring.rows(start..end, |y, row| {
+                let mut rows = ring.rows(start..end, |y, row| {
                     made.set(made.get() + 1);
                     row.fill(y as u8);
                 });
-                for (y, row) in (start..end).zip(rows) {
-                    assert_eq!([y as u8; 2], row, "{name}: row {y}");
+                for y in start..end {
+                    assert_eq!([y as u8; 2], rows.next_row(), "{name}: row {y}");
                 }
             }
             assert_eq!(expected, made.get(), "{name}");

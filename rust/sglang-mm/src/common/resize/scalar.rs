@@ -29,7 +29,8 @@ fn to_byte(sum: i32, precision: u32) -> u8 {
 /// One row of output, from pixel `first` on, from its row of input.
 pub(super) fn horizontal(src: &[u8], axis: &Axis, first: usize, out: &mut [u8]) {
     let precision = axis.precision();
-    for (taps, pixel) in axis.iter().skip(first).zip(out.chunks_exact_mut(CHANNELS)) {
+    for (x, pixel) in (first..).zip(out.chunks_exact_mut(CHANNELS)) {
+        let taps = axis.taps(x);
         let window = &src[taps.start * CHANNELS..][..taps.weights.len() * CHANNELS];
         let mut sums = [half(precision); CHANNELS];
         for (seen, &weight) in window.chunks_exact(CHANNELS).zip(taps.weights) {
@@ -44,11 +45,12 @@ pub(super) fn horizontal(src: &[u8], axis: &Axis, first: usize, out: &mut [u8]) 
 }
 
 /// One row of output from the rows that `taps` names; all rows have the same length.
-pub(super) fn vertical(rows: &Cycle<'_>, taps: Taps<'_>, precision: u32, out: &mut [u8]) {
+pub(super) fn vertical(rows: Cycle<'_>, taps: Taps<'_>, precision: u32, out: &mut [u8]) {
     for (block, bytes) in out.chunks_mut(BLOCK).enumerate() {
         let mut sums = [half(precision); BLOCK];
-        for (row, &weight) in rows.clone().zip(taps.weights) {
-            let seen = &row[block * BLOCK..][..bytes.len()];
+        let mut rows = rows;
+        for &weight in taps.weights {
+            let seen = &rows.next_row()[block * BLOCK..][..bytes.len()];
             for (sum, &byte) in sums.iter_mut().zip(seen) {
                 *sum += i32::from(byte) * weight;
             }
