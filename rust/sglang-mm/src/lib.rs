@@ -12,4 +12,5 @@ pub mod inkling;
 pub mod pipeline;
 #[cfg(feature = "python")]
 mod python;
+pub mod qwen_vl;
 pub mod registry;

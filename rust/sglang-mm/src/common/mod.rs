@@ -6,6 +6,7 @@ pub mod content_hash;
 pub mod decode;
 mod isa;
 pub(crate) mod memory;
+pub mod panics;
 pub mod par;
 pub mod patches;
 pub mod rescale;

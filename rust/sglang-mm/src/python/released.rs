@@ -4,12 +4,9 @@
 //! itself a panic would become a `BaseException`, which `except Exception` lets pass and
 //! which ends a server's worker.
 
-use std::{
-    any::Any,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
-
 use pyo3::{exceptions::PyRuntimeError, marker::Ungil, prelude::*};
+
+use crate::common::panics::caught;
 
 /// What `work` returns, computed while other Python threads run.
 pub(super) fn released<T, F>(py: Python<'_>, work: F) -> PyResult<T>
@@ -17,19 +14,8 @@ where
     T: Ungil + Send,
     F: Ungil + Send + FnOnce() -> T,
 {
-    // Nothing that `work` touches outlives it, so no broken state can be seen after.
-    py.detach(|| catch_unwind(AssertUnwindSafe(work)))
-        .map_err(|panic| {
-            PyRuntimeError::new_err(format!("bug in sglang-mm: {}", text(panic.as_ref())))
-        })
-}
-
-fn text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("panic without a message")
+    py.detach(|| caught(work))
+        .map_err(|panic| PyRuntimeError::new_err(panic.to_string()))
 }
 
 #[cfg(test)]

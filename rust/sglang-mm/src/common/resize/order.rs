@@ -4,10 +4,13 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::Deserialize;
+
 use crate::common::Size;
 
 /// A rule of some Pillow version.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PassOrder {
     /// Pillow 13.0: columns first when that saves more than twice as much height as
     /// width. Portrait photos shrunk by half and wide, low targets are such cases.

@@ -1,0 +1,235 @@
+//! The settings of a checkpoint's image processor, as a server sends them in JSON.
+//!
+//! Invariant: what passed [`QwenVlSpec::checked`] can be computed with: no size is zero
+//! or overflows, no limit is empty, no colour is divided by zero.
+
+use std::num::NonZeroUsize;
+
+use serde::Deserialize;
+
+use super::patch_grid::PatchGrid;
+
+use crate::common::resize::{Filter, PassOrder, Resample};
+
+/// Whose image processor to follow, to the bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Backend {
+    /// torchvision's (`Qwen2VLImageProcessor`, formerly `…Fast`).
+    #[default]
+    AtenU8,
+    /// Pillow's (`Qwen2VLImageProcessorPil`).
+    Pil,
+}
+
+/// Settings of the family; fields that are not listed here are ignored.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct QwenVlSpec {
+    /// The placeholder in prompts.
+    pub image_token_id: i32,
+    /// Side of a patch, pixels.
+    pub patch_size: usize,
+    /// Patches along a side that merge to one token.
+    pub merge_size: usize,
+    /// Frames in a patch; a still picture is repeated as often.
+    pub temporal_patch_size: usize,
+    /// Lower limit of a resized picture's area.
+    pub min_pixels: usize,
+    /// Upper limit of a resized picture's area.
+    pub max_pixels: usize,
+    /// Mean of each colour, of samples from 0 to 1.
+    pub image_mean: [f32; 3],
+    /// Standard deviation of each colour.
+    pub image_std: [f32; 3],
+    /// Whose arithmetic to follow.
+    #[serde(default)]
+    pub resample: Backend,
+    /// Whose order of passes, for the backend `pil`.
+    #[serde(default)]
+    pub pass_order: PassOrder,
+}
+
+/// Settings that no picture can be processed with.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum QwenVlSpecError {
+    /// Not JSON, or a field is missing or of another type.
+    #[error("qwen_vl spec: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A size of zero.
+    #[error(
+        "qwen_vl spec: sizes must be positive, got patch_size {patch_size}, \
+         merge_size {merge_size}, temporal_patch_size {temporal_patch_size}"
+    )]
+    ZeroSize {
+        /// Side of a patch.
+        patch_size: usize,
+        /// Patches along the side of a token.
+        merge_size: usize,
+        /// Frames in a patch.
+        temporal_patch_size: usize,
+    },
+    /// A patch or a token that no memory holds.
+    #[error(
+        "qwen_vl spec: sizes are too large: one token would have more elements than can be addressed"
+    )]
+    HugeSize,
+    /// Limits between which no area lies.
+    #[error("qwen_vl spec: need 0 < min_pixels <= max_pixels, got {min_pixels} and {max_pixels}")]
+    PixelLimits {
+        /// Lower limit.
+        min_pixels: usize,
+        /// Upper limit.
+        max_pixels: usize,
+    },
+    /// A mean that is no number.
+    #[error("qwen_vl spec: image_mean must be finite, got {0:?}")]
+    Mean([f32; 3]),
+    /// A deviation that cannot be divided by.
+    #[error("qwen_vl spec: image_std must be finite and positive, got {0:?}")]
+    Std([f32; 3]),
+}
+
+impl QwenVlSpec {
+    /// The settings in `json`. Whether they can be used is another question.
+    ///
+    /// # Errors
+    ///
+    /// Text that is not JSON, or lacks a field.
+    pub fn from_json(json: &str) -> Result<Self, QwenVlSpecError> {
+        Ok(serde_json::from_str(json)?)
+    }
+
+    /// The geometry of patches, if these settings can be used.
+    pub(super) fn checked(&self) -> Result<PatchGrid, QwenVlSpecError> {
+        let &Self {
+            patch_size,
+            merge_size,
+            temporal_patch_size,
+            min_pixels,
+            max_pixels,
+            ..
+        } = self;
+        let sizes = [patch_size, merge_size, temporal_patch_size].map(NonZeroUsize::new);
+        let [Some(patch), Some(merge), Some(frames)] = sizes else {
+            return Err(QwenVlSpecError::ZeroSize {
+                patch_size,
+                merge_size,
+                temporal_patch_size,
+            });
+        };
+        if min_pixels == 0 || min_pixels > max_pixels {
+            return Err(QwenVlSpecError::PixelLimits {
+                min_pixels,
+                max_pixels,
+            });
+        }
+        if !self.image_mean.iter().all(|mean| mean.is_finite()) {
+            return Err(QwenVlSpecError::Mean(self.image_mean));
+        }
+        if !self
+            .image_std
+            .iter()
+            .all(|std| std.is_finite() && *std > 0.0)
+        {
+            return Err(QwenVlSpecError::Std(self.image_std));
+        }
+        PatchGrid::new(patch, merge, frames).ok_or(QwenVlSpecError::HugeSize)
+    }
+
+    /// How pictures are resized.
+    pub(super) fn resampling(&self) -> Resample {
+        match self.resample {
+            Backend::AtenU8 => Resample::AtenU8,
+            Backend::Pil => Resample::Pil(Filter::Bicubic, self.pass_order),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::tests::spec, Backend, QwenVlSpec};
+    use crate::common::resize::PassOrder;
+
+    fn json() -> serde_json::Value {
+        json!({
+            "family": "qwen_vl",
+            "image_token_id": 9,
+            "patch_size": 4,
+            "merge_size": 2,
+            "temporal_patch_size": 2,
+            "min_pixels": 64,
+            "max_pixels": 4096,
+            "image_mean": [0.5, 0.4, 0.3],
+            "image_std": [0.2, 0.3, 0.4],
+        })
+    }
+
+    fn check(field: &str, value: serde_json::Value) -> Result<QwenVlSpec, String> {
+        let mut fields = json();
+        fields[field] = value;
+        QwenVlSpec::from_json(&fields.to_string())
+            .and_then(|spec| spec.checked().map(|_| spec))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn fields() {
+        let same = spec();
+        #[rustfmt::skip]
+        let cases = [
+            ("family",      json!("whatever"),   same.clone()),
+            ("feature_shm", json!({"size": 1}),  same.clone()),
+            ("resample",    json!("aten_u8"),    same.clone()),
+            ("resample",    json!("pil"),        QwenVlSpec { resample: Backend::Pil, ..same.clone() }),
+            ("pass_order",  json!("pillow13"),   same.clone()),
+            ("pass_order",  json!("pillow12_2"), QwenVlSpec { pass_order: PassOrder::Pillow12_2, ..same.clone() }),
+            ("pass_order",  json!("horizontal"), QwenVlSpec { pass_order: PassOrder::Horizontal, ..same.clone() }),
+            ("min_pixels",  json!(4096),         QwenVlSpec { min_pixels: 4096, ..same.clone() }),
+        ];
+        for (field, value, expected) in cases {
+            let name = format!("{field} = {value}");
+            assert_eq!(Ok(expected), check(field, value), "{name}");
+        }
+    }
+
+    #[test]
+    fn refused() {
+        #[rustfmt::skip]
+        let cases = [
+            ("patch_size",          json!(0),                  "sizes must be positive"),
+            ("merge_size",          json!(0),                  "sizes must be positive"),
+            ("temporal_patch_size", json!(0),                  "sizes must be positive"),
+            ("patch_size",          json!(1_u64 << 40),        "sizes are too large"),
+            ("temporal_patch_size", json!(u64::MAX),           "sizes are too large"),
+            ("patch_size",          json!(-1),                 "invalid value: integer `-1`"),
+            ("min_pixels",          json!(0),                  "need 0 < min_pixels <= max_pixels, got 0 and 4096"),
+            ("min_pixels",          json!(4097),               "need 0 < min_pixels <= max_pixels, got 4097 and 4096"),
+            ("max_pixels",          json!(null),               "invalid type: null"),
+            ("image_mean",          json!([0.5, 1e39, 0.5]),   "image_mean must be finite"),
+            ("image_mean",          json!([0.5, 0.5]),         "invalid length 2"),
+            ("image_std",           json!([0.5, 0.0, 0.5]),    "image_std must be finite and positive"),
+            ("image_std",           json!([0.5, 1e-60, 0.5]),  "image_std must be finite and positive"),
+            ("image_std",           json!([-0.5, 0.5, 0.5]),   "image_std must be finite and positive"),
+            ("image_std",           json!([1e39, 0.5, 0.5]),   "image_std must be finite and positive"),
+            ("resample",            json!("lanczos"),          "unknown variant `lanczos`"),
+            ("pass_order",          json!("vertical"),         "unknown variant `vertical`"),
+        ];
+        for (field, value, words) in cases {
+            let name = format!("{field} = {value}");
+            let error = check(field, value).expect_err(&name);
+            assert!(error.starts_with("qwen_vl spec: "), "{name}: {error}");
+            assert!(error.contains(words), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn not_a_spec() {
+        for text in ["", "{", "[]", "null", "{}", "\"qwen_vl\""] {
+            let error = QwenVlSpec::from_json(text).expect_err(text).to_string();
+            assert!(error.starts_with("qwen_vl spec: "), "{text}: {error}");
+        }
+    }
+}
