@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import itertools
 import struct
+import subprocess
+import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
@@ -329,3 +331,120 @@ def test_wide_samples_are_refused_by_name(kind: int, channels: int, transparent:
 
     with pytest.raises(ValueError, match=r"unsupported color.*bit depth of 16"):
         common.image_decode_rgb(b"\x89PNG\r\n\x1a\n" + header + colour + data + chunk(b"IEND", b""))
+
+
+def flipped(data: bytes, random: np.random.Generator) -> bytes:
+    """
+    The file with one to five bytes changed, half of the time near its start, and sometimes cut.
+    """
+    damaged = bytearray(data)
+    reach = len(damaged) if random.integers(2) else min(len(damaged), 200)
+    for _ in range(random.integers(1, 6)):
+        damaged[random.integers(reach)] = random.integers(256)
+    if random.integers(8) == 0:
+        del damaged[random.integers(len(damaged)) :]
+    return bytes(damaged)
+
+
+def samples(kind: str) -> list[bytes]:
+    """
+    One file of each way to store pixels in that format.
+    """
+    colour, shades, clear = noise(41, 57), noise(41, 57, "L"), noise(41, 57, "RGBA")
+    clear.putalpha(noise(41, 57, "L"))
+    if kind == "JPEG":
+        ways: list[dict[str, Any]] = [
+            {"quality": 85},
+            {"quality": 40, "progressive": True},
+            {"subsampling": "4:4:4"},
+            {"restart_marker_blocks": 2},
+        ]
+        return [saved(image, kind, **way) for way in ways for image in (colour, shades, noise(41, 57, "CMYK"))]
+    if kind == "WEBP":
+        ways = [{"quality": 60}, {"lossless": True}]
+        return [saved(image, kind, **way) for way in ways for image in (colour, clear)]
+    if kind == "PNG":
+        return [saved(image, kind) for image in (colour, shades, clear, colour.quantize(7), colour.convert("1"))]
+    if kind == "GIF":
+        return [saved(image, kind, interlace=way) for way in (0, 1) for image in (colour, shades)]
+    return [saved(image, kind) for image in (colour, shades, colour.quantize(200), colour.convert("1"))]
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
+def test_damaged_files_are_what_pillow_makes_of_them(kind: str) -> None:
+    """
+    200 seeds: the same files are refused, and of the others the pixels are the same.
+    """
+    files = samples(kind)
+    decoded = 0
+    for seed in range(200):
+        random = np.random.default_rng(seed)
+        damaged = flipped(files[seed % len(files)], random)
+        try:
+            common.image_decode_rgb(damaged)
+        except ValueError as error:
+            # Other refusals than Pillow's, by decision.
+            if "unsupported color" in str(error) or "is not served" in str(error):
+                continue
+        decoded += check(damaged, seed) is not None
+    # Sums of PNG find nearly all damage, so few of its files are left to compare.
+    assert decoded > (0 if kind == "PNG" else 20)
+
+
+BOMBS = """
+import resource, struct, threading, zlib
+from sglang.srt.rust_extensions._multimodal import common
+
+def chunk(kind, body):
+    return struct.pack(">L", len(body)) + kind + body + struct.pack(">L", zlib.crc32(kind + body))
+
+def bombs(side):
+    long, short = struct.pack(">L", side), struct.pack(">H", side)
+    yield b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", long * 2 + b"\\x08\\6\\0\\0\\0") + chunk(b"IDAT", zlib.compress(bytes(99)))
+    for frame in (b"\\xc0", b"\\xc2"):
+        scan = b"\\xff\\xda\\0\\x0c\\3\\1\\0\\2\\0\\3\\0\\0\\x3f\\0"
+        yield b"\\xff\\xd8\\xff" + frame + b"\\0\\x11\\x08" + short * 2 + b"\\3\\1\\x22\\0\\2\\x11\\0\\3\\x11\\0" + scan
+    yield b"GIF89a" + short[::-1] * 2 + b"\\0\\0\\0," + bytes(4) + short[::-1] * 2 + b"\\0\\2\\2\\x44\\1\\0;"
+    yield b"BM" + bytes(12) + b"\\x28\\0\\0\\0" + long[::-1] * 2 + b"\\1\\0\\x08\\0\\1" + bytes(64)
+    size = (min(side, 16384) - 1) * 0x4001
+    yield b"RIFF\\x12\\0\\0\\0WEBPVP8L\\5\\0\\0\\0\\x2f" + struct.pack("<L", size) + b"\\0"
+
+def refused(data):
+    try:
+        common.image_decode_rgb(data)
+    except ValueError as error:
+        words.append(str(error))
+
+words, files = [], [data for side in (65500, 30000, 13000) for data in bombs(side)]
+limit = 96 << 20
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+# Stacks of the threads come on top.
+threading.stack_size(1 << 18)
+resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for data in files:
+    threads = [threading.Thread(target=refused, args=(data,)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print(len(files) * 20, len(words), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+for text in sorted(set(words)):
+    print(text)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
+def test_bombs_are_refused_twenty_at_once_in_a_narrow_room() -> None:
+    """
+    Headers that announce gigapixels, and such as are within the cap, in a process that may take 96 MiB more: it goes on.
+    """
+    done = subprocess.run([sys.executable, "-c", BOMBS], check=True, capture_output=True, text=True, timeout=600)
+
+    counts, *words = done.stdout.splitlines()
+    sent, refused, grown = map(int, counts.split())
+    assert refused == sent
+    assert grown < 96 * 1024
+    assert all(text.startswith("image decode: ") for text in words)
+    assert any("65500x65500 is 4290250000 pixels, over the cap of 178956970" in text for text in words)
+    assert any("more memory than there is" in text for text in words)

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use serde_json::Value;
-use sglang_mm_core::common::decode::{DecodeError, decode_rgb, dimensions};
+use sglang_mm_core::common::decode::{
+    DecodeError, DecodeOptions, decode_rgb, decode_rgb_with, dimensions, dimensions_with,
+};
 use sha2::{Digest, Sha256};
 
 /// Pillow clips 16-bit greys to 255 and halves the other 16-bit samples; neither is a scale that a
@@ -129,6 +131,34 @@ fn complaint(name: &str, bytes: &[u8], expected: &Expected) -> Option<String> {
         (_, Ok(_)) => Some("should be refused".to_owned()),
         (_, Err(error)) => Some(error.to_string()),
     }
+}
+
+/// What is wrong with the size of the upright picture, if anything is.
+fn complaint_about_orientation(bytes: &[u8]) -> Option<&'static str> {
+    let options = DecodeOptions {
+        exif_transpose: true,
+        ..DecodeOptions::default()
+    };
+    let Ok(upright) = decode_rgb_with(bytes, &options) else {
+        return decode_rgb(bytes).is_ok().then_some("cannot be turned");
+    };
+    let size = (upright.height, upright.width);
+    let announced = dimensions_with(bytes, &options);
+    (announced != Ok(size)).then_some("has other dimensions once it is upright")
+}
+
+/// The headers alone give the size that the pixels have, turned or not.
+#[test]
+fn golden_pictures_say_their_upright_size() {
+    let directory = golden();
+    let pictures = directory.join("images_open");
+    let mut checked = 0;
+    for name in expectations(&directory).keys() {
+        let bytes = fs::read(pictures.join(name)).unwrap();
+        assert_eq!(complaint_about_orientation(&bytes), None, "{name}");
+        checked += 1;
+    }
+    assert!(checked > 0, "no picture in {}", directory.display());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What size an image gets when a request asks for a fraction of it.
+//! What size an image gets when a request asks for a fraction of it, and how a file gets there.
 //!
 //! The fraction applies to the longer side; the cap limits *growth* of that side and
 //! never shrinks an image that is already above it.
@@ -6,6 +6,8 @@
 //! Invariant: a size that had pixels keeps at least one pixel each way.
 
 use super::Size;
+use super::decode::{DecodeError, DecodeOptions, RgbImage, decode_rgb_with};
+use super::resize::{Filter, PassOrder, Resample, ResizeError, resize_rgb};
 
 /// The fraction leads to no usable size.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
@@ -72,9 +74,52 @@ pub fn scaled_dims(
     }
 }
 
+/// What can go wrong between a file and its scaled image.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum DecodeRescaleError {
+    /// The file.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The size.
+    #[error(transparent)]
+    Rescale(#[from] RescaleError),
+    /// The room for the scaled image.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
+}
+
+/// Decode `file` and bring it to the size of [`scaled_dims`], with Pillow's Lanczos filter in the
+/// pass order of Pillow 13. An image that keeps its size is not touched.
+///
+/// # Errors
+///
+/// What decoding, [`scaled_dims`] or the resize refuses.
+pub fn decode_rescale(
+    file: &[u8],
+    options: &DecodeOptions,
+    fraction: Option<f64>,
+    cap: Option<i64>,
+) -> Result<RgbImage, DecodeRescaleError> {
+    let mut image = decode_rgb_with(file, options)?;
+    let from = Size {
+        height: image.height,
+        width: image.width,
+    };
+    let to = scaled_dims(from, fraction, cap)?;
+    if to != from {
+        let lanczos = Resample::Pil(Filter::Lanczos, PassOrder::default());
+        image = RgbImage {
+            height: to.height,
+            width: to.width,
+            pixels: resize_rgb(&image.pixels, from, to, lanczos)?,
+        };
+    }
+    Ok(image)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{RescaleError, Size, scaled_dims};
+    use super::*;
 
     fn check(
         (width, height): (usize, usize),
@@ -106,6 +151,60 @@ mod tests {
         for (name, size, fraction, cap, expected) in cases {
             assert_eq!(Ok(expected), check(size, fraction, cap), "{name}");
         }
+    }
+
+    /// A bitmap of 4 by 2 pixels whose columns rise from dark to light.
+    fn ramp() -> Vec<u8> {
+        let header = b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x04\0\0\0\x02\0\0\0\x01\0\x18\0";
+        let row: Vec<u8> = [0, 80, 160, 240]
+            .iter()
+            .flat_map(|&shade| [shade; 3])
+            .collect();
+        [header.as_slice(), &[0; 24], &row, &row].concat()
+    }
+
+    #[test]
+    fn a_file_comes_out_scaled() {
+        let scaled = |fraction, cap| {
+            let image = decode_rescale(&ramp(), &DecodeOptions::default(), fraction, cap);
+            image.map(|image| (image.height, image.width, image.pixels))
+        };
+        let (height, width, pixels) = scaled(None, None).unwrap();
+        assert_eq!((height, width), (2, 4), "no fraction");
+        assert_eq!(
+            scaled(Some(2.0), Some(3)),
+            Ok((2, 4, pixels.clone())),
+            "capped"
+        );
+
+        let from = Size { height, width };
+        let to = Size {
+            height: 4,
+            width: 8,
+        };
+        let lanczos = Resample::Pil(Filter::Lanczos, PassOrder::Pillow13);
+        let expected = resize_rgb(&pixels, from, to, lanczos).unwrap();
+        assert_eq!(scaled(Some(2.0), None), Ok((4, 8, expected)), "doubled");
+    }
+
+    #[test]
+    fn each_step_may_refuse() {
+        let refusal = |file: &[u8], fraction| {
+            let image = decode_rescale(file, &DecodeOptions::default(), Some(fraction), None);
+            image.unwrap_err()
+        };
+        assert!(matches!(
+            refusal(b"text", 2.0),
+            DecodeRescaleError::Decode(_)
+        ));
+        assert!(matches!(
+            refusal(&ramp(), f64::NAN),
+            DecodeRescaleError::Rescale(_)
+        ));
+        assert!(matches!(
+            refusal(&ramp(), 4e8),
+            DecodeRescaleError::Resize(_)
+        ));
     }
 
     #[test]
