@@ -1,4 +1,8 @@
-//! The kernels one sample at a time: the definition that every other set must equal bit for bit.
+//! The kernels in plain Rust: the definition that every other set must equal bit for bit.
+//!
+//! Where it costs no clarity, loops run over what lies side by side, so that compilers find vectors.
+
+use std::array::from_fn;
 
 /// Bits behind the point of the constants below.
 const CONSTANT_BITS: u32 = 13;
@@ -31,64 +35,80 @@ pub(super) fn inverse_dct(
     coefficients: &[i16; 64],
     rows: [&mut [u8; 8]; 8],
 ) {
-    let inputs: [i16; 64] = std::array::from_fn(|i| coefficients[i].wrapping_mul(multipliers[i]));
+    let inputs: Block =
+        from_fn(|y| from_fn(|x| coefficients[y * 8 + x].wrapping_mul(multipliers[y * 8 + x])));
     let flat = coefficients[8..]
         .iter()
         .all(|&coefficient| coefficient == 0);
-    let mut half = [[0; 8]; 8];
-    for x in 0..8 {
-        half[x] = if flat {
-            // Not the same as the pass below, for constants out of range: nothing is clamped.
-            [inputs[x].wrapping_shl(PASS_BITS); 8]
-        } else {
-            pass(std::array::from_fn(|y| inputs[y * 8 + x]), DROPPED[0])
-        };
-    }
-    for (y, row) in rows.into_iter().enumerate() {
-        let samples = pass(std::array::from_fn(|x| half[x][y]), DROPPED[1]);
-        *row = samples.map(sample);
-    }
-}
-
-/// A transformed value, clamped to 8 bits, as a sample.
-fn sample(value: i16) -> u8 {
-    (value.clamp(-128, 127) + 128) as u8
-}
-
-/// One dimension of the transform.
-fn pass(input: [i16; 8], dropped: u32) -> [i16; 8] {
-    use weights::{EVEN_2, EVEN_6, ODD_1, ODD_3, ODD_5, ODD_7, SUM_3, SUM_4};
-    let weigh = |a: i16, b: i16, weights: [i16; 2]| {
-        i32::from(a) * i32::from(weights[0]) + i32::from(b) * i32::from(weights[1])
+    let half = if flat {
+        // Not the same as the pass below, for constants out of range: nothing is clamped.
+        [inputs[0].map(|constant| constant.wrapping_shl(PASS_BITS)); 8]
+    } else {
+        pass::<{ DROPPED[0] }>(&inputs)
     };
-    let [i0, i1, i2, i3, i4, i5, i6, i7] = input;
+    let samples = transposed(&pass::<{ DROPPED[1] }>(&transposed(&half)));
+    for (row, samples) in rows.into_iter().zip(samples) {
+        *row = samples.map(|value| (value.clamp(-128, 127) + 128) as u8);
+    }
+}
 
-    let sum = i32::from(i0.wrapping_add(i4)) << CONSTANT_BITS;
-    let difference = i32::from(i0.wrapping_sub(i4)) << CONSTANT_BITS;
+/// Rows of 8 columns.
+type Block = [[i16; 8]; 8];
+
+/// A row in the midst of the computation.
+type Row = [i32; 8];
+
+fn transposed(rows: &Block) -> Block {
+    from_fn(|x| from_fn(|y| rows[y][x]))
+}
+
+/// One dimension of the transform, in each column.
+fn pass<const DROPPED: u32>([i0, i1, i2, i3, i4, i5, i6, i7]: &Block) -> Block {
+    use weights::{EVEN_2, EVEN_6, ODD_1, ODD_3, ODD_5, ODD_7, SUM_3, SUM_4};
+    let weigh = |a: &[i16; 8], b: &[i16; 8], weights: [i16; 2]| -> Row {
+        let [for_a, for_b] = weights.map(i32::from);
+        from_fn(|x| i32::from(a[x]) * for_a + i32::from(b[x]) * for_b)
+    };
+    let plus = |a: Row, b: Row| -> Row { from_fn(|x| a[x] + b[x]) };
+    let minus = |a: Row, b: Row| -> Row { from_fn(|x| a[x] - b[x]) };
+    let scaled = |value: i16| i32::from(value) << CONSTANT_BITS;
+    let sum: Row = from_fn(|x| scaled(i0[x].wrapping_add(i4[x])));
+    let difference: Row = from_fn(|x| scaled(i0[x].wrapping_sub(i4[x])));
     let (outer, inner) = (weigh(i2, i6, EVEN_2), weigh(i2, i6, EVEN_6));
     let even = [
-        sum + outer,
-        difference + inner,
-        difference - inner,
-        sum - outer,
+        plus(sum, outer),
+        plus(difference, inner),
+        minus(difference, inner),
+        minus(sum, outer),
     ];
 
-    let (s3, s4) = (i7.wrapping_add(i3), i5.wrapping_add(i1));
-    let (z3, z4) = (weigh(s3, s4, SUM_3), weigh(s3, s4, SUM_4));
+    let s3 = from_fn(|x| i7[x].wrapping_add(i3[x]));
+    let s4 = from_fn(|x| i5[x].wrapping_add(i1[x]));
+    let (z3, z4) = (weigh(&s3, &s4, SUM_3), weigh(&s3, &s4, SUM_4));
     let odd = [
-        weigh(i7, i1, ODD_1) + z4,
-        weigh(i5, i3, ODD_3) + z3,
-        weigh(i5, i3, ODD_5) + z4,
-        weigh(i7, i1, ODD_7) + z3,
+        plus(weigh(i7, i1, ODD_1), z4),
+        plus(weigh(i5, i3, ODD_3), z3),
+        plus(weigh(i5, i3, ODD_5), z4),
+        plus(weigh(i7, i1, ODD_7), z3),
     ];
 
-    let round = 1 << (dropped - 1);
-    let clamp =
-        |value: i32| ((value + round) >> dropped).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
-    std::array::from_fn(|i| match i {
-        0..4 => clamp(even[i] + odd[i]),
-        _ => clamp(even[7 - i] - odd[7 - i]),
-    })
+    let round = 1 << (DROPPED - 1);
+    let drop = |row: Row| {
+        row.map(|value| {
+            let value = (value + round) >> DROPPED;
+            value.clamp(i16::MIN.into(), i16::MAX.into()) as i16
+        })
+    };
+    [
+        drop(plus(even[0], odd[0])),
+        drop(plus(even[1], odd[1])),
+        drop(plus(even[2], odd[2])),
+        drop(plus(even[3], odd[3])),
+        drop(minus(even[3], odd[3])),
+        drop(minus(even[2], odd[2])),
+        drop(minus(even[1], odd[1])),
+        drop(minus(even[0], odd[0])),
+    ]
 }
 
 /// JFIF's luma and chroma to RGB.
@@ -113,28 +133,39 @@ fn ycc_pixel(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 /// Two samples for each one of `row`: three parts of it and one of the neighbour on that side, or of
 /// itself at the ends.
 pub(super) fn double_columns(row: &[u8], out: &mut [u8]) {
-    double(row.len(), out, [1, 2], 2, |x| row[x].into());
+    let value = |x: usize| row[x].into();
+    let triples = row
+        .windows(3)
+        .map(|row| [row[0], row[1], row[2]].map(u16::from));
+    double::<2>(row.len(), out, value, triples, [1, 2]);
 }
 
 /// The same between two rows: three parts of `near` and one of `far`, then as above.
 pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
-    double(near.len(), out, [8, 7], 4, |x| {
-        u16::from(near[x]) * 3 + u16::from(far[x])
-    });
+    let value = |x: usize| u16::from(near[x]) * 3 + u16::from(far[x]);
+    let triples = near.windows(3).zip(far.windows(3));
+    let triples =
+        triples.map(|(near, far)| from_fn(|x| u16::from(near[x]) * 3 + u16::from(far[x])));
+    double::<4>(near.len(), out, value, triples, [8, 7]);
 }
 
-/// Doubles `width` columns of the values that `at` gives, dropping `bits` after adding a bias.
-fn double(width: usize, out: &mut [u8], bias: [u16; 2], bits: u32, at: impl Fn(usize) -> u16) {
-    for (x, out) in out
-        .as_chunks_mut::<2>()
-        .0
-        .iter_mut()
-        .enumerate()
-        .take(width)
-    {
-        let sides = [x.saturating_sub(1), (x + 1).min(width - 1)];
-        for ((sample, side), bias) in out.iter_mut().zip(sides).zip(bias) {
-            *sample = ((at(x) * 3 + at(side) + bias) >> bits) as u8;
-        }
+/// Doubles `width` columns of a `value`. All but the ends are taken from `triples`, of a column and its
+/// neighbours; the biases round halves down and up in turn.
+fn double<const BITS: u32>(
+    width: usize,
+    out: &mut [u8],
+    value: impl Fn(usize) -> u16,
+    triples: impl Iterator<Item = [u16; 3]>,
+    [left_bias, right_bias]: [u16; 2],
+) {
+    let out = out.as_chunks_mut::<2>().0;
+    let split = |[left, here, right]: [u16; 3]| {
+        [here * 3 + left + left_bias, here * 3 + right + right_bias].map(|sum| (sum >> BITS) as u8)
+    };
+    for (out, triple) in out[1..].iter_mut().zip(triples) {
+        *out = split(triple);
     }
+    let last = width - 1;
+    out[0] = split([0, 0, last.min(1)].map(&value));
+    out[last] = split([last.saturating_sub(1), last, last].map(&value));
 }
