@@ -115,7 +115,7 @@ impl Set for Avx2 {
 }
 
 // The functions that C calls. libjpeg keeps its inputs and outputs in different arrays, so that no
-// slice below overlaps one that is written to.
+// slice below overlaps one that is written to. Outputs are C's: kernels write to them and never read.
 
 unsafe extern "C" fn inverse_dct<S: Set>(
     multipliers: *const i16,
