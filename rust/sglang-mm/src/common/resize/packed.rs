@@ -28,17 +28,17 @@ impl Packed {
     /// Packs the weights of `axis` in groups of `lanes` taps.
     pub(super) fn new(axis: &Axis, lanes: usize) -> Result<Self, OutOfMemory> {
         let most = axis
-            .iter()
+            .taps_from(0)
             .map(|taps| taps.weights.len())
             .max()
             .unwrap_or(0);
         let fit = axis
-            .iter()
+            .taps_from(0)
             .all(|taps| taps.weights.iter().all(|&w| i16::try_from(w).is_ok()));
         let (groups, parts) = (most.div_ceil(lanes), if fit { 1 } else { 2 });
         let stride = groups * parts * lanes;
         let mut weights = zeroed(axis.len().checked_mul(stride).ok_or(OutOfMemory)?)?;
-        for (taps, window) in axis.iter().zip(weights.chunks_exact_mut(stride)) {
+        for (taps, window) in axis.taps_from(0).zip(weights.chunks_exact_mut(stride)) {
             let groups = window.chunks_exact_mut(parts * lanes);
             for (group, taps) in groups.zip(taps.weights.chunks(lanes)) {
                 for (lane, &weight) in taps.iter().enumerate() {
@@ -97,7 +97,7 @@ mod tests {
                 for lanes in [2, 4] {
                     let packed = Packed::new(&axis, lanes).ok().unwrap();
                     parts_seen[packed.parts] = true;
-                    for (x, taps) in axis.iter().enumerate() {
+                    for (x, taps) in axis.taps_from(0).enumerate() {
                         let joined: Vec<i32> = packed
                             .window(x)
                             .chunks_exact(packed.parts * lanes)

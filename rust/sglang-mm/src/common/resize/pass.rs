@@ -40,6 +40,7 @@ impl Horizontal {
 
     /// One row of output from its row of input.
     pub(super) fn run(&self, src: &[u8], out: &mut [u8]) {
+        debug_assert_eq!(out.len(), self.axis.len() * scalar::CHANNELS);
         match &self.variant {
             Variant::Scalar => scalar::horizontal(src, &self.axis, 0, out),
             #[cfg(target_arch = "x86_64")]

@@ -29,8 +29,7 @@ fn to_byte(sum: i32, precision: u32) -> u8 {
 /// One row of output, from pixel `first` on, from its row of input.
 pub(super) fn horizontal(src: &[u8], axis: &Axis, first: usize, out: &mut [u8]) {
     let precision = axis.precision();
-    for (x, pixel) in (first..).zip(out.chunks_exact_mut(CHANNELS)) {
-        let taps = axis.taps(x);
+    for (taps, pixel) in axis.taps_from(first).zip(out.chunks_exact_mut(CHANNELS)) {
         let window = &src[taps.start * CHANNELS..][..taps.weights.len() * CHANNELS];
         let mut sums = [half(precision); CHANNELS];
         for (seen, &weight) in window.chunks_exact(CHANNELS).zip(taps.weights) {
@@ -46,6 +45,7 @@ pub(super) fn horizontal(src: &[u8], axis: &Axis, first: usize, out: &mut [u8]) 
 
 /// One row of output from the rows that `taps` names; all rows have the same length.
 pub(super) fn vertical(rows: Cycle<'_>, taps: Taps<'_>, precision: u32, out: &mut [u8]) {
+    debug_assert_eq!(rows.row_len(), out.len());
     for (block, bytes) in out.chunks_mut(BLOCK).enumerate() {
         let mut sums = [half(precision); BLOCK];
         let mut rows = rows;
