@@ -152,6 +152,27 @@ fn flipped_bytes_never_panic() {
 }
 
 #[test]
+fn noise_behind_a_signature_never_panics() {
+    let signatures: &[&[u8]] = &[
+        b"\xff\xd8\xff",
+        b"\x89PNG\r\n\x1a\n",
+        b"RIFF\xff\0\0\0WEBPVP8 ",
+        b"RIFF\xff\0\0\0WEBPVP8L",
+        b"RIFF\xff\0\0\0WEBPVP8X",
+        b"GIF89a",
+        b"BM",
+    ];
+    for signature in signatures {
+        for seed in 0..200 {
+            let mut random = Random(seed);
+            let mut file = signature.to_vec();
+            file.extend((0..random.below(600)).map(|_| random.below(256) as u8));
+            check(&file, &format!("{}, seed {seed}", signature.escape_ascii()));
+        }
+    }
+}
+
+#[test]
 fn cut_files_never_panic_and_lose_no_pixel_silently() {
     for (name, bytes) in small_pictures() {
         let whole = decode_rgb(&bytes);
@@ -324,6 +345,11 @@ fn refusals_say_what_they_are() {
             "12-bit JPEG",
             b"\xff\xd8\xff\xc1\0\x0b\x0c\0\x01\0\x01\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0",
             "image decode: unsupported color: JPEG with a bit depth of 12; send at most 8",
+        ),
+        (
+            "lossless JPEG",
+            b"\xff\xd8\xff\xc3\0\x0b\x08\0\x01\0\x01\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\x01\0\0",
+            "image decode: unsupported JPEG file: lossless coding",
         ),
         (
             "a start of WebP",

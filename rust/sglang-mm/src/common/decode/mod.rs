@@ -5,6 +5,19 @@
 //! refused. EXIF orientation is ignored too, unless [`DecodeOptions`] ask for it. A file that Pillow
 //! refuses as truncated or damaged is refused here.
 //!
+//! Where it differs from Pillow 13.0, which decodes all of these but the last two:
+//!
+//! - 16-bit samples are refused: Pillow clips or halves them, and neither is a scale that a caller
+//!   chose.
+//! - Lossless JPEG (SOF3) is refused: it lives in medical archives, and libjpeg-turbo 2 cannot do it.
+//! - A JPEG of more than 100 scans is refused: each costs a walk over the picture and a dozen bytes.
+//! - Other formats than the five are refused.
+//! - A JPEG is decoded whose EXIF data give the resolution as a single byte or an empty text: Pillow
+//!   cannot open it.
+//! - A picture is turned whose other EXIF tags Pillow cannot write back after it turned it.
+//!
+//! All else is equal: pixels, and which files are refused, damaged ones too.
+//!
 //! Invariant: the size in the header is checked against [`DecodeLimits`] before anything that grows
 //! with it is allocated, and no bytes, however damaged, can panic.
 

@@ -3,6 +3,8 @@
 //! Only structure is judged: which segments there are, that they are whole, that tables are long
 //! enough. The meaning of the coded data is left to libjpeg.
 
+use std::borrow::Cow;
+
 use super::super::cursor::{Cursor, u16_be};
 use super::super::error::DecodeError;
 use super::super::exif::{self, Metadata, Unreadable};
@@ -41,8 +43,12 @@ impl<'a> Header<'a> {
         while let Some(marker) = next_marker(&mut cursor)? {
             match marker {
                 0xda => break,
-                0xc0..=0xc3 | 0xc5..=0xc7 | 0xc9..=0xcb | 0xcd..=0xcf | 0xde => {
+                0xc0..=0xc2 | 0xc9 | 0xca => {
                     frame = Some(Frame::parse(segment(&mut cursor)?)?);
+                }
+                0xc3 | 0xcb => return Err(unsupported("lossless coding")),
+                0xc5..=0xc7 | 0xcd..=0xcf | 0xde => {
+                    return Err(unsupported("hierarchical coding"));
                 }
                 0xdb => check_quantization(segment(&mut cursor)?)?,
                 0xe0 => {
@@ -140,8 +146,7 @@ impl Frame {
             1 | 3 => Model::Rgb,
             4 => Model::Cmyk,
             _ => {
-                let feature = format!("{components} components");
-                return Err(DecodeError::unsupported(Format::Jpeg, feature));
+                return Err(unsupported(format!("{components} components")));
             }
         };
         let number = |at| u16::from_be_bytes([body[at], body[at + 1]]);
@@ -174,6 +179,10 @@ fn check_application(body: &[u8], name: &[u8]) -> Result<(), DecodeError> {
 
 fn corrupt(problem: &'static str) -> DecodeError {
     DecodeError::corrupt(Format::Jpeg, problem)
+}
+
+fn unsupported(feature: impl Into<Cow<'static, str>>) -> DecodeError {
+    DecodeError::unsupported(Format::Jpeg, feature)
 }
 
 fn cut() -> DecodeError {
