@@ -4,6 +4,7 @@ pub mod base64;
 pub mod bf16;
 pub mod content_hash;
 pub mod decode;
+pub mod fetch;
 mod isa;
 pub(crate) mod memory;
 pub mod panics;

@@ -1,4 +1,4 @@
-//! Submodule `common`: pixels, sizes, hashes and text, without any model family.
+//! Submodule `common`: pixels, sizes, hashes, sources and text, without any model family.
 //!
 //! Invariant: sizes are width first where Pillow's are and height first where arrays'
 //! are; each signature says which.
@@ -16,7 +16,7 @@ use crate::common::{
     base64::base64_decode as decode_base64,
     content_hash::content_hash_u64,
     decode::{self, DecodeLimits, DecodeOptions},
-    rescale,
+    fetch, rescale,
     resize::{self, PassOrder, Resample},
 };
 
@@ -24,10 +24,11 @@ use crate::common::{
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr(
         "__doc__",
-        "Pixels, sizes, hashes and text, without any model family.",
+        "Pixels, sizes, hashes, sources and text, without any model family.",
     )?;
     module.add_function(wrap_pyfunction!(base64_decode, module)?)?;
     module.add_function(wrap_pyfunction!(content_hash, module)?)?;
+    module.add_function(wrap_pyfunction!(fetch_bytes, module)?)?;
     module.add_function(wrap_pyfunction!(image_decode_rgb, module)?)?;
     module.add_function(wrap_pyfunction!(resize_rgb, module)?)?;
     module.add_function(wrap_pyfunction!(scaled_dims, module)?)
@@ -104,6 +105,13 @@ fn image_decode_rgb(
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn content_hash(py: Python<'_>, data: Encoded) -> PyResult<u64> {
     released(py, || content_hash_u64(&data))
+}
+
+/// The bytes of an http(s) URL, a local file, a data: URL or base64.
+#[pyfunction]
+fn fetch_bytes<'py>(py: Python<'py>, source: &str) -> PyResult<Bound<'py, PyBytes>> {
+    let bytes = released(py, || fetch::fetch_bytes(source))?.map_err(value_error)?;
+    Ok(PyBytes::new(py, &bytes))
 }
 
 /// The bytes of strict base64: canonical, padded, white space at the ends only.

@@ -1,5 +1,5 @@
 """
-Pixels, sizes, hashes and text, without any model family.
+Pixels, sizes, hashes, sources and text, without any model family.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 __all__ = [
     "base64_decode",
     "content_hash",
+    "fetch_bytes",
     "image_decode_rgb",
     "resize_rgb",
     "scaled_dims",
@@ -34,6 +35,26 @@ def content_hash(data: _Encoded) -> int:
     big-endian.
 
     Not comparable with the SHA-256 `data_hash` of the Python code.
+    """
+
+def fetch_bytes(source: str) -> bytes:
+    """
+    The bytes that *source* stands for: an `http://` or `https://` URL, a local file by
+    `file://` or its absolute path, a `data:` URL, or else bare base64. They are told
+    apart by how they begin, letter by letter, so a relative path is none. What follows
+    `file://` is the path as it stands, and what follows the comma of a `data:` URL is
+    base64 as in `base64_decode`, whatever it says of itself.
+
+    Nothing is checked that *source* may reach: for sources that strangers name there are
+    policies in Rust. At most five redirects are followed, to http and https alone. One
+    request, redirects included, takes at most as many seconds as `REQUEST_TIMEOUT` says
+    at the time (whole seconds; 3). Proxies come from `http_proxy`, `https_proxy`,
+    `all_proxy` and `no_proxy`, as in `requests`. Trusted are Mozilla's certificates, or
+    those in the file that `REQUESTS_CA_BUNDLE` or `CURL_CA_BUNDLE` names.
+
+    Raises `ValueError` ("media fetch: ...") for what fails or is refused, a status that is
+    not one of success, an empty answer, or more than 64 MiB. Of a URL the message has
+    scheme, host and port only.
     """
 
 def image_decode_rgb(

@@ -1,0 +1,249 @@
+//! What the closed policy lets through, and that it holds at each hop.
+
+use std::{
+    cell::Cell,
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    time::Duration,
+};
+
+use super::{
+    closed, fetch, open, quiet, refusal,
+    server::{Server, found, ok},
+};
+use crate::common::fetch::{FetchPolicy, HostList, Reach, dial::Dialler};
+
+thread_local! {
+    /// How often this test asked for a name.
+    static LOOKUPS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Names of these tests. `local.test` is where the servers are.
+fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let asked = LOOKUPS.replace(LOOKUPS.get() + 1);
+    let addresses: &[[u8; 4]] = match name {
+        "mixed.test" => &[[8, 8, 8, 8], [10, 0, 0, 1]],
+        "metadata.test" => &[[169, 254, 169, 254]],
+        // Global when it is checked, private when somebody asks again. Nobody has that global address.
+        "rebinding.test" if asked == 0 => &[[192, 0, 1, 1]],
+        "rebinding.test" | "local.test" | "local.test." => &[[127, 0, 0, 1]],
+        "empty.test" => &[],
+        _ => return Err(io::Error::other("no such name")),
+    };
+    Ok(addresses
+        .iter()
+        .map(|ip| (Ipv4Addr::from(*ip), port).into())
+        .collect())
+}
+
+fn with_names(policy: FetchPolicy) -> FetchPolicy {
+    FetchPolicy {
+        dialler: Dialler {
+            lookup,
+            trust: None,
+        },
+        ..policy
+    }
+}
+
+fn reaching(reach: Reach) -> FetchPolicy {
+    with_names(FetchPolicy { reach, ..closed() })
+}
+
+const REFUSED: &str = "this host is not allowed";
+const NOT_GLOBAL: &str = "this host is not allowed: it has an address that is not global";
+
+/// Every spelling of this host, and names that lead into its network.
+#[test]
+fn closed_refuses_what_is_not_global() {
+    let server = Server::closing(ok(b"secret"));
+    let port = server.address.port();
+    let policy = with_names(closed());
+    for host in [
+        "127.0.0.1",
+        "localhost.test",
+        "0x7f000001",
+        "0x7f.1",
+        "127.1",
+        "2130706433",
+        "0177.0.0.1",
+        "127.0.0.1.",
+        "0",
+        "0.0.0.0",
+        "[::1]",
+        "[::]",
+        "[::ffff:127.0.0.1]",
+        "[::ffff:7f00:1]",
+        "[::127.0.0.1]",
+        "[64:ff9b::127.0.0.1]",
+        "[2002:7f00:1::]",
+        "[fd00:ec2::254]",
+        "10.0.0.1",
+        "169.254.169.254",
+        "192.168.0.1",
+        "172.16.0.1",
+        "100.64.0.1",
+        "%31%32%37.0.0.1",
+        "\u{ff11}27.0.0.1",
+        "127\u{3002}0.0.1",
+        "local.test",
+        "local.test.",
+        "LOCAL.test",
+        "mixed.test",
+        "metadata.test",
+        "user@local.test",
+        "8.8.8.8@local.test",
+        "8.8.8.8:80@127.0.0.1",
+    ] {
+        let error = refusal(&policy, &format!("http://{host}:{port}/"));
+        let expected = if host == "localhost.test" {
+            "name resolution failed: no such name"
+        } else {
+            NOT_GLOBAL
+        };
+        assert!(error.ends_with(expected), "{host}: {error}");
+    }
+    assert_eq!(0, server.rest());
+}
+
+/// The system's own names too.
+#[test]
+fn closed_refuses_localhost() {
+    let error = refusal(&closed(), "http://localhost:1/");
+    assert!(error.ends_with(NOT_GLOBAL), "{error}");
+}
+
+#[test]
+fn a_name_without_addresses() {
+    for policy in [with_names(open()), with_names(closed())] {
+        let error = refusal(&policy, "http://empty.test/");
+        assert!(
+            error.contains("http://empty.test: name resolution failed"),
+            "{error}"
+        );
+    }
+}
+
+/// What was checked is what is dialled, and nobody asks a second time.
+#[test]
+fn a_name_is_resolved_once() {
+    let server = Server::closing(ok(b"secret"));
+    let policy = FetchPolicy {
+        timeout: Some(Duration::from_millis(200)),
+        ..with_names(closed())
+    };
+    let error = refusal(
+        &policy,
+        &format!("http://rebinding.test:{}/", server.address.port()),
+    );
+    assert!(!error.ends_with(NOT_GLOBAL), "{error}");
+    assert_eq!((1, 0), (LOOKUPS.get(), server.rest()));
+}
+
+/// The address is dialled, and the name is told to the server.
+#[test]
+fn a_trusted_name_is_dialled_by_address_and_asked_by_name() {
+    let server = Server::closing(ok(b"pixels"));
+    let policy = reaching(Reach::Global {
+        and: HostList::parse("local.test"),
+    });
+    let authority = format!("local.test:{}", server.address.port());
+    assert_eq!(
+        Ok(b"pixels".to_vec()),
+        fetch(&policy, &format!("http://{authority}/"))
+    );
+    assert!(
+        server
+            .next()
+            .head
+            .to_lowercase()
+            .contains(&format!("host: {authority}\r\n"))
+    );
+    assert_eq!(1, LOOKUPS.get());
+}
+
+#[test]
+fn hosts_by_name() {
+    let server = Server::closing(ok(b"pixels"));
+    let port = server.address.port();
+    let global = |and: &str| Reach::Global {
+        and: HostList::parse(and),
+    };
+    let only = |hosts: &str| Reach::Only(HostList::parse(hosts));
+    let with_port = format!("local.test:{port}");
+    #[rustfmt::skip]
+    let cases = [
+        ("anywhere",                      Reach::Anywhere,       "local.test", None),
+        ("anywhere, an address",          Reach::Anywhere,       "127.0.0.1",  None),
+        ("trusted beside the global",     global("local.test"),  "local.test", None),
+        ("trusted by what is above",      global("test"),        "local.test", None),
+        ("trusted with its port",         global(&with_port),    "local.test", None),
+        ("trusted on another port",       global("local.test:1"), "local.test", Some(NOT_GLOBAL)),
+        ("trusted address",               global("127.0.0.0/8"), "127.1",      None),
+        ("a name is not its address",     global("127.0.0.0/8"), "local.test", Some(NOT_GLOBAL)),
+        ("an address is not its name",    global("local.test"),  "127.0.0.1",  Some(NOT_GLOBAL)),
+        ("only, listed",                  only("local.test"),    "local.test", None),
+        ("only, not listed",              only("other.test"),    "local.test", Some(REFUSED)),
+        ("only, global and not listed",   only("other.test"),    "8.8.8.8",    Some(REFUSED)),
+        ("only, none",                    only(""),              "local.test", Some(REFUSED)),
+        ("only, listed as userinfo",      only("other.test"),    "other.test@local.test", Some(REFUSED)),
+        ("only, listed after a backslash", only("other.test"),   "local.test\\@other.test", Some(REFUSED)),
+    ];
+    for (name, reach, host, expected) in cases {
+        let got = fetch(&reaching(reach), &format!("http://{host}:{port}/"));
+        match expected {
+            None => assert_eq!(Ok(b"pixels".to_vec()), got, "{name}"),
+            Some(words) => {
+                let error = got.expect_err(name);
+                assert!(error.ends_with(words), "{name}: {error}");
+            }
+        }
+    }
+}
+
+/// The first hop is trusted by name; where it leads is looked at like any other.
+#[test]
+fn every_hop_is_checked() {
+    let hidden = Server::closing(ok(b"secret"));
+    let port = hidden.address.port();
+    let global = || Reach::Global {
+        and: HostList::parse("local.test"),
+    };
+    let only = || Reach::Only(HostList::parse("local.test"));
+    #[rustfmt::skip]
+    let cases = [
+        ("an address",            global(), format!("http://127.0.0.1:{port}/"),     NOT_GLOBAL),
+        ("IPv6",                  global(), format!("http://[::ffff:127.0.0.1]:{port}/"), NOT_GLOBAL),
+        ("a name",                global(), format!("http://metadata.test:{port}/"), NOT_GLOBAL),
+        ("one bad address of two", global(), format!("//mixed.test:{port}/"),        NOT_GLOBAL),
+        ("a host not listed",     only(),   format!("http://other.test:{port}/"),    "this host is not allowed"),
+        ("a file",                global(), "file:///etc/passwd".to_owned(),         "redirect to a `file:` URL is refused"),
+    ];
+    for (name, reach, location, words) in cases {
+        let server = Server::closing(found(&location));
+        let error = refusal(
+            &reaching(reach),
+            &format!("http://local.test:{}/", server.address.port()),
+        );
+        assert!(error.ends_with(words), "{name}: {error}");
+    }
+    assert_eq!(0, hidden.rest());
+}
+
+/// One error, whether the file is there or not.
+#[test]
+fn closed_reads_no_files() {
+    for source in [
+        "/etc/hostname",
+        "file:///etc/passwd",
+        "file://localhost/etc/passwd#a.png",
+        "/nowhere",
+        "file:///dev/zero",
+    ] {
+        assert_eq!(
+            "media fetch: local files are not allowed here",
+            refusal(&quiet(FetchPolicy::closed()), source),
+            "{source}"
+        );
+    }
+}
