@@ -7,6 +7,7 @@
 //! Invariant: without features this crate knows neither Python nor threads.
 
 pub mod common;
+pub mod driver;
 pub mod dsv41;
 pub mod inkling;
 pub mod pipeline;

@@ -2,11 +2,13 @@
 //!
 //! A family turns one decoded picture into tensors, says where each picture goes in the
 //! prompt, and gives the positions of the expanded prompt. Fetching, decoding, hashing,
-//! threads and order are the business of the driver.
+//! threads and order are the business of [`driver`](crate::driver).
 //!
 //! Invariant: a family never sees the request loop, and the loop knows no family.
 
 use std::{error::Error, ops::Range};
+
+use crate::common::decode::DecodeOptions;
 
 /// The elements of a tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -164,6 +166,11 @@ pub trait MmFamilyProcessor: Send + Sync {
     /// What the family takes besides images.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
+    }
+
+    /// How the family wants its pictures decoded.
+    fn decode_options(&self) -> DecodeOptions {
+        DecodeOptions::default()
     }
 
     /// The tensors of one item. Called for several items at once.

@@ -11,6 +11,7 @@ mod arguments;
 mod common;
 mod dsv41;
 mod inkling;
+mod qwen_vl;
 mod released;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
@@ -20,7 +21,8 @@ use pyo3::{exceptions::PyValueError, prelude::*};
 fn _multimodal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     common::register(&submodule(module, "common")?)?;
     dsv41::register(&submodule(module, "dsv41")?)?;
-    inkling::register(&submodule(module, "inkling")?)
+    inkling::register(&submodule(module, "inkling")?)?;
+    qwen_vl::register(&submodule(module, "qwen_vl")?)
 }
 
 /// Attaches a submodule so that it can be imported as an attribute *and* by its path.

@@ -10,6 +10,7 @@
 
 pub mod mrope;
 mod normalize;
+mod pack;
 mod patch_grid;
 mod smart_resize;
 mod spec;
@@ -17,6 +18,7 @@ mod spec;
 use crate::{
     common::{
         Size,
+        decode::DecodeOptions,
         memory::{OutOfMemory, zeroed},
         patches::{Planar, ValueTable},
         resize::{ResizeError, resize_into},
@@ -30,6 +32,7 @@ use crate::{
 use mrope::{ImageSpan, MRopeError, mrope_image_only};
 use patch_grid::PatchGrid;
 
+pub use pack::{PackError, QwenPackedOutput, pack_output};
 pub use smart_resize::{SmartResizeError, smart_resize};
 pub use spec::{Backend, QwenVlSpec, QwenVlSpecError};
 
@@ -130,6 +133,10 @@ impl QwenVl {
 }
 
 impl MmFamilyProcessor for QwenVl {
+    fn decode_options(&self) -> DecodeOptions {
+        self.spec.decoding()
+    }
+
     fn process_item(&self, media: &DecodedMedia) -> Result<ProcessedItem, FamilyError> {
         let DecodedMedia::Image { rgb, height, width } = media;
         let size = Size {

@@ -9,7 +9,10 @@ use serde::Deserialize;
 
 use super::patch_grid::PatchGrid;
 
-use crate::common::resize::{Filter, PassOrder, Resample};
+use crate::common::{
+    decode::{DecodeLimits, DecodeOptions},
+    resize::{Filter, PassOrder, Resample},
+};
 
 /// Whose image processor to follow, to the bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -47,6 +50,12 @@ pub struct QwenVlSpec {
     /// Whose order of passes, for the backend `pil`.
     #[serde(default)]
     pub pass_order: PassOrder,
+    /// Turn pictures as their EXIF data ask, before all else.
+    #[serde(default)]
+    pub exif_transpose: bool,
+    /// Most pixels of a file; without it as many as Pillow takes.
+    #[serde(default)]
+    pub max_image_pixels: Option<u64>,
 }
 
 /// Settings that no picture can be processed with.
@@ -137,6 +146,19 @@ impl QwenVlSpec {
         PatchGrid::new(patch, merge, frames).ok_or(QwenVlSpecError::HugeSize)
     }
 
+    /// How pictures are decoded.
+    pub(super) fn decoding(&self) -> DecodeOptions {
+        let limits = self
+            .max_image_pixels
+            .map_or_else(DecodeLimits::default, |max_pixels| DecodeLimits {
+                max_pixels,
+            });
+        DecodeOptions {
+            limits,
+            exif_transpose: self.exif_transpose,
+        }
+    }
+
     /// How pictures are resized.
     pub(super) fn resampling(&self) -> Resample {
         match self.resample {
@@ -187,6 +209,8 @@ mod tests {
             ("pass_order",  json!("pillow13"),   same.clone()),
             ("pass_order",  json!("pillow12_2"), QwenVlSpec { pass_order: PassOrder::Pillow12_2, ..same.clone() }),
             ("pass_order",  json!("horizontal"), QwenVlSpec { pass_order: PassOrder::Horizontal, ..same.clone() }),
+            ("exif_transpose",   json!(true), QwenVlSpec { exif_transpose: true, ..same.clone() }),
+            ("max_image_pixels", json!(9),    QwenVlSpec { max_image_pixels: Some(9), ..same.clone() }),
             ("min_pixels",  json!(4096),         QwenVlSpec { min_pixels: 4096, ..same.clone() }),
         ];
         for (field, value, expected) in cases {

@@ -24,6 +24,8 @@ pub(super) fn spec() -> QwenVlSpec {
         image_std: [0.2, 0.3, 0.4],
         resample: Backend::AtenU8,
         pass_order: PassOrder::Pillow13,
+        exif_transpose: false,
+        max_image_pixels: None,
     }
 }
 

@@ -17,5 +17,6 @@ as the cores, at most eight.
 from . import common as common
 from . import dsv41 as dsv41
 from . import inkling as inkling
+from . import qwen_vl as qwen_vl
 
-__all__ = ["common", "dsv41", "inkling"]
+__all__ = ["common", "dsv41", "inkling", "qwen_vl"]

@@ -1,0 +1,209 @@
+use std::{
+    cell::Cell,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use super::{
+    DriverError, ImageSource, MAX_ITEMS_PER_REQUEST, MAX_REQUEST_BYTES, MmInput, Output, process,
+};
+use crate::{
+    common::{content_hash::content_hash_u64, token_layout::layout_by_placeholder},
+    pipeline::{
+        DecodedMedia, FamilyError, Geometry, MmFamilyProcessor, PositionOutput, ProcessedItem,
+        Tensor, TensorData, TokenLayout,
+    },
+};
+
+const PAD: i32 = 9;
+
+/// A BMP of one row of `width` pixels, all of one grey.
+fn bmp(width: u8, grey: u8) -> Vec<u8> {
+    let row = (3 * usize::from(width)).next_multiple_of(4);
+    let mut file = b"BM".to_vec();
+    file.extend((54 + row as u32).to_le_bytes());
+    file.extend([0; 4]);
+    file.extend([54_u32, 40].map(u32::to_le_bytes).concat());
+    file.extend([u32::from(width), 1].map(u32::to_le_bytes).concat());
+    file.extend([1_u16, 24].map(u16::to_le_bytes).concat());
+    file.extend([0; 24]);
+    file.resize(54 + row, grey);
+    file
+}
+
+/// A family in which a picture is one token per pixel, its feature its first sample, and
+/// grey 255 is a bug.
+#[derive(Default)]
+struct Widths {
+    seen: AtomicUsize,
+}
+
+impl MmFamilyProcessor for Widths {
+    fn process_item(&self, media: &DecodedMedia) -> Result<ProcessedItem, FamilyError> {
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        let DecodedMedia::Image { rgb, width, .. } = media;
+        assert_ne!(255, rgb[0], "too bright");
+        if rgb[0] == 254 {
+            return Err("a shade too bright".into());
+        }
+        let one = |value: u8| Tensor {
+            shape: vec![1],
+            data: TensorData::I64(vec![value.into()]),
+        };
+        Ok(ProcessedItem {
+            feature: one(rgb[0]),
+            aux: vec![("same".to_owned(), one(rgb[0]))],
+            geometry: Geometry::Grid([1, 1, *width as u32]),
+        })
+    }
+
+    fn layout(&self, ids: &[i32], geometries: &[Geometry]) -> Result<TokenLayout, FamilyError> {
+        let tokens = |Geometry::Grid([.., width]): &Geometry| *width as usize;
+        let counts: Vec<usize> = geometries.iter().map(tokens).collect();
+        // A prompt that begins with 1 is covered by no layout.
+        if ids[0] == 1 {
+            return Ok(TokenLayout::default());
+        }
+        Ok(layout_by_placeholder(ids, PAD, &counts)?)
+    }
+}
+
+fn bytes(data: &[u8]) -> ImageSource<'_> {
+    ImageSource::Bytes(data.into())
+}
+
+/// Processes a prompt of tokens.
+fn check(ids: &[i32], images: &[ImageSource<'_>]) -> Result<Output, DriverError> {
+    let input = MmInput {
+        text: None,
+        input_ids: Some(ids.into()),
+        images: images.to_vec(),
+    };
+    process(&Widths::default(), input, |_| -> Result<_, FamilyError> {
+        unreachable!("there is no text")
+    })
+}
+
+#[test]
+fn everything_comes_out_in_order() {
+    let files = [bmp(3, 5), bmp(1, 7), bmp(2, 5)];
+    let images: Vec<_> = files.iter().map(|file| bytes(file)).collect();
+    let output = check(&[PAD, 0, PAD, PAD], &images).unwrap();
+    assert_eq!(vec![PAD, PAD, PAD, 0, PAD, PAD, PAD], output.input_ids);
+    assert_eq!(vec![(0, 2), (4, 4), (5, 6)], output.offsets);
+    assert_eq!(PositionOutput::Rope1D, output.positions);
+    for (item, file) in output.items.iter().zip(&files) {
+        let grey = TensorData::I64(vec![(*file.last().unwrap()).into()]);
+        assert_eq!(grey, item.feature.data);
+        assert_eq!(grey, item.aux[0].1.data);
+        assert_eq!(content_hash_u64(file), item.hash);
+    }
+}
+
+#[test]
+fn text_and_encoded_bytes_are_the_same_picture() {
+    let file = bmp(3, 5);
+    let encoded = {
+        use ::base64::{Engine as _, engine::general_purpose::STANDARD};
+        STANDARD.encode(&file)
+    };
+    let url = format!("data:image/bmp;base64,{encoded}");
+    let expected = check(&[PAD], &[bytes(&file)]).unwrap();
+    for text in [encoded, url] {
+        let got = check(&[PAD], &[ImageSource::String(text.into())]).unwrap();
+        assert_eq!(expected, got);
+    }
+}
+
+/// Tokens win over text, empty tokens are none, and a tokenizer may fail.
+#[test]
+fn where_the_prompt_comes_from() {
+    let file = bmp(1, 5);
+    let asked = Cell::new(false);
+    let ids_of = |text: Option<&'static str>, ids: Option<Vec<i32>>| {
+        asked.set(false);
+        let input = MmInput {
+            text: text.map(Into::into),
+            input_ids: ids.map(Into::into),
+            images: vec![bytes(&file)],
+        };
+        let tokenize = |text: &str| {
+            asked.set(true);
+            match text {
+                "fails" => Err("no such word".to_owned()),
+                _ => Ok(vec![7, PAD]),
+            }
+        };
+        let output = process(&Widths::default(), input, tokenize);
+        let ids = output.map(|output| output.input_ids);
+        (ids.map_err(|error| error.to_string()), asked.get())
+    };
+    assert_eq!((Ok(vec![7, PAD]), true), ids_of(Some("words"), None));
+    assert_eq!(
+        (Ok(vec![7, PAD]), true),
+        ids_of(Some("words"), Some(vec![]))
+    );
+    assert_eq!(
+        (Ok(vec![PAD]), false),
+        ids_of(Some("fails"), Some(vec![PAD]))
+    );
+    let (error, _) = ids_of(Some("fails"), None);
+    assert!(error.unwrap_err().ends_with("no such word"));
+    let none = "multimodal request without text or input_ids".to_owned();
+    assert_eq!((Err(none.clone()), false), ids_of(None, None));
+    assert_eq!((Err(none), false), ids_of(None, Some(vec![])));
+}
+
+#[test]
+fn refused_requests() {
+    let (good, bad, panics) = (bmp(1, 5), bmp(1, 254), bmp(1, 255));
+    let (good, bad, panics) = (bytes(&good), bytes(&bad), bytes(&panics));
+    let broken = bytes(b"no picture");
+    let no_file = ImageSource::String("/no/such/file".into());
+    let too_many = vec![good.clone(); MAX_ITEMS_PER_REQUEST + 1];
+    #[rustfmt::skip]
+    let cases: &[(&str, &[i32], &[ImageSource<'_>], &str)] = &[
+        ("no pictures",        &[PAD],      &[],                                    "multimodal request without image sources"),
+        ("65 pictures",        &[PAD],      &too_many,                              "multimodal request exceeds 64 media items"),
+        ("no prompt",          &[],         std::slice::from_ref(&broken),          "multimodal request without text or input_ids"),
+        ("no file",            &[PAD; 2],   &[broken.clone(), no_file],             "media item 1: media fetch: "),
+        ("no picture in it",   &[PAD; 2],   &[good.clone(), broken.clone()],        "media item 1: image decode: "),
+        ("family refuses",     &[PAD; 2],   &[good.clone(), bad.clone()],           "media item 1: a shade too bright"),
+        ("family panics",      &[PAD; 2],   &[good.clone(), panics.clone()],        "media item 1: bug in sglang-mm: "),
+        ("several fail",       &[PAD; 4],   &[good.clone(), bad, panics, broken.clone()],   "media item 1: a shade too bright"),
+        ("no placeholder",     &[0],        std::slice::from_ref(&good),            "prompt has 0 media placeholder(s) but 1 media item(s)"),
+        ("a layout of others", &[1, PAD],   std::slice::from_ref(&good),            "layout: covers 0 of 2 source token(s)"),
+    ];
+    for (name, ids, images, words) in cases {
+        let error = check(ids, images).expect_err(name).to_string();
+        assert!(error.starts_with(words), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_request_without_prompt_costs_nothing() {
+    let file = bmp(1, 5);
+    let family = Widths::default();
+    let input = MmInput {
+        images: vec![bytes(&file)],
+        ..MmInput::default()
+    };
+    let refused = process(&family, input, |_| Err::<_, FamilyError>("unasked".into()));
+    assert!(matches!(refused, Err(DriverError::NoPrompt)));
+    assert_eq!(0, family.seen.into_inner());
+}
+
+/// Borrowed bytes are charged like fetched ones; a lie about their size is impossible.
+#[test]
+fn one_budget_for_all_bytes() {
+    let blob = vec![0; 1 << 26];
+    let fits = usize::try_from(MAX_REQUEST_BYTES).unwrap() / blob.len();
+    let error = |count: usize| {
+        check(&[PAD], &vec![bytes(&blob); count])
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(error(fits).contains("image decode"));
+    let over = error(fits + 1);
+    assert!(over.contains("request media byte budget"), "{over}");
+    assert!(over.starts_with(&format!("media item {fits}: ")), "{over}");
+}

@@ -1,0 +1,199 @@
+//! A processed request as the scheduler takes it: one array per kind, items in order.
+//!
+//! Invariant: no feature is copied for a single item, and no hash is computed here.
+
+use crate::{
+    driver::{Output, OutputItem},
+    pipeline::{PositionOutput, Tensor, TensorData},
+};
+
+use super::GRID;
+
+/// A request's arrays.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QwenPackedOutput {
+    /// The expanded prompt.
+    pub input_ids: Vec<i32>,
+    /// Patches of all items, one item after the other.
+    pub features: Vec<f32>,
+    /// Patches of each item along time, height and width.
+    pub grids: Vec<[u32; 3]>,
+    /// Content hash of each item.
+    pub hashes: Vec<u64>,
+    /// First and last token of each item.
+    pub offsets: Vec<(u32, u32)>,
+    /// Time, height and width positions, each as long as the prompt.
+    pub mrope: Vec<i64>,
+    /// See [`PositionOutput::MRope`].
+    pub mrope_delta: i64,
+}
+
+/// The output is not this family's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PackError {
+    /// Positions of one row.
+    #[error("qwen_vl pack: expected M-RoPE positions")]
+    Positions,
+    /// Features of another type.
+    #[error("qwen_vl pack: feature of item {item} is not F32")]
+    Feature {
+        /// Index of the item.
+        item: usize,
+    },
+    /// No grid, or one that is not three numbers of 32 bits.
+    #[error("qwen_vl pack: item {item} has no usable {GRID}")]
+    Grid {
+        /// Index of the item.
+        item: usize,
+    },
+}
+
+/// Joins the items of `output`.
+///
+/// # Errors
+///
+/// When `output` comes from another family.
+pub fn pack_output(output: Output) -> Result<QwenPackedOutput, PackError> {
+    let PositionOutput::MRope { positions, delta } = output.positions else {
+        return Err(PackError::Positions);
+    };
+    let hashes = output.items.iter().map(|item| item.hash).collect();
+    let mut grids = Vec::with_capacity(output.items.len());
+    let mut features = Vec::with_capacity(output.items.len());
+    for (item, processed) in output.items.into_iter().enumerate() {
+        grids.push(grid(&processed).ok_or(PackError::Grid { item })?);
+        let TensorData::F32(feature) = processed.feature.data else {
+            return Err(PackError::Feature { item });
+        };
+        features.push(feature);
+    }
+    Ok(QwenPackedOutput {
+        input_ids: output.input_ids,
+        features: joined(features),
+        grids,
+        hashes,
+        offsets: output.offsets,
+        mrope: positions,
+        mrope_delta: delta,
+    })
+}
+
+fn grid(item: &OutputItem) -> Option<[u32; 3]> {
+    let (_, tensor) = item.aux.iter().find(|(name, _)| name == GRID)?;
+    let Tensor {
+        data: TensorData::I64(sides),
+        ..
+    } = tensor
+    else {
+        return None;
+    };
+    let &[time, height, width] = sides.as_slice() else {
+        return None;
+    };
+    let side = |side| u32::try_from(side).ok();
+    Some([side(time)?, side(height)?, side(width)?])
+}
+
+/// All features in one buffer: the first one's, which grows in place where the system
+/// can move its pages, while each of the others goes as soon as it is copied.
+fn joined(features: Vec<Vec<f32>>) -> Vec<f32> {
+    let total: usize = features.iter().map(Vec::len).sum();
+    let mut features = features.into_iter();
+    let mut all = features.next().unwrap_or_default();
+    all.reserve_exact(total - all.len());
+    for feature in features {
+        all.extend_from_slice(&feature);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PackError, pack_output};
+    use crate::{
+        driver::{Output, OutputItem},
+        pipeline::{PositionOutput, Tensor, TensorData},
+    };
+
+    fn tensor(shape: &[usize], data: TensorData) -> Tensor {
+        let shape = shape.to_vec();
+        Tensor { shape, data }
+    }
+
+    fn item(values: &[f32], grid: &[i64], hash: u64) -> OutputItem {
+        let grid = tensor(&[grid.len()], TensorData::I64(grid.to_vec()));
+        OutputItem {
+            feature: tensor(&[1, values.len()], TensorData::F32(values.to_vec())),
+            aux: vec![("image_grid_thw".to_owned(), grid)],
+            hash,
+        }
+    }
+
+    fn output(items: Vec<OutputItem>) -> Output {
+        Output {
+            input_ids: vec![1, 2],
+            offsets: (0..items.len() as u32).map(|at| (at, at)).collect(),
+            items,
+            positions: PositionOutput::MRope {
+                positions: vec![0, 1, 0, 1, 0, 1],
+                delta: 0,
+            },
+        }
+    }
+
+    #[test]
+    fn items_are_joined_in_order() {
+        let packed = pack_output(output(vec![
+            item(&[1.0, 2.0], &[1, 2, 4], 7),
+            item(&[3.0], &[1, 4, 2], 5),
+            item(&[4.0], &[1, 2, 2], 7),
+        ]))
+        .unwrap();
+        assert_eq!(vec![1.0, 2.0, 3.0, 4.0], packed.features);
+        assert_eq!(vec![[1, 2, 4], [1, 4, 2], [1, 2, 2]], packed.grids);
+        assert_eq!(vec![7, 5, 7], packed.hashes);
+        assert_eq!(vec![(0, 0), (1, 1), (2, 2)], packed.offsets);
+        assert_eq!(vec![1, 2], packed.input_ids);
+        assert_eq!(vec![0, 1, 0, 1, 0, 1], packed.mrope);
+    }
+
+    #[test]
+    fn a_single_item_is_moved() {
+        let output = output(vec![item(&[1.0, 2.0], &[1, 2, 4], 7)]);
+        let TensorData::F32(feature) = &output.items[0].feature.data else {
+            unreachable!("made above")
+        };
+        let before = feature.as_ptr();
+        assert_eq!(before, pack_output(output).unwrap().features.as_ptr());
+    }
+
+    #[test]
+    fn what_other_families_make_is_refused() {
+        let good = || item(&[1.0], &[1, 2, 2], 0);
+        let changed = |change: &dyn Fn(&mut OutputItem)| {
+            let mut second = good();
+            change(&mut second);
+            output(vec![good(), second])
+        };
+        let one_row = Output {
+            positions: PositionOutput::Rope1D,
+            ..output(vec![good()])
+        };
+        let bf16 = changed(&|item| item.feature.data = TensorData::Bf16(vec![1]));
+        let grid = |data: TensorData| changed(&|item| item.aux[0].1.data = data.clone());
+        #[rustfmt::skip]
+        let cases = [
+            ("one row of positions", one_row,                                    PackError::Positions),
+            ("another type",         bf16,                                       PackError::Feature { item: 1 }),
+            ("no grid",              changed(&|item| item.aux.clear()),          PackError::Grid { item: 1 }),
+            ("grid of two sides",    grid(TensorData::I64(vec![1, 2])),          PackError::Grid { item: 1 }),
+            ("negative grid",        grid(TensorData::I64(vec![1, -2, 2])),      PackError::Grid { item: 1 }),
+            ("huge grid",            grid(TensorData::I64(vec![1, 1 << 32, 2])), PackError::Grid { item: 1 }),
+            ("grid of floats",       grid(TensorData::F32(vec![1.0, 2.0, 2.0])), PackError::Grid { item: 1 }),
+        ];
+        for (name, output, expected) in cases {
+            assert_eq!(Err(expected), pack_output(output), "{name}");
+        }
+    }
+}

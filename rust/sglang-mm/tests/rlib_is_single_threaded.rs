@@ -1,0 +1,47 @@
+//! The build without `parallel` starts no thread: a server's threads are its own.
+
+#![cfg(all(not(feature = "parallel"), target_os = "linux"))]
+
+use std::fs;
+
+use sglang_mm_core::{
+    driver::{ImageSource, MmInput, process},
+    pipeline::FamilyError,
+    registry::pipeline_from_spec,
+};
+
+const SPEC: &str = r#"{
+    "family": "qwen_vl", "image_token_id": 9, "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2,
+    "min_pixels": 3136, "max_pixels": 1003520, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]
+}"#;
+
+/// Large enough to fan out where there is a pool.
+const PHOTO: &[u8] = include_bytes!("../../../tests/golden/photo/rocket.jpg");
+
+/// The names of this process's threads.
+fn threads() -> Vec<String> {
+    let tasks = fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: fs::DirEntry| fs::read_to_string(task.path().join("comm")).unwrap();
+    let mut names: Vec<String> = tasks.map(|task| name(task.unwrap())).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn two_pictures_start_no_thread() {
+    let family = pipeline_from_spec(SPEC).unwrap();
+    let before = threads();
+
+    let input = MmInput {
+        input_ids: Some(vec![9, 9].into()),
+        images: vec![ImageSource::Bytes(PHOTO.into()); 2],
+        ..MmInput::default()
+    };
+    let output = process(family.as_ref(), input, |_| {
+        Err::<_, FamilyError>("no text".into())
+    });
+
+    assert_eq!(2, output.unwrap().items.len());
+    assert_eq!(before, threads());
+    assert!(before.iter().all(|name| !name.starts_with("sgl-mm")));
+}
