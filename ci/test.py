@@ -141,11 +141,14 @@ def _suite_steps() -> Iterator[Step]:
 
     # Before the tests, where progress can be seen and no test's time limit applies.
     yield Step("build", "the extension modules, as an import would build them", (("rust-ext", "build"),), "rust", slow=True)
+    modules = ("sglang.srt.rust_extensions._multimodal", "sglang.srt.rust_extensions._radix_tree")
+    stubtest = ("python", "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", *modules)
+    yield Step("stubs", "stubs say what the modules have", (stubtest,), slow=True)
     yield Step("golden", "every golden picture against Pillow", (("python", "ci/golden_table.py"),), slow=True)
     yield Step("tests-unit", "pure functions", (("pytest", *_folders("unit", "properties")),))
     rest = _folders(*(suite for suite in SUITES if suite not in ("unit", "properties")))
-    command = ("pytest", *_WORKERS, *rest, "rust/sglang-mm/tests")
-    yield Step("tests", "real builds, commands, modules and installs", (command,), slow=True)
+    rest.append("rust/sglang-mm/tests")
+    yield Step("tests", "real builds, commands, modules and installs", (("pytest", *_WORKERS, *rest),), slow=True)
 
 
 def _other_python_step(python: Interpreter) -> Step:
