@@ -1,5 +1,5 @@
 """
-Measure: `python3 ci/bench.py loader`, `... growth`, `... freshness`.
+Measure: `python3 ci/bench.py loader`, `... growth`, `... freshness`, `... media`.
 
 One subcommand per thing measured; each prints a table and, with `--json FILE`,
 writes the same numbers for machines. Never part of the tests.
@@ -38,6 +38,10 @@ def main() -> int:
             import bench_freshness
 
             return bench_freshness.main(with_peers=options.peers, json_file=options.json)
+        if options.command == "media":
+            import bench_media
+
+            return bench_media.main(rounds=options.rounds, oracles=options.oracles, json_file=options.json)
         import bench_loader
 
         return bench_loader.main(rounds=max(FEWEST_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json)
@@ -56,7 +60,10 @@ def _parser() -> argparse.ArgumentParser:
     growth = commands.add_parser("growth", help="how an import grows with files and crates, and which stage takes the time")
     growth.add_argument("--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)")
     growth.add_argument("--svg", metavar="FILE", default=str(PLOT), help="plot to this file (default: %(default)s)")
-    for command in (loader, freshness, growth):
+    media = commands.add_parser("media", help="pictures to patches: ours, Pillow with NumPy, the Hugging Face backends")
+    media.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: %(default)s)")
+    media.add_argument("--oracles", action="store_true", help="beside torch and transformers too (gigabytes in .tools/oracles, once)")
+    for command in (loader, freshness, growth, media):
         command.add_argument("--json", metavar="FILE", help="write the numbers here too")
     return parser
 

@@ -1,0 +1,268 @@
+"""
+Measure media preprocessing, from encoded bytes to what a model is fed, beside what users have.
+
+One worker process per side; the rounds ask all of them in turn for one picture, so that
+all meet the same machine, and before that all must give the same bits. Times are
+reported against aims, never judged.
+
+Invariant: one run measures everything that its tables compare. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import platform
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import environment
+from media_rows import Cell, family_rows, part_rows, pixel_rows, stage_rows
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from media_rows import Row
+
+HOME = environment.TOOLS / "bench/media"
+CI = environment.ROOT / "ci"
+
+#: A round calls a thing until it took about this long, or this often.
+_SECONDS, _MOST_CALLS = 0.05, 50
+
+
+@dataclass(frozen=True)
+class Taken:
+    """
+    Milliseconds of one call, by round.
+    """
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+
+class Worker:
+    """
+    A process that answers for one side.
+    """
+
+    def __init__(self, python: str, side: str, threads: int, pictures: Mapping[str, str]) -> None:
+        """
+        Start it; `threads` is for every library that it may load.
+        """
+        limits = dict.fromkeys(("SGL_MM_RS_THREADS", "OMP_NUM_THREADS"), str(threads))
+        self.side = side
+        self._process = subprocess.Popen(
+            [python, str(CI / "media_worker.py"), side, json.dumps(pictures)],
+            env={**os.environ, **limits},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, do: str, cell: Cell, calls: int = 1) -> dict[str, Any]:
+        """
+        One answer; `RuntimeError` where the worker died of the question.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps({"do": do, "job": cell.job, "calls": calls}), file=self._process.stdin, flush=True)
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the worker for {self.side} ended at {cell}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """
+        Let it go.
+        """
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def workers(python: str, sides: Sequence[str], threads: int, pictures: Mapping[str, str]) -> Iterator[dict[str, Worker]]:
+    """
+    One for each side.
+    """
+    started = {side: Worker(python, side, threads, pictures) for side in sides}
+    try:
+        yield started
+    finally:
+        for worker in started.values():
+            worker.end()
+
+
+# How.
+
+
+def check(row: Row, by_side: Mapping[str, Worker]) -> None:
+    """
+    Cells that want the same bits give the same bits.
+    """
+    digests: dict[str, dict[str, str]] = {}
+    for name, cell in row.cells.items():
+        # Without a claim: torch's decoder is its own, and a limit gives nothing.
+        if cell.kind != "limit" and name != "torch":
+            digests.setdefault(f"{cell.kind} {cell.picture} {cell.like}", {})[name] = by_side[cell.side].ask("digest", cell)["digest"]
+    for one in digests.values():
+        if len(set(one.values())) > 1:
+            raise RuntimeError(f"{row.label}: {' and '.join(one)} give different bits: there is nothing to compare")
+
+
+def measure(row: Row, by_side: Mapping[str, Worker], rounds: int) -> dict[str, Taken]:
+    """
+    Ask all cells once a round, in an order that turns; the first round warms up and tells how often to call.
+    """
+    names = list(row.cells)
+    first = {name: by_side[cell.side].ask("time", cell)["wall"] for name, cell in row.cells.items()}
+    calls = {name: min(_MOST_CALLS, math.ceil(_SECONDS / seconds)) for name, seconds in first.items()}
+    taken = {name: Taken() for name in names}
+    for turn in range(rounds):
+        shift = turn % len(names)
+        for name in (*names[shift:], *names[:shift]):
+            cell = row.cells[name]
+            answer = by_side[cell.side].ask("time", cell, calls[name])
+            taken[name].cpu.append(answer["cpu"] * 1000 / cell.batch)
+            taken[name].wall.append(answer["wall"] * 1000 / cell.batch)
+    return taken
+
+
+def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
+    """
+    Set up, measure, print; write JSON where asked.
+    """
+    home = environment.oracle_environment() if oracles else environment.main_environment()
+    home.ready()
+    HOME.mkdir(parents=True, exist_ok=True)
+    found = subprocess.run([home.python, str(CI / "media_pictures.py"), str(HOME)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    pictures = json.loads(found)
+    load = [os.getloadavg()[0]]
+    report: dict[str, object] = {"machine": platform.platform(), "cores": os.cpu_count(), "rounds": rounds}
+    sides = ("ours", "pillow", *(("hf_pil", "hf_torchvision") if oracles else ()))
+    tables = {}
+    for threads in (1, 2):
+        with workers(home.python, sides, threads, pictures) as by_side:
+            if threads == 1:
+                report["peak"] = peaks(by_side, pictures, oracles=oracles)
+            for title, rows, show in _plan(threads, oracles=oracles):
+                full = f"{title}; {threads} thread{'s' if threads > 1 else ''}; {rounds} interleaved rounds"
+                tables[full] = _table(full, rows, show, by_side, rounds)
+    load.append(os.getloadavg()[0])
+    print(f"\nload of the machine (1 minute): {load[0]:.1f} before, {load[1]:.1f} after; {os.cpu_count()} cores")
+    if json_file:
+        Path(json_file).write_text(json.dumps({**report, "load": load, "tables": tables}, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+def _plan(threads: int, *, oracles: bool) -> Iterator[tuple[str, list[Row], Show]]:
+    yield "bytes to pixel_values, one picture", pixel_rows(1, oracles=oracles), TIMES
+    if threads == 1:
+        yield "stages of ours, pil", stage_rows(), STAGES
+        yield "parts alone", part_rows(oracles=oracles), TIMES
+    yield "other families", family_rows(), TIMES
+    yield "bytes to pixel_values, each of a batch of 8", pixel_rows(8, oracles=oracles), TIMES
+
+
+def _table(title: str, rows: Sequence[Row], show: Show, by_side: Mapping[str, Worker], rounds: int) -> dict[str, object]:
+    """
+    Row by row, shown as soon as it is measured.
+    """
+    columns = show.columns(rows)
+    width = max(len(row.label) for row in rows)
+    print(f"\n{title}\n{show.legend}\n\n{'':{width}}" + "".join(f"  {name:>22}" for name in columns), flush=True)
+    found: dict[str, object] = {}
+    for row in rows:
+        check(row, by_side)
+        taken = measure(row, by_side, rounds)
+        print(f"{row.label:<{width}}" + "".join(f"  {text:>22}" for text in show.texts(row, taken, columns)), flush=True)
+        found[row.label] = {name: asdict(one) for name, one in taken.items()}
+    return found
+
+
+def peaks(by_side: Mapping[str, Worker], pictures: Mapping[str, str], *, oracles: bool) -> dict[str, object]:
+    """
+    Memory of the first call, of workers that have computed nothing yet.
+    """
+    rows = pixel_rows(1, oracles=oracles)
+    # All of them first: what comes after starts threads, and a child of a process with threads is not to be trusted.
+    asked = {
+        row.label: {name: by_side[cell.side].ask("peak", cell)["peak"] for name, cell in row.cells.items() if name != "limit"}
+        for row in rows
+    }
+    print("\npeak memory of the first call, MB\n")
+    width = max(map(len, asked))
+    found: dict[str, object] = {}
+    for row in rows:
+        cell, ours = row.cells["ours, pil"], by_side["ours"]
+        sizes = (
+            os.path.getsize(pictures[cell.picture]),
+            *(ours.ask("digest", one)["bytes"] for one in (Cell("ours", "decode", cell.picture), cell)),
+        )
+        texts = [f"{name} {value / 1e6:.1f}" for name, value in asked[row.label].items()]
+        print(f"{row.label:<{width}}  file + decoded + patches {sum(sizes) / 1e6:.1f}; " + ", ".join(texts), flush=True)
+        found[row.label] = {"needed": sum(sizes), **asked[row.label]}
+    return found
+
+
+# Showing.
+
+
+@dataclass(frozen=True)
+class Show:
+    """
+    How a table is written.
+    """
+
+    legend: str
+    columns: Callable[[Sequence[Row]], list[str]]
+    texts: Callable[[Row, Mapping[str, Taken], Sequence[str]], list[str]]
+
+
+def _columns(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row.cells))
+
+
+def _times(row: Row, taken: Mapping[str, Taken], columns: Sequence[str]) -> list[str]:
+    texts = []
+    for name in columns:
+        one = taken.get(name)
+        texts.append(f"{min(one.cpu):.2f} | {median(one.cpu):.2f}; {median(one.wall):.1f}" if one else "")
+    return [*texts, "   " + ", ".join(_ahead(row, taken))]
+
+
+def _ahead(row: Row, taken: Mapping[str, Taken]) -> Iterator[str]:
+    for name, one in taken.items():
+        if name.startswith("ours"):
+            continue
+        ours = "ours, torchvision" if name in ("HF torchvision", "torch") and "ours, torchvision" in taken else "ours, pil"
+        ratio = min(one.cpu) / min(taken[ours].cpu)
+        aim = f" (aim {row.aims[name]:g})" if name in row.aims else ""
+        yield f"{1 / ratio:.2f}x the limit{aim}" if name == "limit" else f"{ratio:.1f}x {name}{aim}"
+
+
+def _stages(_row: Row, taken: Mapping[str, Taken], _columns: Sequence[str]) -> list[str]:
+    least = {name: min(one.cpu) for name, one in taken.items()}
+    fused = least["bitmap"] - least["bitmap decode"]
+    values = (least["all"], least["decode"], fused, least["fitted"] - least["fitted decode"], least["all"] - least["decode"] - fused)
+    return [f"{value:.2f}" for value in values]
+
+
+TIMES = Show(
+    "CPU ms of one picture (user + system), minimum | median; then wall ms, median. How far ours is ahead goes by the minima",
+    _columns,
+    _times,
+)
+STAGES = Show(
+    "CPU ms, differences of minima. The resize writes the patches; alone they are told from a picture that need not be resized",
+    lambda _rows: ["all", "decode", "resize into patches", "patches alone", "the rest"],
+    _stages,
+)
