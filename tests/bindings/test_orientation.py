@@ -1,0 +1,133 @@
+"""
+`exif_transpose` turns a picture as Pillow's `ImageOps.exif_transpose` does, whatever the state of the data that ask for it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator
+
+import PIL
+import pytest
+from pictures import check, chunk, noise, saved, segment
+from PIL import Image
+
+pytestmark = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes are those of Pillow 13.0.0")
+
+
+def exif(*entries: tuple[int, int, int, bytes], order: str = "<", behind: bytes = b"") -> bytes:
+    """
+    A TIFF block: tag, type, count and the four bytes of value or offset of each entry.
+    """
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}LH", 8, len(entries))
+    body = b"".join(struct.pack(f"{order}HHL", *entry[:3]) + entry[3] for entry in entries)
+    return head + body + bytes(4) + behind
+
+
+def oriented(value: int, order: str = "<") -> bytes:
+    return exif((274, 3, 1, struct.pack(f"{order}HH", value, 0)), order=order)
+
+
+def jpeg_with(image: Image.Image, *segments: bytes, density: bool = False) -> bytes:
+    """
+    A JPEG with further segments behind its JFIF segment, which names a density or not.
+    """
+    data = saved(image, "JPEG", dpi=(72, 72)) if density else saved(image, "JPEG")
+    end = 4 + struct.unpack(">H", data[4:6])[0]
+    return data[:end] + b"".join(segments) + data[end:]
+
+
+def png_with(image: Image.Image, *chunks: bytes, behind: bool = False) -> bytes:
+    """
+    A PNG with further chunks before its pixel data, or behind them.
+    """
+    data = saved(image, "PNG")
+    at = data.index(b"IEND" if behind else b"IDAT") - 4
+    return data[:at] + b"".join(chunks) + data[at:]
+
+
+def carriers(image: Image.Image, block: bytes) -> Iterator[tuple[str, bytes]]:
+    """
+    A file of every format that can hold EXIF data, holding `block`.
+    """
+    app1 = segment(0xE1, b"Exif\0\0" + block)
+    profile = (b"Exif\0\0" + block).hex().encode()
+    yield "JPEG", jpeg_with(image, app1)
+    yield "JPEG with a density", jpeg_with(image, app1, density=True)
+    yield "JPEG, in two segments", jpeg_with(image, segment(0xE1, b"Exif\0\0" + block[:9]), segment(0xE1, b"Exif\0\0" + block[9:]))
+    yield "PNG", png_with(image, chunk(b"eXIf", block))
+    yield "PNG, behind the pixels", png_with(image, chunk(b"eXIf", block), behind=True)
+    yield "PNG, as text", png_with(image, chunk(b"tEXt", b"exif\0" + block))
+    yield "PNG, as profile", png_with(image, chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 9\n" + profile)))
+    # An empty chunk cannot be written by Pillow.
+    if block:
+        yield "WebP", saved(image, "WEBP", exif=b"Exif\0\0" + block, quality=50)
+        yield "WebP, lossless, bare", saved(image, "WEBP", exif=block, lossless=True)
+
+
+@pytest.mark.parametrize("orientation", range(10))
+def test_orientations_turn_as_pillow_turns(orientation: int) -> None:
+    """
+    The eight ways and two that are none, in every format and byte order, at odd sizes.
+    """
+    for (height, width), order in itertools.product([(1, 1), (1, 7), (7, 1), (33, 70), (64, 31)], "<>"):
+        for name, data in carriers(noise(height, width), oriented(orientation, order)):
+            turned = check(data, (name, height, width), exif_transpose=True)
+            assert turned is not None
+            assert turned.shape[:2] == ((width, height) if orientation in range(5, 9) else (height, width))
+
+
+def test_orientation_is_ignored_unless_asked_for() -> None:
+    """
+    The default is Pillow's `convert("RGB")`, which turns nothing.
+    """
+    for name, data in carriers(noise(5, 9), oriented(6)):
+        upright = check(data, name)
+        assert upright is not None
+        assert upright.shape == (5, 9, 3)
+
+
+XMP = b'<rdf:Description tiff:Orientation="8"/>'
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"junk", id="no TIFF header"),
+        pytest.param(oriented(6)[:7], id="cut in the header"),
+        pytest.param(oriented(6)[:15], id="cut in the entry"),
+        pytest.param(oriented(6)[:-4], id="cut behind the entry"),
+        pytest.param(b"II+\0" + oriented(6)[4:], id="BigTIFF"),
+        pytest.param(oriented(6)[:4] + struct.pack("<L", 5000), id="no directory"),
+        pytest.param(exif((271, 2, 90, struct.pack("<L", 8)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is too long"),
+        pytest.param(exif((271, 2, 30, struct.pack("<L", 20)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is cut"),
+        pytest.param(exif((274, 99, 1, b"\3\0\0\0"), (274, 3, 1, b"\6\0\0\0")), id="of an unknown type first"),
+        pytest.param(exif((274, 2, 2, b"6\0\0\0")), id="as text"),
+        pytest.param(exif((274, 1, 1, b"\6\0\0\0")), id="as byte"),
+        pytest.param(exif((274, 11, 1, struct.pack("<f", 6))), id="as float"),
+        pytest.param(exif((274, 5, 1, struct.pack("<L", 26)), behind=struct.pack("<LL", 12, 2)), id="as ratio"),
+        pytest.param(exif((274, 3, 2, b"\6\0\3\0")), id="twice in one tag"),
+    ],
+)
+@pytest.mark.parametrize("xmp", [b"", XMP], ids=["", "with XMP"])
+def test_damaged_exif_is_what_pillow_makes_of_it(block: bytes, xmp: bytes) -> None:
+    """
+    Refused, ignored or read nonetheless, and whether XMP counts instead: in every format as Pillow.
+    """
+    image = noise(5, 9)
+    for name, data in carriers(image, block):
+        if not xmp:
+            check(data, name, exif_transpose=True)
+        elif name.startswith("JPEG"):
+            end = 4 + struct.unpack(">H", data[4:6])[0]
+            with_xmp = data[:end] + segment(0xE1, b"http://ns.adobe.com/xap/1.0/\0" + xmp) + data[end:]
+            check(with_xmp, name, exif_transpose=True)
+        elif name.startswith("PNG"):
+            at = data.index(b"IDAT") - 4
+            with_xmp = data[:at] + chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp) + data[at:]
+            check(with_xmp, name, exif_transpose=True)
+        else:
+            check(saved(image, "WEBP", exif=block, xmp=xmp), name, exif_transpose=True)
