@@ -1,6 +1,7 @@
 //! RGB and RGBA pictures in one piece: the pixels need no more room than the data that they are made
 //! from, so they are made in its place.
 
+use super::super::super::memory::zeroed;
 use super::super::error::DecodeError;
 use super::super::pixels::{RgbImage, Size};
 use super::{corrupt, filter, pick};
@@ -17,8 +18,8 @@ pub(super) fn unfilter(
 ) -> Result<RgbImage, DecodeError> {
     let (stored, length) = (1 + size.width * channels, size.width * 3);
     let rows = data.len() / stored;
-    let mut scratch = vec![0; size.width * channels];
-    let nothing = vec![0; length];
+    let mut scratch = zeroed(size.width * channels)?;
+    let nothing = zeroed(length)?;
     for first in (0..rows).step_by(GROUP) {
         let mut kinds = [0; GROUP];
         let kinds = &mut kinds[..GROUP.min(rows - first)];

@@ -17,6 +17,7 @@ mod notes;
 mod stream;
 mod text;
 
+use super::super::memory::zeroed;
 use super::error::DecodeError;
 use super::orientation::Orientation;
 use super::pixels::{DecodeLimits, Palette, RgbImage, Size, unpack_bits};
@@ -160,9 +161,9 @@ impl<'a> Header<'a> {
         image: &mut RgbImage,
     ) -> Result<(), DecodeError> {
         let unit = self.color.bits().div_ceil(8);
-        let mut scratch = vec![0; pass.width * 3];
-        let mut samples = vec![0; pass.width];
-        let mut previous: &mut [u8] = &mut vec![0; length - 1];
+        let mut scratch = zeroed(pass.width * 3)?;
+        let mut samples = zeroed(pass.width)?;
+        let mut previous: &mut [u8] = &mut zeroed(length - 1)?;
         for (y, row) in rows.chunks_exact_mut(length).enumerate() {
             let (kind, row) = row.split_first_mut().expect("a row has its filter byte");
             filter::undo(*kind, unit, previous, row)

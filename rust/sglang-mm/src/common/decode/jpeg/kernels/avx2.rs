@@ -27,19 +27,14 @@ pub(super) fn inverse_dct(
     rows: [&mut [u8; 8]; 8],
 ) {
     let stored: [__m256i; 4] = std::array::from_fn(|i| load_rows(coefficients, i));
-    let lower = _mm256_or_si256(stored[1], _mm256_or_si256(stored[2], stored[3]));
-    let second_row = _mm256_extracti128_si256::<1>(stored[0]);
-    let below = _mm256_or_si256(lower, _mm256_castsi128_si256(second_row));
     let inputs: [__m256i; 4] =
         std::array::from_fn(|i| _mm256_mullo_epi16(stored[i], load_rows(multipliers, i)));
-    let half = if _mm256_testz_si256(below, below) == 1 {
-        let first = _mm256_castsi256_si128(inputs[0]);
-        let constants = _mm_cvtsi128_si64(_mm256_castsi256_si128(stored[0])) >> 16;
-        let high = _mm_extract_epi64::<1>(_mm256_castsi256_si128(stored[0]));
-        if constants | high == 0 {
-            return fill(_mm_cvtsi128_si32(first) as i16, rows);
+    let half = if has_one_row(stored) {
+        let row = _mm256_castsi256_si128(inputs[0]);
+        if coefficients[1..8] == [0; 7] {
+            return fill(_mm_cvtsi128_si32(row) as i16, rows);
         }
-        spread(_mm_slli_epi16::<2>(first))
+        spread(_mm_slli_epi16::<2>(row))
     } else {
         let row = |i: usize| match i % 2 {
             0 => _mm256_castsi256_si128(inputs[i / 2]),
@@ -51,7 +46,33 @@ pub(super) fn inverse_dct(
         0..4 => _mm256_castsi256_si128(half[i]),
         _ => _mm256_extracti128_si256::<1>(half[i - 4]),
     });
-    let [r04, r15, r26, r37] = transpose(pass::<{ DROPPED[1] as i32 }>(columns));
+    store_block(transpose(pass::<{ DROPPED[1] as i32 }>(columns)), rows);
+}
+
+/// Whether a block is zero below its first row.
+#[target_feature(enable = "avx2")]
+fn has_one_row(block: [__m256i; 4]) -> bool {
+    let second = _mm256_castsi128_si256(_mm256_extracti128_si256::<1>(block[0]));
+    let below = _mm256_or_si256(
+        _mm256_or_si256(second, block[1]),
+        _mm256_or_si256(block[2], block[3]),
+    );
+    _mm256_testz_si256(below, below) == 1
+}
+
+/// The block of one dequantized constant and nothing else.
+fn fill(constant: i16, rows: [&mut [u8; 8]; 8]) {
+    // What the passes leave of it: two bits more, then five less, rounded.
+    let value = (i32::from(constant.wrapping_shl(2)) + 16) >> 5;
+    let sample = (value.clamp(-128, 127) + 128) as u8;
+    for row in rows {
+        *row = [sample; 8];
+    }
+}
+
+/// Writes the rows `i` and `i + 4` of each vector `i`.
+#[target_feature(enable = "avx2")]
+fn store_block([r04, r15, r26, r37]: [__m256i; 4], rows: [&mut [u8; 8]; 8]) {
     let centre = _mm256_set1_epi8(-128);
     let r0145 = _mm256_add_epi8(_mm256_packs_epi16(r04, r15), centre);
     let r2367 = _mm256_add_epi8(_mm256_packs_epi16(r26, r37), centre);
@@ -65,16 +86,6 @@ pub(super) fn inverse_dct(
     for (pair, [upper, lower]) in pairs.into_iter().zip([[a, b], [c, d], [e, f], [g, h]]) {
         *upper = _mm_cvtsi128_si64(pair).to_le_bytes();
         *lower = _mm_extract_epi64::<1>(pair).to_le_bytes();
-    }
-}
-
-/// The block of one dequantized constant and nothing else.
-fn fill(constant: i16, rows: [&mut [u8; 8]; 8]) {
-    // Two passes that drop 11 and 18 of 26 bits, the first without a clamp.
-    let value = (i32::from(constant.wrapping_shl(2)) + 16) >> 5;
-    let sample = (value.clamp(-128, 127) + 128) as u8;
-    for row in rows {
-        *row = [sample; 8];
     }
 }
 
@@ -92,8 +103,8 @@ fn spread(row: __m128i) -> [__m256i; 4] {
 
 /// One dimension of the transform, in each of 8 columns.
 ///
-/// Vector `i` of the result holds the rows `2 * i` and `2 * i + 1` in an order that [`transpose`] knows:
-/// the first halves of both, then the second halves.
+/// The rows of the result come in pairs, (0, 2), (1, 3), (4, 6) and (5, 7), as [`transpose`] wants them: the
+/// first halves of both, then the second halves.
 #[target_feature(enable = "avx2")]
 fn pass<const DROPPED: i32>(input: [__m128i; 8]) -> [[__m256i; 2]; 2] {
     use weights::{EVEN_2, EVEN_6, ODD_1, ODD_3, ODD_5, ODD_7, SUM_3, SUM_4};
