@@ -3,7 +3,7 @@
 //! A server holds the settings as a value ([`PipelineSpec`], which also is their JSON
 //! form); tests and scripts have text.
 //!
-//! Invariant: a family's name stands once, in the tag of its settings.
+//! Invariant: both doors build the same families and refuse the same settings.
 
 use serde::Deserialize;
 

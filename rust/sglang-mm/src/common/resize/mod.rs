@@ -4,8 +4,9 @@
 //! so the *order* of the passes is part of the result, and Pillow has changed it twice.
 //! `axis` decides which source pixels a target pixel sees and with what weight,
 //! `order` which pass comes first, `scalar` what a pass computes and `avx2` the same
-//! faster, and `rows` makes the target rows one by one, so that a caller can put each
-//! where it belongs at once.
+//! faster, from weights that `packed` lays out for it; `pass` chooses between the two.
+//! `rows` makes the target rows one by one, so that a caller can put each where it
+//! belongs at once.
 //!
 //! Invariant: all weights are integers with one place that rounds. Whatever computes a
 //! pass, on however many threads, gives the same bytes as `scalar`.
