@@ -135,8 +135,12 @@ pub fn extract_patches_hwc(
 ) -> Result<Vec<f32>, TransformError> {
     check_length(data.len(), size, channels)?;
     let (rows, columns) = patch_grid(size, patch)?;
-    if rows * patch.height != size.height || columns * patch.width != size.width {
+    if !size.height.is_multiple_of(patch.height) || !size.width.is_multiple_of(patch.width) {
         return Err(TransformError::NotDivisible { size, patch });
+    }
+    if data.is_empty() {
+        // An image without columns may have any number of rows: nothing to walk over.
+        return Ok(vec![]);
     }
     let mut out = empty(data.len()).map_err(|OutOfMemory| TransformError::TooLarge(size))?;
     let run = patch.width * channels;
@@ -243,6 +247,13 @@ mod tests {
         assert_eq!(expected, patches);
     }
 
+    /// Rows of no pixels are many at no cost, and must not be gone through one by one.
+    #[test]
+    fn an_image_without_columns_has_no_patches() {
+        let patches = extract_patches_hwc(&[], size(usize::MAX, 0), 3, size(1, 1));
+        assert_eq!(Ok(vec![]), patches);
+    }
+
     #[test]
     fn grids_round_up() {
         #[rustfmt::skip]
@@ -267,7 +278,7 @@ mod tests {
             got,
         };
         #[rustfmt::skip]
-        let cases: [(&str, Result<(), TransformError>, TransformError); 7] = [
+        let cases: [(&str, Result<(), TransformError>, TransformError); 8] = [
             ("short image",     normalize_rgb_f32(&[0; 11], size(2, 2), &[0.0; 3], &[1.0; 3], &mut vec![]), length(size(2, 2), 3, 11)),
             ("absurd image",    normalize_rgb_f32(&[], huge, &[0.0; 3], &[1.0; 3], &mut vec![]), length(huge, 3, 0)),
             ("short to pad",    pad_to_grid(&image, size(2, 3), size(1, 1), &[0.0]).map(drop), length(size(2, 3), 1, 12)),
@@ -275,6 +286,7 @@ mod tests {
             ("empty cell",      pad_to_grid(&image, size(2, 2), size(0, 1), &[0.0; 3]).map(drop), TransformError::EmptyPatch(size(0, 1))),
             ("empty patch",     extract_patches_hwc(&image, size(2, 2), 3, size(1, 0)).map(drop), TransformError::EmptyPatch(size(1, 0))),
             ("a rest",          extract_patches_hwc(&image, size(2, 2), 3, size(1, 3)).map(drop), TransformError::NotDivisible { size: size(2, 2), patch: size(1, 3) }),
+            ("a rest of a lot", extract_patches_hwc(&[], size(usize::MAX, 0), 3, size(2, 1)).map(drop), TransformError::NotDivisible { size: size(usize::MAX, 0), patch: size(2, 1) }),
         ];
         for (name, got, expected) in cases {
             assert_eq!(Err(expected), got, "{name}");

@@ -3,6 +3,7 @@
 //! Invariant: no feature is copied for a single item, and no hash is computed here.
 
 use crate::{
+    common::memory::{OutOfMemory, empty},
     driver::{Output, OutputItem},
     pipeline::{PositionOutput, Tensor, TensorData},
 };
@@ -47,13 +48,16 @@ pub enum PackError {
         /// Index of the item.
         item: usize,
     },
+    /// All features together are more than there is memory for.
+    #[error("qwen_vl pack: the features of all items need more memory than there is")]
+    TooLarge,
 }
 
 /// Joins the items of `output`.
 ///
 /// # Errors
 ///
-/// When `output` comes from another family.
+/// When `output` comes from another family, or too little memory.
 pub fn pack_output(output: Output) -> Result<QwenPackedOutput, PackError> {
     let PositionOutput::MRope { positions, delta } = output.positions else {
         return Err(PackError::Positions);
@@ -70,7 +74,7 @@ pub fn pack_output(output: Output) -> Result<QwenPackedOutput, PackError> {
     }
     Ok(QwenPackedOutput {
         input_ids: output.input_ids,
-        features: joined(features),
+        features: joined(features).map_err(|OutOfMemory| PackError::TooLarge)?,
         grids,
         hashes,
         offsets: output.offsets,
@@ -95,17 +99,19 @@ fn grid(item: &OutputItem) -> Option<[u32; 3]> {
     Some([side(time)?, side(height)?, side(width)?])
 }
 
-/// All features in one buffer: the first one's, which grows in place where the system
-/// can move its pages, while each of the others goes as soon as it is copied.
-fn joined(features: Vec<Vec<f32>>) -> Vec<f32> {
-    let total: usize = features.iter().map(Vec::len).sum();
-    let mut features = features.into_iter();
-    let mut all = features.next().unwrap_or_default();
-    all.reserve_exact(total - all.len());
+/// All features in one buffer; each goes as soon as it is copied.
+///
+/// A new buffer, not the first one grown: what a buffer grows by is backed by small
+/// pages, whose first touch costs more than the copy.
+fn joined(mut features: Vec<Vec<f32>>) -> Result<Vec<f32>, OutOfMemory> {
+    if features.len() == 1 {
+        return Ok(features.remove(0));
+    }
+    let mut all = empty(features.iter().map(Vec::len).sum())?;
     for feature in features {
         all.extend_from_slice(&feature);
     }
-    all
+    Ok(all)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::borrow::Cow;
 
-use super::super::memory::OutOfMemory;
+use super::super::memory::{OutOfMemory, zeroed};
 use super::cursor::{Cursor, u16_le, u32_le};
 use super::error::DecodeError;
 use super::pixels::{DecodeLimits, Palette, RgbImage, Size, unpack_bits};
@@ -113,7 +113,7 @@ impl Header {
     fn paint(&self, data: &[u8], stride: usize) -> Result<RgbImage, OutOfMemory> {
         let mut image = self.size.filled([0; 3])?;
         let width = self.size.width;
-        let mut samples = vec![0; width];
+        let mut samples = zeroed(width)?;
         let runs = matches!(self.storage, Storage::Runs(_));
         let stored = data.chunks(stride);
         let mut paint_row = |row: &[u8], out: &mut [u8]| match &self.pixels {

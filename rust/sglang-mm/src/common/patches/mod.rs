@@ -11,6 +11,8 @@
 mod interleaved;
 mod planar;
 
+use std::ops::Range;
+
 pub use interleaved::Interleaved;
 pub use planar::Planar;
 
@@ -33,7 +35,7 @@ mod sealed {
 
 /// Pixels from `at` on that lie in a row of `width` pixels beginning at `left`: how many
 /// of `len` come before the row, and which pixels of the row follow.
-fn overlap(at: usize, len: usize, left: usize, width: usize) -> (usize, std::ops::Range<usize>) {
+fn overlap(at: usize, len: usize, left: usize, width: usize) -> (usize, Range<usize>) {
     let start = at.saturating_sub(left).min(width);
     let end = (at + len).saturating_sub(left).min(width);
     (left.saturating_sub(at).min(len), start..end)

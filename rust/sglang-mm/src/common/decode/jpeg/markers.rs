@@ -40,8 +40,8 @@ impl<'a> Header<'a> {
         let mut frame = None;
         let mut metadata = Metadata::default();
         let mut dense = false;
-        while let Some(marker) = next_marker(&mut cursor)? {
-            match marker {
+        loop {
+            match next_marker(&mut cursor)? {
                 0xda => break,
                 0xc0..=0xc2 | 0xc9 | 0xca => {
                     frame = Some(Frame::parse(segment(&mut cursor)?)?);
@@ -110,14 +110,14 @@ fn names_a_density(body: &[u8]) -> bool {
     body.starts_with(b"JFIF") && body.len() >= 12 && matches!(body[7], 1 | 2)
 }
 
-/// The code of the next marker; none at the end. Junk before a marker is passed over.
-fn next_marker(cursor: &mut Cursor<'_>) -> Result<Option<u8>, DecodeError> {
+/// The code of the next marker. Junk before a marker is passed over.
+fn next_marker(cursor: &mut Cursor<'_>) -> Result<u8, DecodeError> {
     let mut after_prefix = false;
     while let Some(byte) = cursor.byte() {
         match (after_prefix, byte) {
             (_, 0xff) => after_prefix = true,
             (true, 0) | (false, _) => after_prefix = false,
-            (true, marker) => return Ok(Some(marker)),
+            (true, marker) => return Ok(marker),
         }
     }
     Err(cut())

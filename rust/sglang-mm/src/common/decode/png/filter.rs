@@ -6,13 +6,16 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 
+#[cfg(target_arch = "x86_64")]
+use crate::common::isa::Isa;
+
 /// Undo the filters `kinds` of RGB rows that follow each other, given the row above them; none if there
 /// is no such filter.
 pub(super) fn undo_rgb(kinds: &[u8], above: &[u8], rows: &mut [u8]) -> Option<()> {
     #[cfg(target_arch = "x86_64")]
     if let Ok(kinds) = kinds.try_into()
         && avx2::suits(kinds, above.len())
-        && std::arch::is_x86_feature_detected!("avx2")
+        && Isa::Avx2.is_supported()
     {
         // SAFETY: the line above proves AVX2 is there.
         unsafe { avx2::undo(kinds, above, rows) };

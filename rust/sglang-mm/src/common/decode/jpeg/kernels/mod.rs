@@ -11,6 +11,9 @@ mod scalar;
 
 use std::slice;
 
+#[cfg(target_arch = "x86_64")]
+use crate::common::isa::Isa;
+
 /// One set of kernels, as `shim.c` calls them.
 #[repr(C)]
 #[derive(Debug)]
@@ -32,8 +35,7 @@ impl Kernels {
     /// Every set that this CPU can run, the best first.
     pub(super) fn supported() -> impl Iterator<Item = (&'static str, &'static Self)> {
         #[cfg(target_arch = "x86_64")]
-        let avx2 = std::arch::is_x86_feature_detected!("avx2")
-            .then_some(("avx2", &const { Self::of::<Avx2>() }));
+        let avx2 = (Isa::Avx2.is_supported()).then_some(("avx2", &const { Self::of::<Avx2>() }));
         #[cfg(not(target_arch = "x86_64"))]
         let avx2 = None;
         avx2.into_iter().chain([("scalar", &Self::SCALAR)])
