@@ -8,6 +8,8 @@
 //! Invariant: everything comes out in the order of the request, and so does the first
 //! error. A panic in an item's work is an error of its request.
 
+mod packed;
+
 use std::borrow::Cow;
 
 use crate::{
@@ -24,6 +26,8 @@ use crate::{
         ProcessedItem, Tensor,
     },
 };
+
+pub use packed::{Packed, process_packed};
 
 /// Most items in a request.
 pub const MAX_ITEMS_PER_REQUEST: usize = 64;
@@ -120,6 +124,9 @@ pub enum DriverError {
         /// The panic.
         source: Panicked,
     },
+    /// The features of a request are one array, and there is no memory for it.
+    #[error("multimodal request: the features of all items need more memory than there is")]
+    TooLarge,
     /// The text is no prompt.
     #[error("multimodal request: the text could not be tokenized: {0}")]
     Tokenize(#[source] FamilyError),
@@ -164,14 +171,21 @@ pub fn process_with<E: Into<FamilyError>>(
     let files = resolve(&input.images, policy)?;
     let indices: Vec<usize> = (0..files.len()).collect();
     let items = par::try_map(&indices, |&index| item(family, index, &files[index]))?;
-    let ids = match (input.input_ids, input.text) {
-        (Some(ids), _) if !ids.is_empty() => ids,
-        (_, Some(text)) => tokenize(&text)
-            .map_err(|error| DriverError::Tokenize(error.into()))?
-            .into(),
-        _ => return Err(DriverError::NoPrompt),
-    };
-    assemble(family, &ids, items)
+    let (geometries, items): (Vec<Geometry>, Vec<OutputItem>) = items
+        .into_iter()
+        .map(|(item, hash)| {
+            let (feature, aux) = (item.feature, item.aux);
+            (item.geometry, OutputItem { feature, aux, hash })
+        })
+        .unzip();
+    let ids = prompt(input.input_ids, input.text, tokenize)?;
+    let placed = place(family, &ids, &geometries)?;
+    Ok(Output {
+        input_ids: placed.input_ids,
+        items,
+        offsets: placed.offsets,
+        positions: placed.positions,
+    })
 }
 
 /// What can be said before anything is fetched.
@@ -213,50 +227,77 @@ fn item(
     item: usize,
     file: &[u8],
 ) -> Result<(ProcessedItem, u64), DriverError> {
-    caught(|| {
+    guarded(item, || {
         let hash = content_hash_u64(file);
-        let RgbImage {
-            height,
-            width,
-            pixels,
-        } = decode_rgb_with(file, &family.decode_options())
-            .map_err(|source| DriverError::Decode { item, source })?;
-        let media = DecodedMedia::Image {
-            rgb: pixels,
-            height,
-            width,
-        };
-        let processed = family
-            .process_item(&media)
-            .map_err(|source| DriverError::Process { item, source })?;
+        let media = decoded(family, item, file)?;
+        let processed = family.process_item(&media);
+        let processed = processed.map_err(|source| DriverError::Process { item, source })?;
         Ok((processed, hash))
     })
-    .unwrap_or_else(|source| Err(DriverError::Panicked { item, source }))
+}
+
+fn guarded<R>(
+    item: usize,
+    work: impl FnOnce() -> Result<R, DriverError>,
+) -> Result<R, DriverError> {
+    caught(work).unwrap_or_else(|source| Err(DriverError::Panicked { item, source }))
+}
+
+fn decoded(
+    family: &dyn MmFamilyProcessor,
+    item: usize,
+    file: &[u8],
+) -> Result<DecodedMedia, DriverError> {
+    let RgbImage {
+        height,
+        width,
+        pixels,
+    } = decode_rgb_with(file, &family.decode_options())
+        .map_err(|source| DriverError::Decode { item, source })?;
+    Ok(DecodedMedia::Image {
+        rgb: pixels,
+        height,
+        width,
+    })
+}
+
+/// The prompt as tokens.
+fn prompt<'a, E: Into<FamilyError>>(
+    input_ids: Option<Cow<'a, [i32]>>,
+    text: Option<Cow<'_, str>>,
+    tokenize: impl FnOnce(&str) -> Result<Vec<i32>, E>,
+) -> Result<Cow<'a, [i32]>, DriverError> {
+    match (input_ids, text) {
+        (Some(ids), _) if !ids.is_empty() => Ok(ids),
+        (_, Some(text)) => tokenize(&text)
+            .map(Cow::Owned)
+            .map_err(|error| DriverError::Tokenize(error.into())),
+        _ => Err(DriverError::NoPrompt),
+    }
+}
+
+/// A prompt with its items in their places.
+struct Placed {
+    input_ids: Vec<i32>,
+    offsets: Vec<(u32, u32)>,
+    positions: PositionOutput,
 }
 
 /// Puts items and prompt together.
-fn assemble(
+fn place(
     family: &dyn MmFamilyProcessor,
     ids: &[i32],
-    processed: Vec<(ProcessedItem, u64)>,
-) -> Result<Output, DriverError> {
-    let (geometries, items): (Vec<Geometry>, Vec<OutputItem>) = processed
-        .into_iter()
-        .map(|(item, hash)| {
-            let (feature, aux) = (item.feature, item.aux);
-            (item.geometry, OutputItem { feature, aux, hash })
-        })
-        .unzip();
+    geometries: &[Geometry],
+) -> Result<Placed, DriverError> {
     let layout = family
-        .layout(ids, &geometries)
+        .layout(ids, geometries)
         .map_err(DriverError::Layout)?;
-    let ExpandedPrompt { input_ids, offsets } = apply_layout(ids, &layout, items.len())?;
+    let ExpandedPrompt { input_ids, offsets } = apply_layout(ids, &layout, geometries.len())?;
     let positions = family
-        .positions(input_ids.len(), &offsets, &geometries)
+        .positions(input_ids.len(), &offsets, geometries)
         .map_err(DriverError::Positions)?;
-    Ok(Output {
+    Ok(Placed {
         input_ids,
-        items,
         offsets,
         positions,
     })

@@ -6,9 +6,9 @@
 //!
 //! Invariant: a family never sees the request loop, and the loop knows no family.
 
-use std::{error::Error, ops::Range};
+use std::{error::Error, mem::MaybeUninit, ops::Range};
 
-use crate::common::decode::DecodeOptions;
+use crate::common::{Size, decode::DecodeOptions};
 
 /// The elements of a tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
@@ -202,4 +202,27 @@ pub trait MmFamilyProcessor: Send + Sync {
         let _ = (input_len, offsets, geometries);
         Ok(PositionOutput::Rope1D)
     }
+}
+
+/// A family that knows the length of a picture's feature before the picture is decoded,
+/// so that the features of a whole request are written into one array.
+pub trait PackedFamily: MmFamilyProcessor {
+    /// Elements of the feature of a picture of `size`.
+    ///
+    /// # Errors
+    ///
+    /// When the family's rules refuse the size.
+    fn feature_len(&self, size: Size) -> Result<usize, FamilyError>;
+
+    /// Writes the feature of `media` to `room`, which has [`Self::feature_len`] elements,
+    /// and gives all of it back. Called for several items at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`MmFamilyProcessor::process_item`].
+    fn write_feature<'r>(
+        &self,
+        media: &DecodedMedia,
+        room: &'r mut [MaybeUninit<f32>],
+    ) -> Result<(&'r mut [f32], Geometry), FamilyError>;
 }

@@ -4,12 +4,12 @@
 //! itself again. The digest is pinned, so builds with and without `parallel` compare
 //! with each other too.
 
-use std::{env, process::Command};
+use std::{env, mem::MaybeUninit, process::Command};
 
 use sglang_mm_core::common::{
     Size,
     patches::{Planar, ValueTable},
-    resize::{Filter, PassOrder, Resample, resize_into, resize_rgb},
+    resize::{Filter, PassOrder, Resample, Resizing, resize_rgb},
 };
 use sha2::{Digest, Sha256};
 
@@ -56,14 +56,15 @@ fn patches(pixels: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
         copies: 2,
         left: 20,
     };
-    let rows = 38;
-    let mut out = vec![0; rows * writer.columns * writer.patch_len()];
-    let canvas = writer.canvas(15, rows);
-    resize_into(pixels, from, to, how, canvas, &mut out, |y, strip, band| {
-        writer.write(y, strip, band);
-    })
-    .unwrap();
-    out.into_iter().flat_map(u16::to_le_bytes).collect()
+    let resizing = Resizing {
+        rgb: pixels,
+        from,
+        to,
+        resample: how,
+    };
+    let mut out = vec![MaybeUninit::uninit(); writer.len(38).unwrap()];
+    let values = writer.fill(&resizing, 15, 38, &mut out).unwrap();
+    values.iter().copied().flat_map(u16::to_le_bytes).collect()
 }
 
 /// Also what each of the processes below runs.

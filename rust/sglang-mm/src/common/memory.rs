@@ -1,6 +1,12 @@
-//! Memory whose size a file or a caller chose: refused with an error, not with an abort.
+//! Memory whose size a file or a caller chose: refused with an error, not with an abort,
+//! and not written before it is filled.
 //!
-//! Invariant: nothing here ends the process.
+//! Invariant: nothing here ends the process, and nobody sees an element before it is
+//! written.
+
+use std::{mem::MaybeUninit, sync::Mutex};
+
+use super::par;
 
 /// The system refused an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +31,76 @@ pub(crate) fn empty<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     Ok(room)
 }
 
+/// `len` elements, which `write` gets as room and gives back written.
+///
+/// # Errors
+///
+/// `too_large` for want of memory, or what `write` returned.
+pub(crate) fn filled<T, E>(
+    len: usize,
+    too_large: E,
+    write: impl FnOnce(&mut [MaybeUninit<T>]) -> Result<&mut [T], E>,
+) -> Result<Vec<T>, E> {
+    let Ok(mut buffer) = empty(len) else {
+        return Err(too_large);
+    };
+    let room = &mut buffer.spare_capacity_mut()[..len];
+    let expected = span(room);
+    assert_eq!(expected, span(write(room)?), "other elements were written");
+    // SAFETY: a slice of elements came back, and it was this room.
+    unsafe { buffer.set_len(len) };
+    Ok(buffer)
+}
+
+/// As [`filled`], for many who write side by side: `write(i, room)` gets room for
+/// `lens[i]` elements, which follow one another in the buffer.
+///
+/// # Errors
+///
+/// `too_large` for want of memory, or what `write` returned for the lowest index.
+pub(crate) fn filled_in_windows<T, R, E>(
+    lens: &[usize],
+    too_large: E,
+    write: impl Fn(usize, &mut [MaybeUninit<T>]) -> Result<(&mut [T], R), E> + Send + Sync,
+) -> Result<(Vec<T>, Vec<R>), E>
+where
+    T: Send,
+    R: Send,
+    E: Send,
+{
+    let len = (lens.iter()).try_fold(0_usize, |sum, len| sum.checked_add(*len));
+    let Some((len, Ok(mut buffer))) = len.map(|len| (len, empty(len))) else {
+        return Err(too_large);
+    };
+    let mut rest = &mut buffer.spare_capacity_mut()[..len];
+    let mut windows = Vec::with_capacity(lens.len());
+    for (index, len) in lens.iter().enumerate() {
+        let (window, behind) = rest.split_at_mut(*len);
+        rest = behind;
+        // Each is locked once, by the one thread that takes the item.
+        windows.push((index, Mutex::new(window)));
+    }
+    let results = par::try_map(&windows, |(index, window)| {
+        let mut window = window
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let expected = span(&window);
+        let (written, result) = write(*index, &mut window)?;
+        assert_eq!(expected, span(written), "other elements were written");
+        Ok(result)
+    });
+    drop(windows);
+    let results = results?;
+    // SAFETY: every window was given back as a slice of elements, and they make up `len`.
+    unsafe { buffer.set_len(len) };
+    Ok((buffer, results))
+}
+
+/// Where elements lie, and how many.
+fn span<T>(elements: &[T]) -> (usize, usize) {
+    (elements.as_ptr().addr(), elements.len())
+}
+
 /// Bytes from which on large pages are asked for.
 const LARGE: usize = 4 << 20;
 
@@ -47,7 +123,59 @@ fn prefer_large_pages<T>(buffer: &mut [T]) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LARGE, OutOfMemory, empty, zeroed};
+    use std::mem::MaybeUninit;
+
+    use super::{LARGE, OutOfMemory, empty, filled, filled_in_windows, zeroed};
+
+    /// Writes `value` everywhere.
+    fn written(room: &mut [MaybeUninit<u8>], value: u8) -> &mut [u8] {
+        room.fill(MaybeUninit::new(value));
+        // SAFETY: just written.
+        unsafe { room.assume_init_mut() }
+    }
+
+    #[test]
+    fn room_becomes_elements_when_it_is_written() {
+        for len in [3, 0] {
+            let sevens = filled(len, "much", |room| Ok(written(room, 7)));
+            assert_eq!(Ok(vec![7; len]), sevens);
+        }
+        assert_eq!(Err("no"), filled::<u8, _>(3, "much", |_| Err("no")));
+        assert_eq!(
+            Err("much"),
+            filled::<u8, _>(usize::MAX, "much", |_| unreachable!())
+        );
+    }
+
+    #[test]
+    fn windows_follow_one_another() {
+        let tens = filled_in_windows(&[2, 0, 1, 3], "much", |index, room| {
+            Ok((written(room, index as u8), index * 10))
+        });
+        assert_eq!(Ok((vec![0, 0, 2, 3, 3, 3], vec![0, 10, 20, 30])), tens);
+        let failed = filled_in_windows(&[1; 5], 100, |index, room| match index {
+            0 => Ok((written(room, 1), ())),
+            _ => Err(index),
+        });
+        assert_eq!(Err(1), failed);
+        for lens in [&[usize::MAX][..], &[usize::MAX, 1]] {
+            let failed = filled_in_windows::<u8, (), _>(lens, "much", |_, _| unreachable!());
+            assert_eq!(Err("much"), failed);
+        }
+    }
+
+    /// Whoever returns other elements than those of the room has not written the room.
+    #[test]
+    #[should_panic(expected = "other elements were written")]
+    fn a_part_is_not_the_room() {
+        let _ = filled(3, (), |room| Ok(&mut written(room, 7)[1..]));
+    }
+
+    #[test]
+    #[should_panic(expected = "other elements were written")]
+    fn a_part_is_not_the_window() {
+        let _ = filled_in_windows(&[2, 2], (), |_, room| Ok((&mut written(room, 7)[..1], ())));
+    }
 
     /// Whether the system noted our wish about the middle of `buffer`.
     #[cfg(target_os = "linux")]

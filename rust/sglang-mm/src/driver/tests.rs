@@ -1,16 +1,21 @@
 use std::{
     cell::Cell,
+    mem::MaybeUninit,
     sync::atomic::{AtomicUsize, Ordering},
 };
 
 use super::{
-    DriverError, ImageSource, MAX_ITEMS_PER_REQUEST, MAX_REQUEST_BYTES, MmInput, Output, process,
+    DriverError, ImageSource, MAX_ITEMS_PER_REQUEST, MAX_REQUEST_BYTES, MmInput, Output, Packed,
+    process, process_packed,
 };
 use crate::{
-    common::{content_hash::content_hash_u64, token_layout::layout_by_placeholder},
+    common::{
+        Size, content_hash::content_hash_u64, fetch::FetchPolicy,
+        token_layout::layout_by_placeholder,
+    },
     pipeline::{
-        DecodedMedia, FamilyError, Geometry, MmFamilyProcessor, PositionOutput, ProcessedItem,
-        Tensor, TensorData, TokenLayout,
+        DecodedMedia, FamilyError, Geometry, MmFamilyProcessor, PackedFamily, PositionOutput,
+        ProcessedItem, Tensor, TensorData, TokenLayout,
     },
 };
 
@@ -67,6 +72,27 @@ impl MmFamilyProcessor for Widths {
     }
 }
 
+impl PackedFamily for Widths {
+    fn feature_len(&self, size: Size) -> Result<usize, FamilyError> {
+        match size.width {
+            200.. => Err("a pixel too wide".into()),
+            width => Ok(width),
+        }
+    }
+
+    fn write_feature<'r>(
+        &self,
+        media: &DecodedMedia,
+        room: &'r mut [MaybeUninit<f32>],
+    ) -> Result<(&'r mut [f32], Geometry), FamilyError> {
+        let item = self.process_item(media)?;
+        let DecodedMedia::Image { rgb, .. } = media;
+        room.fill(MaybeUninit::new(rgb[0].into()));
+        // SAFETY: just written.
+        Ok((unsafe { room.assume_init_mut() }, item.geometry))
+    }
+}
+
 fn bytes(data: &[u8]) -> ImageSource<'_> {
     ImageSource::Bytes(data.into())
 }
@@ -83,6 +109,22 @@ fn check(ids: &[i32], images: &[ImageSource<'_>]) -> Result<Output, DriverError>
     })
 }
 
+/// As [`check`], with features in one array.
+fn check_packed(ids: &[i32], images: &[ImageSource<'_>]) -> Result<Packed, DriverError> {
+    let input = MmInput {
+        text: None,
+        input_ids: Some(ids.into()),
+        images: images.to_vec(),
+    };
+    let policy = FetchPolicy::open();
+    process_packed(
+        &Widths::default(),
+        input,
+        &policy,
+        |_| -> Result<_, FamilyError> { unreachable!("there is no text") },
+    )
+}
+
 #[test]
 fn everything_comes_out_in_order() {
     let files = [bmp(3, 5), bmp(1, 7), bmp(2, 5)];
@@ -97,6 +139,34 @@ fn everything_comes_out_in_order() {
         assert_eq!(grey, item.aux[0].1.data);
         assert_eq!(content_hash_u64(file), item.hash);
     }
+}
+
+#[test]
+fn packed_features_follow_one_another() {
+    let files = [bmp(3, 5), bmp(1, 7), bmp(2, 9)];
+    let images: Vec<_> = files.iter().map(|file| bytes(file)).collect();
+    let packed = check_packed(&[PAD, 0, PAD, PAD], &images).unwrap();
+    assert_eq!(vec![5.0, 5.0, 5.0, 7.0, 9.0, 9.0], packed.features);
+    let grid = |width| Geometry::Grid([1, 1, width]);
+    assert_eq!(vec![grid(3), grid(1), grid(2)], packed.geometries);
+    let output = check(&[PAD, 0, PAD, PAD], &images).unwrap();
+    let hashes: Vec<u64> = output.items.iter().map(|item| item.hash).collect();
+    assert_eq!(hashes, packed.hashes);
+    assert_eq!(output.input_ids, packed.input_ids);
+    assert_eq!(output.offsets, packed.offsets);
+    assert_eq!(output.positions, packed.positions);
+}
+
+/// What headers show is refused before anything is decoded, unless an earlier item fails.
+#[test]
+fn packed_items_are_refused_by_their_headers() {
+    let [good, bad, wide] = [bmp(1, 5), bmp(1, 254), bmp(200, 255)];
+    let [good, bad, wide] = [bytes(&good), bytes(&bad), bytes(&wide)];
+    let error = |images: &[_]| check_packed(&[PAD; 3], images).unwrap_err().to_string();
+    let too_wide = error(&[good.clone(), wide.clone(), bad.clone()]);
+    assert_eq!("media item 1: a pixel too wide", too_wide);
+    let too_bright = error(&[good, bad, wide]);
+    assert_eq!("media item 1: a shade too bright", too_bright);
 }
 
 #[test]
@@ -176,6 +246,8 @@ fn refused_requests() {
     for (name, ids, images, words) in cases {
         let error = check(ids, images).expect_err(name).to_string();
         assert!(error.starts_with(words), "{name}: {error}");
+        let packed = check_packed(ids, images).expect_err(name).to_string();
+        assert_eq!(error, packed, "{name}, packed");
     }
 }
 

@@ -10,9 +10,9 @@
 use crate::common::{
     Size,
     bf16::bf16_bits,
-    memory::{OutOfMemory, zeroed},
+    memory::filled,
     patches::{Planar, ValueTable},
-    resize::{Filter, PassOrder, Resample, ResizeError, resize_into},
+    resize::{Filter, PassOrder, Resample, ResizeError, Resizing},
 };
 
 /// The grey of the canvas. Normalised it is not 0, but nearest to it from below.
@@ -108,7 +108,6 @@ pub fn resize_patchify(rgb: &[u8], image: Size, plan: &ImagePlan) -> Result<Vec<
     }
     let too_large = Dsv41Error::TooLarge(plan.canvas());
     let len = plan.canvas().rgb_len().ok_or(too_large.clone())?;
-    let mut out = zeroed(len).map_err(|OutOfMemory| too_large)?;
     let values = values();
     let writer = Planar {
         table: &ValueTable([values; 3]),
@@ -119,20 +118,16 @@ pub fn resize_patchify(rgb: &[u8], image: Size, plan: &ImagePlan) -> Result<Vec<
         copies: 1,
         left: plan.left,
     };
-    let canvas = writer.canvas(plan.top, plan.out_h / plan.patch_size);
-    let bicubic = Resample::Pil(Filter::Bicubic, PassOrder::default());
-    resize_into(
+    let resizing = Resizing {
         rgb,
-        image,
-        plan.image(),
-        bicubic,
-        canvas,
-        &mut out,
-        |y, row, band| {
-            writer.write(y, row, band);
-        },
-    )?;
-    Ok(out)
+        from: image,
+        to: plan.image(),
+        resample: Resample::Pil(Filter::Bicubic, PassOrder::default()),
+    };
+    let rows = plan.out_h / plan.patch_size;
+    filled(len, too_large, |out| {
+        Ok(writer.fill(&resizing, plan.top, rows, out)?)
+    })
 }
 
 /// The bits of every value of a channel. A true division: the reciprocal gives others.

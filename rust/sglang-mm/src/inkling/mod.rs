@@ -13,11 +13,11 @@ use crate::common::{
     Size,
     content_hash::content_hash_u64,
     decode::{DecodeError, decode_rgb},
-    memory::{OutOfMemory, zeroed},
+    memory::{OutOfMemory, empty, filled},
     par,
     patches::Interleaved,
     rescale::{RescaleError, scaled_dims},
-    resize::{Filter, PassOrder, Resample, ResizeError, resize_into},
+    resize::{Filter, PassOrder, Resample, ResizeError, Resizing},
 };
 
 /// An image cannot become patches.
@@ -195,8 +195,6 @@ fn patches(rgb: &[u8], from: Size, to: Size, patch_size: usize) -> Result<Vec<u1
         size: to,
         patch_size,
     };
-    let len = values_in(rows, columns, patch_size).ok_or(too_large.clone())?;
-    let mut out = zeroed(len).map_err(|OutOfMemory| too_large)?;
     let writer = Interleaved {
         table: &values::table(),
         padding: values::padding(),
@@ -204,34 +202,22 @@ fn patches(rgb: &[u8], from: Size, to: Size, patch_size: usize) -> Result<Vec<u1
         columns,
         left: 0,
     };
+    let len = writer.len(rows).ok_or(too_large.clone())?;
     if from.is_empty() && from == to {
         // There is nothing to resize.
-        for pixel in out.chunks_exact_mut(3) {
-            pixel.copy_from_slice(&writer.padding);
-        }
+        let mut out = empty(len).map_err(|OutOfMemory| too_large)?;
+        out.extend(writer.padding.iter().cycle().take(len));
         return Ok(out);
     }
-    let lanczos = Resample::Pil(Filter::Lanczos, PassOrder::default());
-    let canvas = writer.canvas(0, rows);
-    resize_into(
+    let resizing = Resizing {
         rgb,
         from,
         to,
-        lanczos,
-        canvas,
-        &mut out,
-        |_, strip, band| {
-            writer.write(strip, band);
-        },
-    )?;
-    Ok(out)
-}
-
-/// How many values patches hold, or nothing if that cannot be counted.
-fn values_in(rows: usize, columns: usize, patch_size: usize) -> Option<usize> {
-    let patch = patch_size.checked_mul(patch_size)?.checked_mul(3)?;
-    // A row of patches by itself too: it is counted even where there is none.
-    columns.checked_mul(patch)?.checked_mul(rows)
+        resample: Resample::Pil(Filter::Lanczos, PassOrder::default()),
+    };
+    filled(len, too_large, |out| {
+        Ok(writer.fill(&resizing, 0, rows, out)?)
+    })
 }
 
 fn check_patch_size(patch_size: usize) -> Result<(), InklingError> {

@@ -12,13 +12,14 @@ use crate::{
     common::{
         Size,
         decode::{RgbImage, decode_rgb_with},
+        fetch::FetchPolicy,
     },
-    driver::{self, ImageSource, MmInput},
+    driver::{ImageSource, MmInput},
     pipeline::{FamilyError, MmFamilyProcessor as _},
     qwen_vl::{
         PixelValues, QwenPackedOutput, QwenVl,
         mrope::{ImageSpan, mrope_image_only},
-        pack_output, smart_resize,
+        process_packed, smart_resize,
     },
 };
 
@@ -154,7 +155,8 @@ fn process_mm<'py>(
         };
         // Never asked: there is no text.
         let tokenize = |_: &str| Err::<_, FamilyError>("no tokenizer here".into());
-        Ok(pack_output(driver::process(&family, input, tokenize)?)?)
+        let policy = FetchPolicy::open();
+        Ok(process_packed(&family, input, &policy, tokenize)?)
     };
     let packed = released(py, work)?.map_err(refused)?;
     Ok((

@@ -15,24 +15,26 @@ mod patch_grid;
 mod smart_resize;
 mod spec;
 
+use std::mem::MaybeUninit;
+
 use crate::{
     common::{
         Size,
         decode::DecodeOptions,
-        memory::{OutOfMemory, zeroed},
+        memory::filled,
         patches::{Planar, ValueTable},
-        resize::{ResizeError, resize_into},
+        resize::{ResizeError, Resizing},
         token_layout::layout_by_placeholder,
     },
     pipeline::{
-        DecodedMedia, FamilyError, Geometry, MmFamilyProcessor, PositionOutput, ProcessedItem,
-        Tensor, TensorData, TokenLayout,
+        DecodedMedia, FamilyError, Geometry, MmFamilyProcessor, PackedFamily, PositionOutput,
+        ProcessedItem, Tensor, TensorData, TokenLayout,
     },
 };
 use mrope::{ImageSpan, MRopeError, mrope_image_only};
 use patch_grid::PatchGrid;
 
-pub use pack::{PackError, QwenPackedOutput, pack_output};
+pub use pack::{PackError, QwenPackedOutput, pack_output, process_packed};
 pub use smart_resize::{SmartResizeError, smart_resize};
 pub use spec::{Backend, QwenVlSpec, QwenVlSpecError};
 
@@ -102,34 +104,62 @@ impl QwenVl {
     /// A size that the rule of sizes refuses, a buffer that does not fit it, or too
     /// little memory.
     pub fn pixel_values(&self, rgb: &[u8], size: Size) -> Result<PixelValues, QwenVlError> {
+        let target = self.target(size)?;
+        let too_large = QwenVlError::TooLarge(target.size);
+        let values = filled(target.len, too_large, |room| {
+            Ok(self.write(rgb, size, target, room)?)
+        })?;
+        Ok(PixelValues {
+            values,
+            grid: target.grid,
+        })
+    }
+
+    /// What a picture of `size` becomes.
+    fn target(&self, size: Size) -> Result<Target, QwenVlError> {
         let spec = &self.spec;
         let factor = self.patches.factor();
-        let resized = smart_resize(size, factor, spec.min_pixels, spec.max_pixels)?;
-        let too_large = || QwenVlError::TooLarge(resized);
-        let grid = self.patches.grid(resized).ok_or_else(too_large)?;
+        let size = smart_resize(size, factor, spec.min_pixels, spec.max_pixels)?;
+        let too_large = || QwenVlError::TooLarge(size);
+        let grid = self.patches.grid(size).ok_or_else(too_large)?;
         let len = self.patches.elements(grid).ok_or_else(too_large)?;
-        let mut values = zeroed(len).map_err(|OutOfMemory| too_large())?;
-        let [_, rows, columns] = grid.map(|patches| patches as usize);
+        Ok(Target { size, grid, len })
+    }
+
+    /// Writes the patches of `rgb` to `room`.
+    fn write<'r>(
+        &self,
+        rgb: &[u8],
+        size: Size,
+        target: Target,
+        room: &'r mut [MaybeUninit<f32>],
+    ) -> Result<&'r mut [f32], ResizeError> {
+        let [_, rows, columns] = target.grid.map(|patches| patches as usize);
         let writer = Planar {
             table: &self.table,
             padding: [0.0; 3],
-            patch: spec.patch_size,
+            patch: self.spec.patch_size,
             columns,
-            merge: spec.merge_size,
-            copies: spec.temporal_patch_size,
+            merge: self.spec.merge_size,
+            copies: self.spec.temporal_patch_size,
             left: 0,
         };
-        resize_into(
+        let resizing = Resizing {
             rgb,
-            size,
-            resized,
-            spec.resampling(),
-            writer.canvas(0, rows),
-            &mut values,
-            |y, row, band| writer.write(y, row, band),
-        )?;
-        Ok(PixelValues { values, grid })
+            from: size,
+            to: target.size,
+            resample: self.spec.resampling(),
+        };
+        writer.fill(&resizing, 0, rows, room)
     }
+}
+
+/// The size that a picture is resized to, its patches and their elements.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    size: Size,
+    grid: [u32; 3],
+    len: usize,
 }
 
 impl MmFamilyProcessor for QwenVl {
@@ -193,6 +223,27 @@ impl MmFamilyProcessor for QwenVl {
             positions: mrope.positions,
             delta: mrope.delta,
         })
+    }
+}
+
+impl PackedFamily for QwenVl {
+    fn feature_len(&self, size: Size) -> Result<usize, FamilyError> {
+        Ok(self.target(size)?.len)
+    }
+
+    fn write_feature<'r>(
+        &self,
+        media: &DecodedMedia,
+        room: &'r mut [MaybeUninit<f32>],
+    ) -> Result<(&'r mut [f32], Geometry), FamilyError> {
+        let DecodedMedia::Image { rgb, height, width } = media;
+        let size = Size {
+            height: *height,
+            width: *width,
+        };
+        let target = self.target(size)?;
+        let values = self.write(rgb, size, target, room)?;
+        Ok((values, Geometry::Grid(target.grid)))
     }
 }
 

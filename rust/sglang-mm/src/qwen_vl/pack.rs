@@ -1,14 +1,18 @@
 //! A processed request as the scheduler takes it: one array per kind, items in order.
 //!
-//! Invariant: no feature is copied for a single item, and no hash is computed here.
+//! Invariant: no feature is copied for a single item, nor where this module has it
+//! written, and no hash is computed here.
 
 use crate::{
-    common::memory::{OutOfMemory, empty},
-    driver::{Output, OutputItem},
-    pipeline::{PositionOutput, Tensor, TensorData},
+    common::{
+        fetch::FetchPolicy,
+        memory::{OutOfMemory, empty},
+    },
+    driver::{self, DriverError, MmInput, Output, OutputItem, Packed},
+    pipeline::{FamilyError, Geometry, PositionOutput, Tensor, TensorData},
 };
 
-use super::GRID;
+use super::{GRID, QwenVl};
 
 /// A request's arrays.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +55,33 @@ pub enum PackError {
     /// All features together are more than there is memory for.
     #[error("qwen_vl pack: the features of all items need more memory than there is")]
     TooLarge,
+}
+
+/// Processes `input` with all features in one array from the start.
+///
+/// # Errors
+///
+/// As [`driver::process_with`].
+pub fn process_packed<E: Into<FamilyError>>(
+    family: &QwenVl,
+    input: MmInput<'_>,
+    policy: &FetchPolicy,
+    tokenize: impl FnOnce(&str) -> Result<Vec<i32>, E>,
+) -> Result<QwenPackedOutput, DriverError> {
+    let packed: Packed = driver::process_packed(family, input, policy, tokenize)?;
+    let PositionOutput::MRope { positions, delta } = packed.positions else {
+        return Err(DriverError::Positions(PackError::Positions.into()));
+    };
+    let grid = |Geometry::Grid(grid): Geometry| grid;
+    Ok(QwenPackedOutput {
+        input_ids: packed.input_ids,
+        features: packed.features,
+        grids: packed.geometries.into_iter().map(grid).collect(),
+        hashes: packed.hashes,
+        offsets: packed.offsets,
+        mrope: positions,
+        mrope_delta: delta,
+    })
 }
 
 /// Joins the items of `output`.

@@ -6,7 +6,7 @@
 //! `planar` keeps the channels of a patch apart, `interleaved` keeps pixels together.
 //!
 //! Invariant: the bits written are those of the table and the padding, moved and never
-//! computed with.
+//! computed with, and every element of a patch is written, once.
 
 mod interleaved;
 mod planar;

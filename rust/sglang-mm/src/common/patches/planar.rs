@@ -1,7 +1,9 @@
 //! Patches whose channels lie apart: `[channel][copy][y][x]`.
 
+use std::mem::MaybeUninit;
+
 use super::{Element, ValueTable, overlap};
-use crate::common::resize::{Canvas, Strip};
+use crate::common::resize::{Canvas, ResizeError, Resizing, Strip, fill};
 
 /// Writes rows into patches of the layout `[channel][copy][y][x]`.
 ///
@@ -32,25 +34,52 @@ impl<T: Element> Planar<'_, T> {
         3 * self.copies * self.patch * self.patch
     }
 
-    /// The canvas of `patch_rows` rows of patches with the image `top` rows below its
-    /// upper edge.
+    /// Elements of `rows` rows of patches, or nothing if that cannot be counted.
     #[must_use]
-    pub fn canvas(&self, top: usize, patch_rows: usize) -> Canvas {
-        Canvas {
+    pub fn len(&self, rows: usize) -> Option<usize> {
+        let plane = self.patch.checked_mul(self.patch)?;
+        let patch = plane.checked_mul(3)?.checked_mul(self.copies)?;
+        self.columns.checked_mul(patch)?.checked_mul(rows)
+    }
+
+    /// Writes `rows` rows of patches: the resized picture `top` pixels below their upper
+    /// edge and [`Self::left`] from the left one, with padding around it.
+    ///
+    /// # Errors
+    ///
+    /// As [`resize_into`](crate::common::resize::resize_into).
+    ///
+    /// # Panics
+    ///
+    /// When `out` does not have [`Self::len`] elements, or blocks do not fill the rows.
+    pub fn fill<'o>(
+        &self,
+        resizing: &Resizing<'_>,
+        top: usize,
+        rows: usize,
+        out: &'o mut [MaybeUninit<T>],
+    ) -> Result<&'o mut [T], ResizeError> {
+        assert_eq!(self.len(rows), Some(out.len()), "patches need other room");
+        let blocks = [rows, self.columns].map(|patches| patches.is_multiple_of(self.merge));
+        assert_eq!([true; 2], blocks, "a block lacks patches");
+        let canvas = Canvas {
             top,
-            height: patch_rows * self.patch,
+            height: rows * self.patch,
             band_rows: self.merge * self.patch,
             strip_rows: self.patch,
             band_len: self.merge * self.columns * self.patch_len(),
+        };
+        // SAFETY: whole blocks make a band, and whole bands make `out`. A strip is a row of patches:
+        // each of these lies in a place of its own, and is written whole.
+        unsafe {
+            fill(resizing, canvas, out, |y, strip, band| {
+                self.write(y, strip, band);
+            })
         }
     }
 
     /// Writes a row of patches, the one that begins with canvas row `y`, into its band.
-    ///
-    /// # Panics
-    ///
-    /// When `band` is none of [`Self::canvas`].
-    pub fn write(&self, y: usize, strip: Strip<'_>, band: &mut [T]) {
+    fn write(&self, y: usize, strip: Strip<'_>, band: &mut [MaybeUninit<T>]) {
         let patch_row = y / self.patch % self.merge;
         for column in 0..self.columns {
             let (block, within) = (column / self.merge, column % self.merge);
@@ -60,7 +89,7 @@ impl<T: Element> Planar<'_, T> {
         }
     }
 
-    fn write_patch(&self, column: usize, strip: Strip<'_>, patch: &mut [T]) {
+    fn write_patch(&self, column: usize, strip: Strip<'_>, patch: &mut [MaybeUninit<T>]) {
         let (before, seen) = overlap(
             column * self.patch,
             self.patch,
@@ -74,7 +103,7 @@ impl<T: Element> Planar<'_, T> {
         let mut planes = channels.map(|copies| copies.split_at_mut(plane));
         if seen.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
             for ((first, _), padding) in planes.iter_mut().zip(self.padding) {
-                first.fill(padding);
+                first.fill(MaybeUninit::new(padding));
             }
         }
         let [(red, _), (green, _), (blue, _)] = &mut planes;
@@ -87,9 +116,9 @@ impl<T: Element> Planar<'_, T> {
             let blues_out = &mut blue[line];
             for (((pixel, red), green), blue) in pixels.zip(reds_out).zip(greens_out).zip(blues_out)
             {
-                *red = reds[usize::from(pixel[0])];
-                *green = greens[usize::from(pixel[1])];
-                *blue = blues[usize::from(pixel[2])];
+                red.write(reds[usize::from(pixel[0])]);
+                green.write(greens[usize::from(pixel[1])]);
+                blue.write(blues[usize::from(pixel[2])]);
             }
         }
         for (first, others) in planes {

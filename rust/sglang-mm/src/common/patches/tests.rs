@@ -1,11 +1,13 @@
 //! Rows straight into patches against a whole resized image, cut up by its formula.
 
+use std::{mem::MaybeUninit, slice};
+
 use proptest::prelude::*;
 
 use super::{Element, Interleaved, Planar, ValueTable};
 use crate::common::{
     Size,
-    resize::{Canvas, Filter, PassOrder, Resample, Strip, resize_into, resize_rgb},
+    resize::{Filter, PassOrder, Resample, ResizeError, Resizing, resize_rgb},
 };
 
 /// Tables that no arithmetic describes.
@@ -115,9 +117,9 @@ impl Case {
             copies: self.copies,
             left: self.left,
         };
-        let len = self.rows * self.columns * writer.patch_len();
-        let canvas = writer.canvas(self.top, self.rows);
-        self.into(canvas, len, |y, strip, band| writer.write(y, strip, band))
+        self.into(writer.len(self.rows), |resizing, out| {
+            writer.fill(resizing, self.top, self.rows, out)
+        })
     }
 
     fn interleaved<T: Element + Default>(&self, values: &(ValueTable<T>, [T; 3])) -> Vec<T> {
@@ -128,21 +130,40 @@ impl Case {
             columns: self.columns,
             left: self.left,
         };
-        let len = self.rows * self.columns * writer.patch_len();
-        let canvas = writer.canvas(self.top, self.rows);
-        self.into(canvas, len, |_, strip, band| writer.write(strip, band))
+        self.into(writer.len(self.rows), |resizing, out| {
+            writer.fill(resizing, self.top, self.rows, out)
+        })
     }
 
+    /// What `fill` wrote. Once more into other room: what it left out would differ.
     fn into<T: Element + Default>(
         &self,
-        canvas: Canvas,
-        len: usize,
-        write: impl Fn(usize, Strip<'_>, &mut [T]) + Send + Sync,
+        len: Option<usize>,
+        fill: impl for<'o> Fn(
+            &Resizing<'_>,
+            &'o mut [MaybeUninit<T>],
+        ) -> Result<&'o mut [T], ResizeError>,
     ) -> Vec<T> {
-        let mut out = vec![T::default(); len];
-        let src = self.source();
-        resize_into(&src, self.from, self.to, self.how, canvas, &mut out, write).unwrap();
-        out
+        let resizing = Resizing {
+            rgb: &self.source(),
+            from: self.from,
+            to: self.to,
+            resample: self.how,
+        };
+        let [zeros, ones] = [0, 0xff].map(|byte| {
+            let mut out = vec![MaybeUninit::uninit(); len.unwrap()];
+            let bytes = size_of_val(out.as_slice());
+            // SAFETY: any byte may stand in room, and the slice is as long.
+            unsafe { out.as_mut_ptr().cast::<u8>().write_bytes(byte, bytes) };
+            fill(&resizing, &mut out).unwrap().to_vec()
+        });
+        let bits = |values: &[T]| -> Vec<u8> {
+            let bytes = size_of_val(values);
+            // SAFETY: the elements are numbers, without padding, all written or filled.
+            unsafe { slice::from_raw_parts(values.as_ptr().cast(), bytes) }.to_vec()
+        };
+        assert!(bits(&zeros) == bits(&ones), "something was not written");
+        zeros
     }
 }
 

@@ -21,10 +21,12 @@ mod pass;
 mod rows;
 mod scalar;
 
+use std::mem::MaybeUninit;
+
 use super::{
     Size,
     isa::Isa,
-    memory::{OutOfMemory, zeroed},
+    memory::{OutOfMemory, filled, zeroed},
     par,
 };
 use axis::{Axis, Quantization};
@@ -122,6 +124,19 @@ pub enum ResizeError {
     },
 }
 
+/// An RGB image, and the size that it is brought to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resizing<'a> {
+    /// The image: height, width, channel.
+    pub rgb: &'a [u8],
+    /// Its size.
+    pub from: Size,
+    /// The size asked for.
+    pub to: Size,
+    /// Whose arithmetic to follow.
+    pub resample: Resample,
+}
+
 /// Where the resized image lies on a canvas that is cut into bands of rows, and how much
 /// of the output each band is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -172,10 +187,7 @@ pub fn resize_rgb(
 ) -> Result<Vec<u8>, ResizeError> {
     check(src, from, to)?;
     let too_large = ResizeError::TooLarge { from, to };
-    let mut out = to
-        .rgb_len()
-        .and_then(|len| zeroed(len).ok())
-        .ok_or(too_large)?;
+    let len = to.rgb_len().ok_or(too_large.clone())?;
     let row_len = to.width * CHANNELS;
     let band_rows = (BAND_BYTES / row_len).max(1);
     let canvas = Canvas {
@@ -185,15 +197,39 @@ pub fn resize_rgb(
         strip_rows: 1,
         band_len: band_rows * row_len,
     };
-    let copy = |y, strip: Strip<'_>, window: &mut [u8]| {
-        window[y % band_rows * row_len..][..row_len].copy_from_slice(strip.rows);
+    let copy = |y, strip: Strip<'_>, window: &mut [MaybeUninit<u8>]| {
+        window[y % band_rows * row_len..][..row_len].write_copy_of_slice(strip.rows);
     };
-    resize_into(src, from, to, resample, canvas, &mut out, copy)?;
-    Ok(out)
+    let resizing = Resizing {
+        rgb: src,
+        from,
+        to,
+        resample,
+    };
+    // SAFETY: a strip is a row, and there is no row beside those of the image.
+    filled(len, too_large, |out| unsafe {
+        fill(&resizing, canvas, out, copy)
+    })
 }
 
-/// Resizes the RGB image `src` without ever holding the resized image: `write(y, strip,
-/// window)` gets every strip of the canvas, in order within its band, with its first
+/// As [`resize_into`], for room that nobody has written yet.
+///
+/// # Safety
+///
+/// The bands of `canvas` must be exactly those of `out`, and `write` must have written
+/// every element of a band when it got all strips of it.
+pub(super) unsafe fn fill<'o, T: Copy + Send>(
+    resizing: &Resizing<'_>,
+    canvas: Canvas,
+    out: &'o mut [MaybeUninit<T>],
+    write: impl Fn(usize, Strip<'_>, &mut [MaybeUninit<T>]) + Send + Sync,
+) -> Result<&'o mut [T], ResizeError> {
+    resize_into(resizing, canvas, out, write)?;
+    // SAFETY: every strip of every band was handed out, so everything is written, the caller says.
+    Ok(unsafe { out.assume_init_mut() })
+}
+
+/// Resizes without ever holding the resized image: `write(y, strip, window)` gets every strip of the canvas, in order within its band, with its first
 /// canvas row `y` and the band's window of `out`.
 ///
 /// Bands fan out through [`par`]; what is written does not depend on how.
@@ -203,10 +239,7 @@ pub fn resize_rgb(
 /// A size without pixels, a buffer that does not fit `from`, a canvas that does not fit
 /// the image or `out`, or too little memory.
 pub fn resize_into<T, W>(
-    src: &[u8],
-    from: Size,
-    to: Size,
-    resample: Resample,
+    resizing: &Resizing<'_>,
     canvas: Canvas,
     out: &mut [T],
     write: W,
@@ -215,7 +248,13 @@ where
     T: Send,
     W: Fn(usize, Strip<'_>, &mut [T]) + Send + Sync,
 {
-    check(src, from, to)?;
+    let Resizing {
+        rgb,
+        from,
+        to,
+        resample,
+    } = *resizing;
+    check(rgb, from, to)?;
     if !canvas.fits(to, out.len()) {
         return Err(ResizeError::Canvas {
             canvas,
@@ -224,7 +263,7 @@ where
         });
     }
     let too_large = |OutOfMemory| ResizeError::TooLarge { from, to };
-    let plan = Plan::new(Isa::best(), src, from, to, resample).map_err(too_large)?;
+    let plan = Plan::new(Isa::best(), rgb, from, to, resample).map_err(too_large)?;
     let row_len = to.width * CHANNELS;
     let inside = |y: usize| y.saturating_sub(canvas.top).min(to.height);
     let fill = |rows: &mut Rows<'_>, band: usize, window: &mut [T]| {

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use sha2::{Digest, Sha256};
 
 use super::{
-    Canvas, Filter, Isa, PassOrder, Plan, Resample, ResizeError, Size, resize_into, resize_rgb,
+    Canvas, Filter, Isa, PassOrder, Plan, Resample, ResizeError, Resizing, Size, resize_into,
+    resize_rgb,
 };
 
 const HORIZONTAL: PassOrder = PassOrder::Horizontal;
@@ -184,16 +185,13 @@ fn canvases() {
         };
         let (from, to) = (size((1, 1)), size((4, 1)));
         let mut out = vec![0_u8; out];
-        resize_into(
-            &[0; 3],
+        let resizing = Resizing {
+            rgb: &[0; 3],
             from,
             to,
-            Resample::AtenU8,
-            canvas,
-            &mut out,
-            |_, _, _| (),
-        )
-        .is_ok()
+            resample: Resample::AtenU8,
+        };
+        resize_into(&resizing, canvas, &mut out, |_, _, _| ()).is_ok()
     };
     #[rustfmt::skip]
     let cases = [
@@ -292,7 +290,8 @@ proptest! {
         // Each row leaves its number and bytes; a row of none leaves no bytes.
         let mut bands: Vec<Vec<(usize, Vec<u8>)>> = vec![vec![]; height.div_ceil(band_rows)];
         let canvas = Canvas { top, height, band_rows, strip_rows, band_len: 1 };
-        resize_into(&noise(from), from, to, how, canvas, &mut bands, |y, strip, band| {
+        let resizing = Resizing { rgb: &noise(from), from, to, resample: how };
+        resize_into(&resizing, canvas, &mut bands, |y, strip, band| {
             assert_eq!(to.width * 3, strip.row_len);
             let mut rows = strip.rows.chunks_exact(strip.row_len);
             let left_in_band = (height - y).min(band_rows - y % band_rows);
