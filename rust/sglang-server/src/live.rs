@@ -1,0 +1,128 @@
+//! Which names clients use right now.
+//!
+//! Invariant: a name is taken from the moment a request with it is admitted until the
+//! sink of its answer is dropped, by whichever path.
+
+use std::{
+    collections::HashSet,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::sync::mpsc;
+
+use crate::message::ResponseEvent;
+
+/// The names in use.
+#[derive(Clone, Debug, Default)]
+pub struct LiveNames(Arc<Mutex<HashSet<String>>>);
+
+/// The hold on one name.
+#[derive(Debug)]
+pub struct LiveName {
+    names: LiveNames,
+    name: String,
+}
+
+impl LiveNames {
+    /// Takes `name`, unless somebody has it.
+    #[must_use]
+    pub fn take(&self, name: &str) -> Option<LiveName> {
+        let name = name.to_owned();
+        let taken = self.locked().insert(name.clone());
+        taken.then(|| LiveName {
+            names: self.clone(),
+            name,
+        })
+    }
+
+    /// How many are in use.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.locked().len()
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
+        // A set is whole between any two of its calls.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for LiveName {
+    fn drop(&mut self) {
+        self.names.locked().remove(&self.name);
+    }
+}
+
+/// Where the answer to one request goes. Its name is free again when this is dropped.
+#[derive(Debug)]
+pub struct Sink {
+    events: mpsc::Sender<ResponseEvent>,
+    _name: Option<LiveName>,
+}
+
+/// The reader is too slow, or gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SinkError {
+    /// As many events wait as may.
+    Full,
+    /// Nobody reads any more.
+    Closed,
+}
+
+impl Sink {
+    /// A sink for up to `capacity` unread events, and its reading end.
+    #[must_use]
+    pub fn new(capacity: usize, name: Option<LiveName>) -> (Self, mpsc::Receiver<ResponseEvent>) {
+        let (events, reader) = mpsc::channel(capacity);
+        (
+            Self {
+                events,
+                _name: name,
+            },
+            reader,
+        )
+    }
+
+    /// Sends without waiting.
+    ///
+    /// # Errors
+    ///
+    /// When the reader is too slow or gone.
+    pub fn send(&self, event: ResponseEvent) -> Result<(), SinkError> {
+        self.events.try_send(event).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => SinkError::Full,
+            mpsc::error::TrySendError::Closed(_) => SinkError::Closed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LiveNames, Sink, SinkError};
+    use crate::message::ResponseEvent;
+
+    #[test]
+    fn a_name_is_taken_until_its_sink_is_gone() {
+        let names = LiveNames::default();
+        let held = names.take("x").unwrap();
+        assert!(names.take("x").is_none());
+        assert!(names.take("y").is_some());
+        let (sink, reader) = Sink::new(1, Some(held));
+        drop(reader);
+        assert!(names.take("x").is_none());
+        assert_eq!(1, names.count());
+        drop(sink);
+        assert!(names.take("x").is_some());
+        assert_eq!(0, names.count());
+    }
+
+    #[test]
+    fn full_and_closed_are_told_apart() {
+        let (sink, reader) = Sink::new(1, None);
+        let event = || ResponseEvent::Text(String::new());
+        assert_eq!(Ok(()), sink.send(event()));
+        assert_eq!(Err(SinkError::Full), sink.send(event()));
+        drop(reader);
+        assert_eq!(Err(SinkError::Closed), sink.send(event()));
+    }
+}
