@@ -17,7 +17,10 @@ pub enum Prompt {
 
 /// One request of the scheduler.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a field of the request of its own")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the request of its own"
+)]
 pub struct GenerateRequest {
     /// Its name.
     pub rid: Rid,

@@ -6,7 +6,10 @@ use serde_json::{Map, Value};
 
 /// Sampling parameters, complete and normalised.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a field of the request of its own")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the request of its own"
+)]
 pub struct SamplingParams {
     /// Most tokens to generate; nothing: as many as fit.
     pub max_new_tokens: Option<i64>,
