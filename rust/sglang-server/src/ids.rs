@@ -7,8 +7,9 @@
 //! Invariant: the string is the identity; the shard that it hashes to only divides work.
 
 use std::{
+    borrow::Borrow,
     fmt::{self, Write as _},
-    hash::{BuildHasher as _, RandomState},
+    hash::{BuildHasher as _, Hash, Hasher, RandomState},
     sync::{
         Arc, LazyLock,
         atomic::{AtomicU32, Ordering},
@@ -27,8 +28,8 @@ static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 static PROCESS: LazyLock<u32> = LazyLock::new(|| Uuid::new_v4().as_fields().0);
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// The name of one request, cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// The name of one request, cheap to clone. It is found in a map by its text.
+#[derive(Clone, Debug)]
 pub struct Rid {
     name: Arc<str>,
     /// Bytes of it that the client sees.
@@ -102,6 +103,26 @@ pub fn shard_of(name: &str, shards: usize) -> usize {
     (SEED.hash_one(name) % shards as u64) as usize
 }
 
+impl PartialEq for Rid {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Rid {}
+
+impl Hash for Rid {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+impl Borrow<str> for Rid {
+    fn borrow(&self) -> &str {
+        &self.name
+    }
+}
+
 impl fmt::Display for Rid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
@@ -110,7 +131,7 @@ impl fmt::Display for Rid {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     use super::{HEALTH_CHECK_PREFIX, Rid, shard_of};
 
@@ -137,6 +158,14 @@ mod tests {
                 assert_eq!(name.len() + 17, rid.as_str().len());
             }
         }
+    }
+
+    #[test]
+    fn a_request_is_found_by_the_text_of_its_name() {
+        let rid = Rid::from_client("x");
+        let map = HashMap::from([(rid.clone(), 7)]);
+        assert_eq!(Some(&7), map.get(rid.as_str()));
+        assert_eq!(rid, Rid::whole(rid.to_string()));
     }
 
     #[test]
