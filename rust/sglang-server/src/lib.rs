@@ -8,7 +8,9 @@
 //! Invariant: every request that was admitted gets exactly one end: an answer, an error,
 //! or, when its client left, an abort that reaches the scheduler.
 
+pub mod channel;
 pub mod error;
 pub mod ids;
 pub mod live;
 pub mod message;
+pub mod wire;

@@ -1,0 +1,131 @@
+//! What the scheduler says: results of control messages, batches of decoded tokens,
+//! errors. A first byte tells which.
+//!
+//! Invariant: a malformed frame still names its requests, as far as it can be read at all.
+
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+
+use super::batch;
+use crate::message::Step;
+
+const CONTROL: u8 = 1;
+const BATCH: u8 = 2;
+const ERROR: u8 = 3;
+
+/// A frame, read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Frame {
+    /// The answer to a control message.
+    Control {
+        /// Whose.
+        rid: String,
+        /// As the scheduler encoded it.
+        payload: Bytes,
+    },
+    /// One step of several requests.
+    Batch(Vec<(String, Step)>),
+    /// A request that failed.
+    Error {
+        /// Which.
+        rid: String,
+        /// The scheduler's words.
+        message: String,
+    },
+}
+
+/// A frame that is not what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed frame: {reason}")]
+pub struct MalformedFrame {
+    /// What is wrong with it.
+    pub reason: String,
+    /// The requests that it names, as far as that can be read.
+    pub rids: Vec<String>,
+}
+
+impl MalformedFrame {
+    pub(super) fn new(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            rids: Vec::new(),
+        }
+    }
+}
+
+impl Frame {
+    /// Reads a frame.
+    ///
+    /// # Errors
+    ///
+    /// When any of it is not as its kind demands.
+    pub fn read(frame: &Bytes) -> Result<Self, MalformedFrame> {
+        match frame.split_first() {
+            Some((&CONTROL, body)) => {
+                let (rid, payload): (String, serde_bytes::ByteBuf) = decoded(body)?;
+                let payload = Bytes::from(payload.into_vec());
+                Ok(Self::Control { rid, payload })
+            }
+            Some((&BATCH, body)) => batch::read(body).map(Self::Batch),
+            Some((&ERROR, body)) => {
+                let (rid, message) = decoded(body)?;
+                Ok(Self::Error { rid, message })
+            }
+            Some((kind, _)) => Err(MalformedFrame::new(format!("no frame has kind {kind}"))),
+            None => Err(MalformedFrame::new("it is empty")),
+        }
+    }
+}
+
+/// The frame of a batch. Puts its header and its columns together.
+///
+/// # Errors
+///
+/// A header of 4 GiB or more.
+pub fn batch_frame(header: &[u8], columns: &[&[u8]]) -> Result<Vec<u8>, MalformedFrame> {
+    let length = u32::try_from(header.len())
+        .map_err(|_| MalformedFrame::new("its header is 4 GiB or more"))?;
+    let data: usize = columns.iter().map(|column| column.len()).sum();
+    let mut frame = Vec::with_capacity(5 + header.len() + data);
+    frame.push(BATCH);
+    frame.extend(length.to_le_bytes());
+    frame.extend(header);
+    for column in columns {
+        frame.extend(*column);
+    }
+    Ok(frame)
+}
+
+/// The answer to the control message `rid`.
+#[must_use]
+pub fn control_frame(rid: &str, payload: &[u8]) -> Vec<u8> {
+    frame_of(CONTROL, &(rid, serde_bytes::Bytes::new(payload)))
+}
+
+/// The failure of the request `rid`.
+#[must_use]
+pub fn error_frame(rid: &str, message: &str) -> Vec<u8> {
+    frame_of(ERROR, &(rid, message))
+}
+
+fn frame_of(kind: u8, body: &impl serde::Serialize) -> Vec<u8> {
+    let mut frame = vec![kind];
+    rmp_serde::encode::write(&mut frame, body).expect("buffers grow");
+    frame
+}
+
+/// The one value that `bytes` are.
+fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MalformedFrame> {
+    let mut rest = bytes;
+    let value = decoded_front(&mut rest)?;
+    if !rest.is_empty() {
+        let surplus = rest.len();
+        return Err(MalformedFrame::new(format!("{surplus} bytes too many")));
+    }
+    Ok(value)
+}
+
+/// The value that `bytes` begin with; they begin behind it then.
+pub(super) fn decoded_front<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, MalformedFrame> {
+    rmp_serde::decode::from_read(bytes).map_err(|error| MalformedFrame::new(error.to_string()))
+}
