@@ -1,0 +1,80 @@
+"""
+A scheduler over a fake server, turned by hand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from fake_server import FakeServer, fake_extension, server_class
+from sglang.srt.rust_server.engines.echo import Echo
+from sglang.srt.rust_server.scheduler import Limits, Scheduler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from sglang.srt.rust_server import wire
+    from sglang.srt.rust_server.engine import Engine, Output, TokenizedGenerateReqInput
+    from sglang.srt.rust_server.server import RustServer
+
+#: Turns after which a scheduler that is not idle never will be.
+ENOUGH = 500
+
+
+class Watched(Echo):
+    """
+    An echo that keeps what it was asked for.
+    """
+
+    def __init__(self, **script: Any) -> None:
+        super().__init__(**script)
+        #: The requests of each prefill and of each decode, and those that were forgotten.
+        self.prefilled: list[list[str]] = []
+        self.decoded: list[list[str]] = []
+        self.forgotten: list[str] = []
+
+    def prefill(self, requests: Sequence[TokenizedGenerateReqInput]) -> list[Output]:
+        self.prefilled.append([request.rid for request in requests])
+        return super().prefill(requests)
+
+    def decode(self, batch: Sequence[str]) -> list[Output]:
+        self.decoded.append(list(batch))
+        return super().decode(batch)
+
+    def abort(self, rid: str) -> None:
+        self.forgotten.append(rid)
+        super().abort(rid)
+
+
+def launched(engine: Engine, limits: Limits | None = None, clock: Callable[[], float] = lambda: 0.0) -> tuple[Scheduler, FakeServer]:
+    """
+    A scheduler and its server.
+    """
+
+    class OverFake(Scheduler):
+        def get_rust_server_class(self) -> type[RustServer]:
+            return server_class(fake_extension())
+
+    scheduler = OverFake(engine, limits, clock=clock)
+    return scheduler, cast("FakeServer", scheduler.launch().server)
+
+
+def settle(scheduler: Scheduler) -> int:
+    """
+    Turn until nothing is left to do; how many turns that took.
+    """
+    for turn in range(ENOUGH):
+        scheduler.step()
+        if scheduler.is_idle:
+            return turn + 1
+    raise AssertionError(f"still busy after {ENOUGH} turns")
+
+
+def served(engine: Engine, *requests: wire.Request, limits: Limits | None = None) -> FakeServer:
+    """
+    The server after all requests have ended.
+    """
+    scheduler, server = launched(engine, limits)
+    server.send(*requests)
+    settle(scheduler)
+    return server

@@ -1,0 +1,290 @@
+"""
+`wire`: the bytes are those that `WIRE.md` of the crate pins, and errors name the field.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fake_server import PAIRS, read_batch
+from hypothesis import given
+from hypothesis import strategies as st
+from sglang.srt.rust_server import wire
+from sglang.srt.rust_server.wire import Extras, SamplingParams, Step, TokenizedGenerateReqInput
+
+WIRE_MD = Path(__file__).parents[2] / "rust/sglang-server/WIRE.md"
+PINNED = {
+    name: bytes.fromhex(digits)
+    for name, digits in re.findall(r"^#### `(.+?)`$.*?^```hex\n(.+?)^```$", WIRE_MD.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+}
+
+FULL = TokenizedGenerateReqInput(
+    rid="r-2",
+    input_text="prompt",
+    sampling_params=SamplingParams(
+        max_new_tokens=None,
+        stop_token_ids=[3, 4],
+        temperature=0.5,
+        top_p=0.25,
+        top_k=40,
+        min_p=0.125,
+        frequency_penalty=-1.5,
+        presence_penalty=1.5,
+        repetition_penalty=1.25,
+        min_new_tokens=2,
+        json_schema="{}",
+        regex="[a-z]",
+        ebnf="root ::= x",
+        structural_tag='{"t":1}',
+        ignore_eos=True,
+        skip_special_tokens=False,
+        spaces_between_special_tokens=False,
+        no_stop_trim=True,
+        stream_interval=3,
+        logit_bias={"10": 1.0, "9": -2.0},
+        sampling_seed=-5,
+        custom_params={"a": [1, 2.5, None, True, "x"]},
+        stop_strs=["\n\n", "é"],
+        stop_str_max_len=6,
+    ),
+    return_logprob=True,
+    logprob_start_len=7,
+    top_logprobs_num=5,
+    token_ids_logprob=[11, 70000],
+    stream=True,
+    return_hidden_states=True,
+    bootstrap_host="10.0.0.1",
+    bootstrap_port=8998,
+    bootstrap_room=4611686018427387905,
+    bootstrap_pair_key="k",
+    decode_tp_size=4,
+    routed_dp_rank=1,
+    disagg_prefill_dp_rank=2,
+)
+
+BATCH = [
+    Step("r-1", [5, 7], 3, {"type": "stop", "matched": 7}),
+    Step("r-2", [-1], 300),
+    Step("r-3", [], 0),
+]
+WITH_EXTRAS = [
+    Step(
+        "r-1",
+        [5, 7],
+        3,
+        {"type": "stop", "matched": 7},
+        Extras(
+            output=[(-0.5, 5), (-1.5, 7)],
+            input=[(-math.inf, 1)],
+            output_top=[[(-0.5, 5), (-0.75, 6)], []],
+            input_top=[[(-2.0, 9)]],
+            output_ids=[[], [(-3.0, 8)]],
+            input_ids=[[(-4.0, 8)]],
+            hidden=[[0.5, -0.5], [1.0]],
+        ),
+    ),
+    Step("r-2", [-1], 300),
+    Step("r-3", [], 0, None, Extras(hidden=[[2.0]])),
+]
+
+
+def pinned_batch(name: str) -> tuple[bytes, bytes]:
+    """
+    Header and data of a pinned frame.
+    """
+    kind, length = struct.unpack_from("<BI", PINNED[name])
+    assert kind == 2
+    return PINNED[name][5 : 5 + length], PINNED[name][5 + length :]
+
+
+def test_every_message_to_the_scheduler_is_pinned() -> None:
+    """
+    A message that is added without its bytes is missed here.
+    """
+    tags = {msgspec.msgpack.decode(frame)[0] for frame in PINNED.values() if frame[0] >= 0x90}
+
+    assert tags == {"TokenizedGenerateReqInput", "AbortReq", "GetInternalStateReq", "FlushCacheReq"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("generate, plain", TokenizedGenerateReqInput(rid="r-1", sampling_params=SamplingParams(max_new_tokens=128))),
+        ("generate, full", FULL),
+        ("abort", wire.AbortReq(rid="r-1")),
+        ("internal state", wire.GetInternalStateReq(rid="r-1")),
+        ("flush cache", wire.FlushCacheReq(rid="r-1")),
+    ],
+)
+def test_pinned_messages(name: str, expected: wire.Request) -> None:
+    """
+    The pinned bytes are the message, and the message is those bytes.
+    """
+    assert wire.msgpack_decode_explained(PINNED[name]) == expected
+    assert PINNED[name] == msgspec.msgpack.encode(expected)
+
+
+def test_messages_have_no_place_that_is_not_pinned() -> None:
+    """
+    A new field goes last, and is pinned when the frontend begins to send it.
+    """
+    places = msgspec.msgpack.decode(PINNED["generate, full"])
+
+    assert (len(places), len(places[8])) == (32, 30)
+    assert TokenizedGenerateReqInput.__struct_fields__[30] == "disagg_prefill_dp_rank"
+    assert SamplingParams.__struct_fields__[29] == "is_normalized"
+
+
+@pytest.mark.parametrize(("name", "steps"), [("batch", BATCH), ("batch, extras", WITH_EXTRAS)])
+def test_pinned_batches(name: str, steps: list[Step]) -> None:
+    """
+    A batch is the pinned bytes, to the last.
+    """
+    header, columns = wire.encode_decode_batch(steps)
+
+    assert pinned_batch(name) == (header, b"".join(columns))
+
+
+def edited(place: int, value: object, *, sampling: int | None = None) -> bytes:
+    """
+    The pinned message with another value at one place.
+    """
+    message = msgspec.msgpack.decode(PINNED["generate, full"])
+    if sampling is None:
+        message[place] = value
+    else:
+        message[place][sampling] = value
+    return msgspec.msgpack.encode(message)
+
+
+@pytest.mark.parametrize(
+    ("frame", "rid", "problem"),
+    [
+        pytest.param(
+            edited(8, "x", sampling=0), "r-2", "Expected `int | null`, got `str` - at `{}.sampling_params.max_new_tokens`", id="sampling"
+        ),
+        pytest.param(
+            edited(8, {"1": "x"}, sampling=22), "r-2", "Expected `float`, got `str` - at `{}.sampling_params.logit_bias`", id="a map"
+        ),
+        pytest.param(
+            edited(8, [1, "x"], sampling=2), "r-2", "Expected `int`, got `str` - at `{}.sampling_params.stop_token_ids`", id="a list"
+        ),
+        pytest.param(edited(8, 5), "r-2", "Expected `array`, got `int` - at `{}.sampling_params`", id="no sampling parameters"),
+        pytest.param(edited(9, 3), "r-2", "Expected `bool`, got `int` - at `{}.return_logprob`", id="top level"),
+        pytest.param(edited(1, 5), None, "Expected `str`, got `int` - at `{}.rid`", id="no rid"),
+        pytest.param(edited(0, "Nope"), "r-2", "Invalid value 'Nope' - at `$[0]`", id="unknown tag"),
+        pytest.param(PINNED["generate, full"][:40], None, "Input data was truncated", id="cut"),
+        pytest.param(b"", None, "Input data was truncated", id="empty"),
+        pytest.param(b"\xc1", None, "MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)", id="no MessagePack"),
+        pytest.param(b"\xa1x", None, "Expected `array`, got `str`", id="no array"),
+    ],
+)
+def test_errors_name_the_field_and_the_request(frame: bytes, rid: str | None, problem: str) -> None:
+    """
+    Whatever is wrong is named as the struct names it, and the request is recovered where its name can be read.
+    """
+    with pytest.raises(wire.UndecodableRequest) as caught:
+        wire.msgpack_decode_explained(frame)
+
+    assert caught.value.rid == rid
+    assert caught.value.problem == problem.format("TokenizedGenerateReqInput")
+    assert str(caught.value) == f"undecodable request: {caught.value.problem}"
+
+
+def test_later_fields_do_not_hurt() -> None:
+    """
+    A newer frontend may send more than is known here.
+    """
+    message = [*msgspec.msgpack.decode(PINNED["generate, full"]), "of tomorrow"]
+
+    assert wire.msgpack_decode_explained(msgspec.msgpack.encode(message)) == FULL
+
+
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        (wire.FlushCacheReqOutput(success=True, message="done"), {"success": True, "message": "done"}),
+        (wire.GetInternalStateReqOutput(internal_state={"a": [1, None]}), {"internal_state": {"a": [1, None]}}),
+        (wire.AbortReq(rid="r"), dict(zip(wire.AbortReq.__struct_fields__, ["r", None, False, None, None], strict=True))),
+        ({"path": Path("/x"), "number": 1 + 2j}, {"path": "/x", "number": "(1+2j)"}),
+    ],
+)
+def test_control_results_are_maps(output: Any, expected: dict[str, Any]) -> None:
+    """
+    A struct is a map by the names of its fields, and what has no type in MessagePack is its text.
+    """
+    assert expected == msgspec.msgpack.decode(wire.encode_control_result(output))
+
+
+VALUES = st.one_of(st.none(), st.floats(width=32))
+PAIR_LISTS = st.lists(st.tuples(VALUES, st.integers(-(2**31), 2**31 - 1)), max_size=3)
+EXTRAS = st.builds(
+    Extras,
+    **{name: st.lists(PAIR_LISTS, max_size=3) if is_ragged else PAIR_LISTS for name, is_ragged in PAIRS},
+    hidden=st.lists(st.lists(st.floats(width=32), max_size=3), max_size=3),
+)
+STEPS = st.builds(
+    Step,
+    rid=st.text(max_size=4),
+    output_ids=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4),
+    prompt_tokens=st.integers(0, 2**31),
+    finish=st.none() | st.just({"type": "length", "length": 3}),
+    extras=st.none() | EXTRAS,
+)
+
+
+def as_read(step: Step) -> tuple[str, list[int], object, int, dict[str, Any]]:
+    """
+    What a reader of *step* finds.
+    """
+    extras = {}
+    for name in step.extras.__slots__ if step.extras else ():
+        if items := getattr(step.extras, name):
+            extras[name] = with_nan(items)
+    return step.rid, list(step.output_ids), step.finish, step.prompt_tokens, extras
+
+
+def with_nan(value: Any) -> Any:
+    """
+    *value* with NaN for each `None` in it.
+    """
+    if isinstance(value, list | tuple):
+        return type(value)(map(with_nan, value))
+    return math.nan if value is None else value
+
+
+@given(st.lists(STEPS, max_size=5))
+def test_batches_are_read_as_they_were_written(steps: list[Step]) -> None:
+    """
+    Any batch has four columns or sixteen, and a reader of the format finds in it what went in; `None` is NaN.
+    """
+    header, columns = wire.encode_decode_batch(steps)
+
+    assert len(msgspec.msgpack.decode(header)) == (16 if any(step.extras for step in steps) else 4)
+    # By their text, in which NaN equals itself.
+    assert repr(list(map(as_read, steps))) == repr(read_batch(header, b"".join(columns)))
+
+
+def test_a_token_beyond_the_format_is_refused() -> None:
+    """
+    Rather than sent as another.
+    """
+    with pytest.raises(OverflowError):
+        wire.encode_decode_batch([Step("r", [1 << 31], 1)])
+
+
+def test_extras_of_steps_add_up_and_are_cut() -> None:
+    """
+    What belongs to the output is cut with its tokens; what belongs to the prompt stays.
+    """
+    extras = Extras(output=[(0.0, 1)], input=[(None, 4), (0.0, 5)], output_top=[[(0.0, 1)]], hidden=[[1.0]])
+    extras.extend(Extras(output=[(0.0, 2), (0.0, 3)], output_top=[[], []], hidden=[[2.0], [3.0]]))
+    extras.cut(2)
+
+    assert extras == Extras(output=[(0.0, 1), (0.0, 2)], input=[(None, 4), (0.0, 5)], output_top=[[(0.0, 1)], []], hidden=[[1.0], [2.0]])
