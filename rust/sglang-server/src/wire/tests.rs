@@ -1,5 +1,7 @@
 //! Frames against the bytes that `WIRE.md` pins.
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -35,7 +37,13 @@ fn pinned(name: &str) -> Vec<u8> {
 
 #[track_caller]
 fn assert_pinned(name: &str, frame: &[u8]) {
-    let hex = |bytes: &[u8]| -> String { bytes.iter().map(|byte| format!("{byte:02x}")).collect() };
+    let hex = |bytes: &[u8]| {
+        let mut digits = String::new();
+        for byte in bytes {
+            write!(digits, "{byte:02x}").unwrap();
+        }
+        digits
+    };
     assert_eq!(hex(&pinned(name)), hex(frame), "{name}");
 }
 
