@@ -162,17 +162,24 @@ def test_requests_join_and_leave_between_steps() -> None:
     assert engine.forgotten == ["b", "a", "c"]
 
 
-def test_who_needs_more_than_is_free_is_waited_for() -> None:
+@pytest.mark.parametrize(
+    ("needed", "prefilled"),
+    [
+        pytest.param([10, 8, 2], [["a", "b", "c"]], id="all that there is"),
+        pytest.param([10, 9, 2], [["a", "b"], ["c"]], id="one too many"),
+        pytest.param([10, 11, 2], [["a"], ["b", "c"]], id="nobody overtakes"),
+    ],
+)
+def test_who_needs_more_than_is_free_is_waited_for(needed: list[int], prefilled: list[list[str]]) -> None:
     """
-    Tokens are reserved up to each one's limit, and nobody overtakes.
+    Tokens are reserved up to each one's limit.
     """
     engine = Watched(max_total_num_tokens=20)
-    limit = {"max_new_tokens": 7}
-    requests = [generate("a", sampling=limit), generate("b", range(8), sampling=limit), generate("c", [1], sampling={"max_new_tokens": 1})]
+    requests = [generate(rid, [1], sampling={"max_new_tokens": tokens - 1}) for rid, tokens in zip("abc", needed, strict=True)]
 
     served(engine, *requests)
 
-    assert engine.prefilled == [["a"], ["b", "c"]]
+    assert engine.prefilled == prefilled
 
 
 def test_the_queue_has_a_limit() -> None:
@@ -261,6 +268,7 @@ def test_a_step_that_raises_fails_its_requests(step: int, caplog: pytest.LogCapt
     assert [server.pushed[rid].finish for rid in "abc"] == [failed, failed, SILENCE]
     assert engine.forgotten == ["a", "b", "c"]
     assert len(caplog.records) == 1
+    assert scheduler.internal_state()["num_failed_steps"] == 1
 
 
 class Wrong(Echo):
@@ -283,24 +291,25 @@ class Wrong(Echo):
 
 
 @pytest.mark.parametrize(
-    "outputs",
+    ("outputs", "problem"),
     [
-        pytest.param([], id="an output too few"),
-        pytest.param([Output([1]), Output([2])], id="an output too many"),
-        pytest.param([Output([-1])], id="no token"),
-        pytest.param([Output([1, 1 << 31])], id="a token that does not fit"),
-        pytest.param([None], id="no output"),
+        pytest.param([], "ValueError: 0 outputs for 1 requests", id="an output too few"),
+        pytest.param([Output([1]), Output([2])], "ValueError: 2 outputs for 1 requests", id="an output too many"),
+        pytest.param([Output([-1])], "ValueError: the engine gave the token -1 for request r", id="no token"),
+        pytest.param([Output([1, 1 << 31])], "ValueError: the engine gave the token 2147483648 for request r", id="a token too large"),
+        pytest.param([None], "AttributeError: 'NoneType' object has no attribute 'token_ids'", id="no output"),
     ],
 )
-def test_an_engine_that_breaks_the_protocol_fails_its_requests(outputs: list[Output], caplog: pytest.LogCaptureFixture) -> None:
+def test_an_engine_that_breaks_the_protocol_fails_its_requests(
+    outputs: list[Output], problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     As if it had raised; and what it raises where it forgets hurts nobody.
     """
     with caplog.at_level(logging.ERROR):
         finish = served(Wrong(outputs), generate("r")).pushed["r"].finish
 
-    assert finish is not None
-    assert (finish["type"], finish["status_code"]) == ("abort", 500)
+    assert finish == aborted(500, "InternalServerError", f"the engine failed: {problem}")
     assert len(caplog.records) == 2
 
 

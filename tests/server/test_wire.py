@@ -271,6 +271,16 @@ def test_batches_are_read_as_they_were_written(steps: list[Step]) -> None:
     assert repr(list(map(as_read, steps))) == repr(read_batch(header, b"".join(columns)))
 
 
+def test_what_nobody_asked_for_is_left_out() -> None:
+    """
+    A family that no request has costs two empty lists in the header, and nothing in the data.
+    """
+    header, columns = wire.encode_decode_batch([Step("a", [1], 3, None, Extras(output=[(0.0, 1)])), Step("b", [2], 3)])
+
+    assert msgspec.msgpack.decode(header) == [["a", "b"], [None, None], [3, 3], [1, 1], [1, 0], *([[]] * 11)]
+    assert list(map(len, columns)) == [8, 4, 4]
+
+
 def test_a_token_beyond_the_format_is_refused() -> None:
     """
     Rather than sent as another.

@@ -297,13 +297,18 @@ class Scheduler:
         """
         self._metrics.steps += 1
         try:
-            for generation, output in zip(generations, step(), strict=True):
-                self._metrics.generated_tokens += generation.take(output)
+            self._hand_out(generations, step())
         except Exception as error:
             _logger.exception("a step of the engine failed, with %d requests", len(generations))
             self._metrics.failed_steps += 1
             for generation in generations:
                 generation.give_up(f"the engine failed: {_named(error)}", 500, "InternalServerError")
+
+    def _hand_out(self, generations: list[Generation], outputs: Sequence[Output]) -> None:
+        if len(outputs) != len(generations):
+            raise ValueError(f"{len(outputs)} outputs for {len(generations)} requests")
+        for generation, output in zip(generations, outputs, strict=True):
+            self._metrics.generated_tokens += generation.take(output)
 
     def _send(self) -> None:
         """

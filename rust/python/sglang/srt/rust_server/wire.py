@@ -324,7 +324,8 @@ def _add_extras(extras: list[Extras], header: list[list[Any]], data: list[bytes]
     hidden = [each.hidden for each in extras]
     rows = list(chain.from_iterable(hidden))
     header += [_lens(hidden), list(map(len, rows))]
-    data.append(array("f", chain.from_iterable(rows)).tobytes())
+    if rows:
+        data.append(array("f", chain.from_iterable(rows)).tobytes())
 
 
 def _lens(family: Sequence[Sequence[object]]) -> list[int]:
