@@ -12,6 +12,9 @@ use tokio::sync::mpsc;
 
 use crate::message::ResponseEvent;
 
+/// Places that only the last event may take.
+const LAST: usize = 1;
+
 /// The names in use.
 #[derive(Clone, Debug, Default)]
 pub struct LiveNames(Arc<Mutex<HashSet<String>>>);
@@ -54,6 +57,9 @@ impl Drop for LiveName {
 }
 
 /// Where the answer to one request goes. Its name is free again when this is dropped.
+///
+/// One place is kept for the last event, so that even a reader who is too slow learns how
+/// its answer ended.
 #[derive(Debug)]
 pub struct Sink {
     events: mpsc::Sender<ResponseEvent>,
@@ -70,10 +76,10 @@ pub enum SinkError {
 }
 
 impl Sink {
-    /// A sink for up to `capacity` unread events, and its reading end.
+    /// A sink for up to `capacity` unread events and the last one, and its reading end.
     #[must_use]
     pub fn new(capacity: usize, name: Option<LiveName>) -> (Self, mpsc::Receiver<ResponseEvent>) {
-        let (events, reader) = mpsc::channel(capacity);
+        let (events, reader) = mpsc::channel(capacity + LAST);
         (
             Self {
                 events,
@@ -89,6 +95,10 @@ impl Sink {
     ///
     /// When the reader is too slow or gone.
     pub fn send(&self, event: ResponseEvent) -> Result<(), SinkError> {
+        // Nobody else sends: what is free now does not get less before the next line.
+        if !event.is_last() && self.events.capacity() <= LAST && !self.events.is_closed() {
+            return Err(SinkError::Full);
+        }
         self.events.try_send(event).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => SinkError::Full,
             mpsc::error::TrySendError::Closed(_) => SinkError::Closed,
@@ -99,7 +109,10 @@ impl Sink {
 #[cfg(test)]
 mod tests {
     use super::{LiveNames, Sink, SinkError};
-    use crate::message::ResponseEvent;
+    use crate::{
+        error::RequestError,
+        message::{Chunk, ResponseEvent},
+    };
 
     #[test]
     fn a_name_is_taken_until_its_sink_is_gone() {
@@ -116,13 +129,34 @@ mod tests {
         assert_eq!(0, names.count());
     }
 
+    fn chunk() -> ResponseEvent {
+        ResponseEvent::Chunk(Chunk::default())
+    }
+
+    fn failed() -> ResponseEvent {
+        ResponseEvent::Failed(RequestError::Disconnected)
+    }
+
     #[test]
     fn full_and_closed_are_told_apart() {
         let (sink, reader) = Sink::new(1, None);
-        let event = || ResponseEvent::Text(String::new());
-        assert_eq!(Ok(()), sink.send(event()));
-        assert_eq!(Err(SinkError::Full), sink.send(event()));
+        assert_eq!(Ok(()), sink.send(chunk()));
+        assert_eq!(Err(SinkError::Full), sink.send(chunk()));
         drop(reader);
-        assert_eq!(Err(SinkError::Closed), sink.send(event()));
+        assert_eq!(Err(SinkError::Closed), sink.send(chunk()));
+        assert_eq!(Err(SinkError::Closed), sink.send(failed()));
+    }
+
+    #[test]
+    fn the_end_has_a_place_of_its_own() {
+        let (sink, mut reader) = Sink::new(1, None);
+        assert_eq!(Ok(()), sink.send(chunk()));
+        assert_eq!(Err(SinkError::Full), sink.send(chunk()));
+        assert_eq!(Ok(()), sink.send(failed()));
+        assert_eq!(Err(SinkError::Full), sink.send(failed()));
+        drop(sink);
+        assert_eq!(Some(chunk()), reader.blocking_recv());
+        assert_eq!(Some(failed()), reader.blocking_recv());
+        assert_eq!(None, reader.blocking_recv());
     }
 }
