@@ -13,4 +13,6 @@ pub mod error;
 pub mod ids;
 pub mod live;
 pub mod message;
+pub mod tokenizer;
 pub mod wire;
+pub mod workers;

@@ -1,0 +1,301 @@
+//! The threads that make tokens of prompts.
+//!
+//! All take from one inbox, so a long prompt holds up nobody but itself.
+//!
+//! Invariant: every job that a thread takes is answered once, also when it panics; and the
+//! panic costs no thread.
+
+use std::{
+    fmt, io,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use super::{AutoSpecials, TextTokenizer, TokenizeError};
+use crate::{
+    error::RequestError,
+    workers::{OnStart, Workers},
+};
+
+/// Text that shall become tokens.
+pub struct Job {
+    /// The text.
+    pub text: String,
+    /// Whether special tokens are added to it.
+    pub special: AutoSpecials,
+    /// The stop strings of the request.
+    pub stop_strs: Vec<String>,
+    /// Takes the answer, on a thread of the pool: it must not wait for long.
+    pub answer: Answer,
+}
+
+/// What takes the answer to a [`Job`].
+pub type Answer = Box<dyn FnOnce(Result<Tokenized, RequestError>) + Send>;
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Prompts do not belong in logs.
+        f.debug_struct("Job")
+            .field("bytes", &self.text.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A prompt in tokens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tokenized {
+    /// The tokens.
+    pub ids: Vec<i32>,
+    /// Tokens of the longest stop string; 0 without any.
+    pub stop_str_max_len: i64,
+}
+
+/// Threads `tokenizer-{i}`. They end when every [`Pool::inbox`] is gone and what was in it
+/// is done.
+#[derive(Debug)]
+pub struct Pool {
+    inbox: flume::Sender<Job>,
+    workers: Workers,
+    panics: Arc<AtomicU64>,
+}
+
+impl Pool {
+    /// Starts `threads` threads, at least one, with room for `capacity` waiting jobs.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no more threads.
+    pub fn start(
+        tokenizer: &Arc<dyn TextTokenizer>,
+        threads: usize,
+        capacity: usize,
+        on_start: &OnStart,
+    ) -> io::Result<Self> {
+        let (inbox, jobs) = flume::bounded::<Job>(capacity);
+        let panics = Arc::new(AtomicU64::new(0));
+        let body = |_| {
+            let (tokenizer, jobs) = (Arc::clone(tokenizer), jobs.clone());
+            let panics = Arc::clone(&panics);
+            move || {
+                for job in jobs {
+                    work(job, tokenizer.as_ref(), &panics);
+                }
+            }
+        };
+        let bodies = (0..threads.max(1)).map(body).collect();
+        Ok(Self {
+            workers: Workers::spawn("tokenizer", on_start, bodies)?,
+            inbox,
+            panics,
+        })
+    }
+
+    /// Where jobs go in.
+    #[must_use]
+    pub fn inbox(&self) -> flume::Sender<Job> {
+        self.inbox.clone()
+    }
+
+    /// How many jobs panicked, and were answered with an error.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.panics.load(Ordering::Relaxed)
+    }
+
+    /// Takes no more jobs through this handle, and waits until `deadline` for those that
+    /// are in; gives how many threads still run.
+    #[must_use]
+    pub fn join(self, deadline: Instant) -> usize {
+        drop(self.inbox);
+        self.workers.join(deadline)
+    }
+}
+
+fn work(job: Job, tokenizer: &dyn TextTokenizer, panics: &AtomicU64) {
+    let Job {
+        text,
+        special,
+        stop_strs,
+        answer,
+    } = job;
+    let done = catch_unwind(AssertUnwindSafe(|| {
+        tokenize(tokenizer, &text, special, &stop_strs)
+    }));
+    let result = if let Ok(done) = done {
+        done.map_err(|error| RequestError::Tokenize(error.0))
+    } else {
+        panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(bytes = text.len(), "the tokenizer panicked on a prompt");
+        Err(RequestError::Tokenize("it panicked on this prompt".into()))
+    };
+    if catch_unwind(AssertUnwindSafe(|| answer(result))).is_err() {
+        panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!("a panic after a prompt was tokenized");
+    }
+}
+
+fn tokenize(
+    tokenizer: &dyn TextTokenizer,
+    text: &str,
+    special: AutoSpecials,
+    stop_strs: &[String],
+) -> Result<Tokenized, TokenizeError> {
+    let ids = tokenizer.encode_with(text, special)?;
+    let mut stop_str_max_len = 0;
+    for stop in stop_strs {
+        let tokens = tokenizer.encode_with(stop, AutoSpecials::Absent)?.len();
+        stop_str_max_len = stop_str_max_len.max(tokens as i64);
+    }
+    Ok(Tokenized {
+        ids,
+        stop_str_max_len,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::Arc,
+        time::{Duration, Instant},
+    };
+
+    use super::{Job, Pool, Tokenized};
+    use crate::{
+        error::RequestError,
+        tokenizer::{
+            AutoSpecials, ByteTokenizer, TextTokenizer,
+            samples::{self, Panicking},
+        },
+        workers::OnStart,
+    };
+
+    fn start(tokenizer: &Arc<dyn TextTokenizer>, threads: usize) -> Pool {
+        let on_start: OnStart = Arc::new(|_| ());
+        Pool::start(tokenizer, threads, 64, &on_start).unwrap()
+    }
+
+    fn bytes() -> Arc<dyn TextTokenizer> {
+        Arc::new(ByteTokenizer::default())
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    /// What `pool` answers.
+    fn ask(
+        pool: &Pool,
+        text: &str,
+        special: AutoSpecials,
+        stops: &[&str],
+    ) -> Result<Tokenized, RequestError> {
+        let (reply, replies) = flume::bounded(1);
+        let job = Job {
+            text: text.to_owned(),
+            special,
+            stop_strs: stops.iter().map(ToString::to_string).collect(),
+            answer: Box::new(move |result| drop(reply.send(result))),
+        };
+        pool.inbox().send(job).unwrap();
+        replies.recv_timeout(Duration::from_secs(20)).unwrap()
+    }
+
+    #[test]
+    fn tokenizing_replaces_the_byte_window_with_a_token_count() {
+        let pool = start(&samples::byte_level_bpe(), 2);
+        #[rustfmt::skip]
+        let cases: &[(&[&str], i64)] = &[
+            (&[],                     0),
+            (&["<|end|>"],            1),
+            (&["<|end|><|end|>", ""], 2),
+            (&["한국어", "x"],        1),
+            (&["zz"],                 2),
+        ];
+        for (stops, expected) in cases {
+            let answer = ask(&pool, "x", AutoSpecials::Added, stops).unwrap();
+            assert_eq!(*expected, answer.stop_str_max_len, "{stops:?}");
+        }
+        assert_eq!(0, pool.join(soon()));
+    }
+
+    #[test]
+    fn special_tokens_are_added_where_they_are_asked_for() {
+        let tokenizer = samples::byte_level_bpe();
+        let pool = start(&tokenizer, 1);
+        let ids = |special| ask(&pool, "한국어", special, &[]).unwrap().ids;
+        assert_eq!(
+            ids(AutoSpecials::Added),
+            [tokenizer.auto_specials(), ids(AutoSpecials::Absent)].concat()
+        );
+        assert_eq!(0, pool.join(soon()));
+    }
+
+    #[test]
+    fn a_panic_is_an_error_of_its_job_and_costs_no_thread() {
+        let tokenizer: Arc<dyn TextTokenizer> = Arc::new(Panicking {
+            inner: bytes(),
+            text: "boom",
+            id: 0,
+        });
+        let pool = start(&tokenizer, 2);
+        for round in 1..=5 {
+            for (text, stops) in [("boom", vec![]), ("a", vec!["boom"])] {
+                let error = ask(&pool, text, AutoSpecials::Added, &stops).unwrap_err();
+                assert_eq!(500, error.status());
+                assert!(matches!(error, RequestError::Tokenize(_)), "{error}");
+            }
+            assert_eq!(2 * round, pool.panics());
+        }
+        assert_eq!(
+            vec![97],
+            ask(&pool, "a", AutoSpecials::Added, &[]).unwrap().ids
+        );
+        assert_eq!(0, pool.join(soon()));
+    }
+
+    #[test]
+    fn a_panic_of_who_takes_the_answer_costs_no_thread() {
+        let pool = start(&bytes(), 1);
+        let job = Job {
+            text: "a".into(),
+            special: AutoSpecials::Added,
+            stop_strs: Vec::new(),
+            answer: Box::new(|_| panic!("on purpose")),
+        };
+        pool.inbox().send(job).unwrap();
+        assert!(ask(&pool, "a", AutoSpecials::Added, &[]).is_ok());
+        assert_eq!(1, pool.panics());
+    }
+
+    /// Ending takes what is in already along.
+    #[test]
+    fn jobs_that_wait_are_done_before_the_threads_end() {
+        let pool = start(&bytes(), 1);
+        let (replies, answers) = flume::unbounded();
+        let (hold, held) = flume::bounded::<()>(0);
+        for text in ["a", "b", "c"] {
+            let (replies, held) = (replies.clone(), held.clone());
+            let answer = move |result: Result<Tokenized, RequestError>| {
+                let _ = held.recv();
+                replies.send(result.unwrap().ids).unwrap();
+            };
+            let job = Job {
+                text: text.into(),
+                special: AutoSpecials::Added,
+                stop_strs: Vec::new(),
+                answer: Box::new(answer),
+            };
+            pool.inbox().send(job).unwrap();
+        }
+        drop((replies, hold));
+        assert_eq!(0, pool.join(soon()));
+        assert_eq!(
+            vec![vec![97], vec![98], vec![99]],
+            answers.iter().collect::<Vec<_>>()
+        );
+    }
+}

@@ -1,0 +1,192 @@
+//! Small tokenizers of every kind, for tests.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokenizers::{
+    AddedToken, Tokenizer,
+    decoders::byte_level::ByteLevel,
+    models::{
+        TrainerWrapper,
+        bpe::{BPE, BpeTrainer},
+    },
+    processors::template::TemplateProcessing,
+};
+
+use super::{AutoSpecials, ByteTokenizer, HuggingFace, TextTokenizer, TokenizeError, Vocabulary};
+
+/// Texts whose characters tokens like to cut.
+pub(crate) const TEXTS: &[&str] = &[
+    "",
+    "한국어 👨‍👩‍👧 é \u{2028} ✅",
+    "fn main() {\n\tprintln!(\"{}\", x?.y());\n}\n",
+    "don't stop , says she . ' s",
+    "  two  spaces  ",
+    "▁한▁ <0x41> ##a",
+    "नमस्ते e\u{301} \u{0} \u{10FFFF}",
+];
+
+/// One of each kind, by name.
+pub(crate) fn all() -> Vec<(&'static str, Arc<dyn TextTokenizer>)> {
+    vec![
+        ("bytes", Arc::new(ByteTokenizer::default())),
+        ("byte-level BPE", byte_level_bpe()),
+        ("WordPiece", word_piece()),
+        (
+            "Metaspace",
+            words(&json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"})),
+        ),
+        (
+            "Metaspace, none prepended",
+            words(&json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "never"})),
+        ),
+        ("byte fallback", byte_fallback()),
+        ("no decoder", words(&Value::Null)),
+        (
+            "words' ends",
+            words(&json!({"type": "BPEDecoder", "suffix": "▁"})),
+        ),
+        (
+            "CTC",
+            words(
+                &json!({"type": "CTC", "pad_token": "a", "word_delimiter_token": "▁", "cleanup": true}),
+            ),
+        ),
+        (
+            "stripped at the end",
+            words(&json!({"type": "Sequence", "decoders": [
+            {"type": "Fuse"}, {"type": "Strip", "content": "é", "start": 0, "stop": 1}]})),
+        ),
+    ]
+}
+
+/// A byte-level BPE as Qwen and Llama 3 have it, trained on [`TEXTS`], with a special token
+/// that is added before every text, one that is not, and an added token that is not special.
+pub(crate) fn byte_level_bpe() -> Arc<dyn TextTokenizer> {
+    let mut tokenizer = Tokenizer::new(BPE::default());
+    tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
+    tokenizer.with_decoder(Some(ByteLevel::default()));
+    let mut trainer: TrainerWrapper = BpeTrainer::builder()
+        .show_progress(false)
+        .vocab_size(420)
+        .min_frequency(1)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .special_tokens(vec![
+            AddedToken::from("<|begin|>", true),
+            AddedToken::from("<|end|>", true),
+        ])
+        .build()
+        .into();
+    let texts = TEXTS.iter().flat_map(|text| [*text; 3]);
+    tokenizer.train(&mut trainer, texts).unwrap();
+    tokenizer.add_tokens(&[AddedToken::from("한 tool", false)]);
+    let template = TemplateProcessing::builder()
+        .try_single("<|begin|> $A")
+        .unwrap()
+        .special_tokens(vec![("<|begin|>", 0)])
+        .build()
+        .unwrap();
+    tokenizer.with_post_processor(Some(template));
+    Arc::new(HuggingFace::new(tokenizer).unwrap())
+}
+
+/// As BERT's. `[CLS]` is 1, `[SEP]` is 2.
+pub(crate) fn word_piece() -> Arc<dyn TextTokenizer> {
+    let words = [
+        "[UNK]", "[CLS]", "[SEP]", "don", "'", "t", "##t", "n't", ".", ",", "한", "##국", "do",
+        "not", "##'s", "é",
+    ];
+    let vocabulary: Value = words
+        .iter()
+        .zip(0..)
+        .map(|(word, id)| ((*word).to_owned(), Value::from(id)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    from_json(&json!({
+        "added_tokens": special(&[(1, "[CLS]"), (2, "[SEP]")]),
+        "pre_tokenizer": {"type": "BertPreTokenizer"},
+        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+        "model": {"type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+    }))
+}
+
+/// As Llama 2's: byte tokens where no other fits, and the first space is stripped.
+pub(crate) fn byte_fallback() -> Arc<dyn TextTokenizer> {
+    let mut words: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).to_vec();
+    words.extend((0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")));
+    words.extend(["▁", "a", "▁a", "한", "▁▁", "é", "b", "<0x4G>"].map(String::from));
+    let vocabulary: Value = words
+        .into_iter()
+        .zip(0..)
+        .map(|(word, id): (String, i32)| (word, Value::from(id)))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    from_json(&json!({
+        "added_tokens": special(&[(0, "<unk>"), (1, "<s>"), (2, "</s>")]),
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "▁"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+            {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": [["▁", "a"], ["▁", "▁"]], "byte_fallback": true, "unk_token": "<unk>"},
+    }))
+}
+
+/// A few words that are looked up, with some decoder. `</s>` is 1; 2 and 3 are no tokens.
+fn words(decoder: &Value) -> Arc<dyn TextTokenizer> {
+    let vocabulary = json!({"<unk>": 0, "</s>": 1, "a": 4, "▁a": 5, "▁": 6, "한▁국": 7, "é": 8, ".": 9, "'s": 10});
+    from_json(&json!({
+        "added_tokens": special(&[(1, "</s>")]),
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "▁?[^▁]"}, "behavior": "Isolated", "invert": false},
+        "decoder": decoder,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"},
+    }))
+}
+
+fn special(tokens: &[(u32, &str)]) -> Value {
+    let token = |(id, content): &(u32, &str)| {
+        json!({"id": id, "content": content, "special": true, "single_word": false,
+            "lstrip": false, "rstrip": false, "normalized": false})
+    };
+    tokens.iter().map(token).collect()
+}
+
+fn from_json(tokenizer: &Value) -> Arc<dyn TextTokenizer> {
+    let mut whole = json!({"version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "pre_tokenizer": null, "post_processor": null});
+    for (name, value) in tokenizer.as_object().unwrap() {
+        whole[name] = value.clone();
+    }
+    let tokenizer = Tokenizer::from_bytes(whole.to_string()).unwrap();
+    Arc::new(HuggingFace::new(tokenizer).unwrap())
+}
+
+/// A tokenizer that panics on what a test says, and is `inner` otherwise.
+pub(crate) struct Panicking {
+    pub(crate) inner: Arc<dyn TextTokenizer>,
+    /// It panics on texts with this.
+    pub(crate) text: &'static str,
+    /// It panics on this token, if its decoder is asked.
+    pub(crate) id: i32,
+}
+
+impl TextTokenizer for Panicking {
+    fn encode_with(&self, text: &str, special: AutoSpecials) -> Result<Vec<i32>, TokenizeError> {
+        assert!(!text.contains(self.text), "on purpose");
+        self.inner.encode_with(text, special)
+    }
+
+    fn decode(&self, ids: &[i32], skip_special_tokens: bool) -> Result<String, TokenizeError> {
+        assert!(!ids.contains(&self.id), "on purpose");
+        if ids.contains(&(self.id + 1)) {
+            return Err(TokenizeError("on purpose".into()));
+        }
+        self.inner.decode(ids, skip_special_tokens)
+    }
+
+    fn vocabulary(&self) -> &Vocabulary {
+        self.inner.vocabulary()
+    }
+}

@@ -1,0 +1,123 @@
+//! Threads that end together.
+//!
+//! Invariant: nobody waits for a thread longer than he says.
+
+use std::{
+    io,
+    sync::Arc,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+/// What each thread does first, given its index: to pin itself to a core, for example.
+pub type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
+
+/// Threads with one name and a number.
+#[derive(Debug)]
+pub struct Workers {
+    handles: Vec<JoinHandle<()>>,
+    /// Closed when the last thread has ended.
+    ended: flume::Receiver<()>,
+}
+
+impl Workers {
+    /// Starts one thread `{name}-{i}` for each of `bodies`.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no more threads. Those that run end when their inboxes close.
+    pub fn spawn<F>(name: &str, on_start: &OnStart, bodies: Vec<F>) -> io::Result<Self>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let (alive, ended) = flume::bounded(0);
+        let start = |(index, body): (usize, F)| {
+            let (on_start, alive) = (Arc::clone(on_start), alive.clone());
+            thread::Builder::new()
+                .name(format!("{name}-{index}"))
+                .spawn(move || {
+                    let _alive = alive;
+                    on_start(index);
+                    body();
+                })
+        };
+        let handles = bodies
+            .into_iter()
+            .enumerate()
+            .map(start)
+            .collect::<io::Result<_>>()?;
+        Ok(Self { handles, ended })
+    }
+
+    /// Waits for all threads until `deadline`; gives how many still run.
+    #[must_use]
+    pub fn join(self, deadline: Instant) -> usize {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Nobody ever sends: an answer is that time is up, or that all have ended.
+        let ended = self.ended.recv_timeout(left.max(Duration::from_millis(1)));
+        if ended == Err(flume::RecvTimeoutError::Timeout) {
+            return self
+                .handles
+                .iter()
+                .filter(|handle| !handle.is_finished())
+                .count();
+        }
+        for handle in self.handles {
+            // A panic has been reported by whoever caught it, or by the hook.
+            let _ = handle.join();
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        sync::{Arc, Mutex},
+        thread,
+        time::{Duration, Instant},
+    };
+
+    use super::{OnStart, Workers};
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    #[test]
+    fn threads_have_names_and_start_with_their_index() {
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let on_start: OnStart = {
+            let seen = Arc::clone(&seen);
+            Arc::new(move |index| {
+                let name = thread::current().name().unwrap().to_owned();
+                seen.lock().unwrap().push((name, index));
+            })
+        };
+        let workers = Workers::spawn("tokenizer", &on_start, vec![|| (), || ()]).unwrap();
+        assert_eq!(0, workers.join(soon()));
+        let mut seen = seen.lock().unwrap();
+        seen.sort();
+        let expected = [("tokenizer-0".to_owned(), 0), ("tokenizer-1".to_owned(), 1)];
+        assert_eq!(expected, seen[..]);
+    }
+
+    #[test]
+    fn a_thread_that_does_not_end_is_given_up() {
+        let (hold, held) = flume::bounded::<()>(0);
+        let wait = move || {
+            let _ = held.recv();
+        };
+        let on_start: OnStart = Arc::new(|_| ());
+        let workers = Workers::spawn("stuck", &on_start, vec![wait]).unwrap();
+        assert_eq!(1, workers.join(Instant::now()));
+        drop(hold);
+    }
+
+    #[test]
+    fn a_thread_that_panics_has_ended() {
+        let on_start: OnStart = Arc::new(|_| ());
+        let workers = Workers::spawn("broken", &on_start, vec![|| panic!("on purpose")]).unwrap();
+        assert_eq!(0, workers.join(soon()));
+    }
+}
