@@ -9,6 +9,7 @@
 //! or, when its client left, an abort that reaches the scheduler.
 
 pub mod channel;
+pub mod detokenizer;
 pub mod error;
 pub mod ids;
 pub mod live;

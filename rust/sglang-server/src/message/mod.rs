@@ -7,7 +7,7 @@ pub mod request;
 pub mod response;
 pub mod sampling;
 
-pub use finish_reason::FinishReason;
+pub use finish_reason::{FinishReason, Matched};
 pub use request::{GenerateRequest, Prompt};
 pub use response::{Chunk, Extras, ResponseEvent, Step};
 pub use sampling::SamplingParams;

@@ -1,0 +1,217 @@
+//! One answer: steps of the scheduler in, chunks for the client out.
+//!
+//! Invariant: a token that stopped the generation is counted, and is in neither ids nor
+//! text (unless the request keeps it); whoever sees a stop string first, the scheduler or
+//! we, the answer ends there.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{
+    decoder::{DecodeOptions, Decoder, decode_one},
+    stop::{StopFinder, Stops},
+};
+use crate::{
+    error::RequestError,
+    message::{
+        Chunk, Extras, FinishReason, GenerateRequest, Matched, Step,
+        response::{TextLogprob, TokenLogprob},
+    },
+    tokenizer::{TextTokenizer, TokenizeError},
+};
+
+/// What a request asks of its text.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// How tokens become text.
+    pub decode: DecodeOptions,
+    /// Whether what stopped the generation stays.
+    pub no_stop_trim: bool,
+    /// Texts that end the generation.
+    pub stops: Stops,
+    /// Whether log-probabilities come with the text of their tokens.
+    pub text_in_logprobs: bool,
+}
+
+impl Options {
+    /// Those of `request`.
+    #[must_use]
+    pub fn of(request: &GenerateRequest) -> Self {
+        let sampling = &request.sampling;
+        Self {
+            decode: DecodeOptions {
+                skip_special_tokens: sampling.skip_special_tokens,
+                spaces_between_special_tokens: sampling.spaces_between_special_tokens,
+            },
+            no_stop_trim: sampling.no_stop_trim,
+            stops: Stops::new(&sampling.stop_strs),
+            text_in_logprobs: request.return_text_in_logprobs,
+        }
+    }
+}
+
+/// An answer, so far.
+pub(super) struct Answer {
+    tokenizer: Option<Arc<dyn TextTokenizer>>,
+    /// Nothing without a tokenizer, and after the end.
+    text: Option<Text>,
+    no_stop_trim: bool,
+    text_in_logprobs: bool,
+    completion_tokens: u32,
+}
+
+struct Text {
+    decoder: Decoder,
+    stop: StopFinder,
+}
+
+/// A chunk, and whether the scheduler must be told that the answer has ended.
+pub(super) struct Told {
+    pub(super) chunk: Chunk,
+    pub(super) abort: bool,
+}
+
+impl Answer {
+    pub(super) fn new(tokenizer: Option<&Arc<dyn TextTokenizer>>, options: Options) -> Self {
+        Self {
+            text: tokenizer.map(|tokenizer| Text {
+                decoder: Decoder::new(Arc::clone(tokenizer), options.decode),
+                stop: StopFinder::new(options.stops, options.no_stop_trim),
+            }),
+            tokenizer: tokenizer.cloned(),
+            no_stop_trim: options.no_stop_trim,
+            text_in_logprobs: options.text_in_logprobs,
+            completion_tokens: 0,
+        }
+    }
+
+    /// Takes a step.
+    pub(super) fn step(&mut self, step: Step) -> Result<Told, RequestError> {
+        let mut finish = step.finish;
+        if let Some(error) = finish.as_ref().and_then(aborted) {
+            return Err(error);
+        }
+        let mut output_ids = step.output_ids;
+        let tokens = u32::try_from(output_ids.len()).unwrap_or(u32::MAX);
+        self.completion_tokens = self.completion_tokens.saturating_add(tokens);
+        let matched = finish.as_ref().and_then(FinishReason::matched);
+        if let Some(Matched::Token(token)) = matched
+            && !self.no_stop_trim
+            && output_ids
+                .last()
+                .is_some_and(|&last| i64::from(last) == token)
+        {
+            output_ids.pop();
+        }
+        let (text, stopped) = self.text(&output_ids, finish.is_some(), matched.as_ref())?;
+        let abort = finish.is_none() && stopped.is_some();
+        finish = finish.or_else(|| stopped.map(stopped_by));
+        let extras = step.extras.map(|extras| self.extras(*extras)).transpose();
+        Ok(Told {
+            chunk: Chunk {
+                text,
+                output_ids,
+                completion_tokens: self.completion_tokens,
+                prompt_tokens: step.prompt_tokens,
+                finish,
+                extras: extras.map_err(detokenize)?.map(Box::new),
+            },
+            abort,
+        })
+    }
+
+    /// The text of `ids`, which are all.
+    pub(super) fn whole(&mut self, ids: &[i32]) -> Result<String, RequestError> {
+        let Some(mut text) = self.text.take() else {
+            return Err(RequestError::invalid(
+                "this server has no tokenizer (`skip_tokenizer_init`), so tokens have no text here",
+            ));
+        };
+        let mut whole = text.decoder.push(ids);
+        whole.push_str(&text.decoder.finish().map_err(detokenize)?);
+        Ok(whole)
+    }
+
+    /// The text of a step, and the stop string that we have seen.
+    fn text(
+        &mut self,
+        ids: &[i32],
+        last: bool,
+        matched: Option<&Matched>,
+    ) -> Result<(String, Option<String>), RequestError> {
+        let Some(mut text) = self.text.take() else {
+            return Ok((String::new(), None));
+        };
+        let more = text.decoder.push(ids);
+        if last {
+            let end = text.decoder.finish().map_err(detokenize)?;
+            let matched = match matched {
+                Some(Matched::Text(stop)) => Some(stop.as_str()),
+                _ => None,
+            };
+            return Ok((text.stop.finish(more + &end, matched), None));
+        }
+        let certain = text.stop.push(more);
+        let stopped = text.stop.found().map(str::to_owned);
+        self.text = Some(text);
+        Ok((certain, stopped))
+    }
+
+    fn extras(&self, extras: Extras<TokenLogprob>) -> Result<Extras<TextLogprob>, TokenizeError> {
+        let tokenizer = self.tokenizer.as_ref().filter(|_| self.text_in_logprobs);
+        let one = |token: TokenLogprob| -> Result<TextLogprob, TokenizeError> {
+            Ok(TextLogprob {
+                // JSON has no infinity either.
+                logprob: token.logprob.is_finite().then_some(token.logprob),
+                id: token.id,
+                text: tokenizer
+                    .map(|tokenizer| decode_one(tokenizer, token.id))
+                    .transpose()?,
+            })
+        };
+        let row = |tokens: Vec<TokenLogprob>| -> Result<Vec<TextLogprob>, TokenizeError> {
+            tokens.into_iter().map(one).collect()
+        };
+        let rows = |rows: Vec<Vec<TokenLogprob>>| -> Result<Vec<_>, TokenizeError> {
+            rows.into_iter().map(row).collect()
+        };
+        Ok(Extras {
+            output: row(extras.output)?,
+            input: row(extras.input)?,
+            output_top: rows(extras.output_top)?,
+            input_top: rows(extras.input_top)?,
+            output_ids: rows(extras.output_ids)?,
+            input_ids: rows(extras.input_ids)?,
+            hidden: extras.hidden,
+        })
+    }
+}
+
+/// The error of a generation that the scheduler gave up with a status.
+fn aborted(finish: &FinishReason) -> Option<RequestError> {
+    Some(RequestError::Aborted {
+        status: finish.abort_status()?,
+        message: finish
+            .text("message")
+            .unwrap_or("aborted by the scheduler")
+            .to_owned(),
+        err_type: finish.text("err_type").map(str::to_owned),
+    })
+}
+
+/// The end of a generation whose stop string the scheduler has not seen.
+fn stopped_by(stop: String) -> FinishReason {
+    let reason = [
+        ("type", Value::from("stop")),
+        ("matched", Value::from(stop)),
+    ];
+    let reason = reason
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value));
+    FinishReason(reason.collect::<Map<_, _>>())
+}
+
+fn detokenize(error: TokenizeError) -> RequestError {
+    RequestError::Detokenize(error.0)
+}

@@ -1,0 +1,158 @@
+//! Text of tokens by itself, and requests in running shards: what arrives at whose sink,
+//! and what the scheduler is told.
+
+mod answers;
+mod shards;
+mod text;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::{Config, Event, Options, Shards, Stops};
+use crate::{
+    error::RequestError,
+    ids::Rid,
+    live::Sink,
+    message::{Chunk, FinishReason, ResponseEvent, Step},
+    tokenizer::{
+        ByteTokenizer, TextTokenizer,
+        samples::{self, Panicking},
+    },
+};
+
+/// Shards that run.
+struct Running {
+    shards: Shards,
+    aborts: flume::Receiver<Rid>,
+    shutdown: flume::Sender<()>,
+}
+
+/// The reader of one request.
+struct Reader {
+    rid: Rid,
+    events: mpsc::Receiver<ResponseEvent>,
+}
+
+fn run(tokenizer: Option<Arc<dyn TextTokenizer>>, shards: usize) -> Running {
+    let (abort, aborts) = flume::unbounded();
+    let (hold, shutdown) = flume::bounded(0);
+    let config = Config {
+        shards,
+        capacity: 64,
+        tokenizer,
+        aborts: abort,
+        shutdown,
+    };
+    Running {
+        shards: Shards::start(&config, &(Arc::new(|_| ()) as _)).unwrap(),
+        aborts,
+        shutdown: hold,
+    }
+}
+
+fn bytes() -> Running {
+    run(Some(Arc::new(ByteTokenizer::default())), 2)
+}
+
+impl Running {
+    fn register(&self, capacity: usize, options: Options) -> Reader {
+        self.register_as(Rid::from_client("x"), capacity, options)
+    }
+
+    fn register_as(&self, rid: Rid, capacity: usize, options: Options) -> Reader {
+        let (sink, events) = Sink::new(capacity, None);
+        let event = Event::Register {
+            rid: rid.clone(),
+            sink,
+            options,
+        };
+        self.send(&rid, event);
+        Reader { rid, events }
+    }
+
+    fn send(&self, rid: &Rid, event: Event) {
+        self.shards.inboxes().send(rid, event).unwrap();
+    }
+
+    fn steps(&self, rid: &Rid, steps: impl IntoIterator<Item = Step>) {
+        let steps = steps.into_iter().map(|step| (rid.to_string(), step));
+        self.shards.inboxes().send_steps(steps.collect()).unwrap();
+    }
+
+    /// Ends the shards, and gives what the scheduler shall stop.
+    fn end(self) -> Vec<Rid> {
+        drop(self.shutdown);
+        assert_eq!(
+            0,
+            self.shards.join(Instant::now() + Duration::from_secs(20))
+        );
+        self.aborts.into_iter().collect()
+    }
+}
+
+impl Reader {
+    fn next(&mut self) -> Option<ResponseEvent> {
+        self.events.blocking_recv()
+    }
+
+    fn chunk(&mut self) -> Chunk {
+        match self.next() {
+            Some(ResponseEvent::Chunk(chunk)) => chunk,
+            other => panic!("no chunk: {other:?}"),
+        }
+    }
+
+    fn error(&mut self) -> RequestError {
+        match self.next() {
+            Some(ResponseEvent::Failed(error)) => error,
+            other => panic!("no error: {other:?}"),
+        }
+    }
+
+    /// What is there, up to and with the last event.
+    fn all(&mut self) -> Vec<Chunk> {
+        let mut chunks = vec![self.chunk()];
+        while chunks.last().unwrap().finish.is_none() {
+            chunks.push(self.chunk());
+        }
+        assert_eq!(None, self.next(), "an event after the last one");
+        chunks
+    }
+}
+
+fn reason(value: &Value) -> Option<FinishReason> {
+    value.as_object().map(|map| FinishReason(map.clone()))
+}
+
+fn step(ids: &[i32], finish: &Value) -> Step {
+    Step {
+        output_ids: ids.to_vec(),
+        finish: reason(finish),
+        prompt_tokens: 3,
+        extras: None,
+    }
+}
+
+fn stopping(stops: &[&str]) -> Options {
+    let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
+    Options {
+        stops: Stops::new(&stops),
+        ..Options::default()
+    }
+}
+
+/// A tokenizer that decides at the end, and panics on 9 and fails on 10.
+fn faulty() -> Running {
+    let (_, inner) = samples::all().pop().unwrap();
+    let tokenizer = Panicking {
+        inner,
+        text: "never",
+        id: 9,
+    };
+    run(Some(Arc::new(tokenizer)), 1)
+}

@@ -1,0 +1,263 @@
+//! Who gets which event, and how requests and shards end.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::{
+    super::{Event, Options},
+    Reader, Running, bytes, faulty, run, step,
+};
+use crate::{
+    error::RequestError,
+    ids::Rid,
+    live::{LiveNames, Sink},
+    message::{ResponseEvent, Step},
+    tokenizer::ByteTokenizer,
+};
+
+/// A name from a frame, late frames of an ended request, frames for nobody.
+#[test]
+fn steps_for_unknown_requests_are_dropped() {
+    let running = run(Some(Arc::new(ByteTokenizer::default())), 1);
+    let end = step(&[97], &json!({"type": "length", "length": 1}));
+    let mut reader = running.register(8, Options::default());
+    running.steps(&Rid::mint(), [end.clone()]);
+    running.steps(&reader.rid, [end.clone(), end]);
+    assert_eq!(1, reader.all().len());
+    let mut deregistered = running.register(8, Options::default());
+    running.send(
+        &deregistered.rid,
+        Event::Deregister(deregistered.rid.clone()),
+    );
+    running.steps(&deregistered.rid, [step(&[97], &Value::Null)]);
+    assert_eq!(None, deregistered.next());
+    assert!(running.end().is_empty());
+}
+
+#[test]
+fn full_sink_drops_request_and_aborts_scheduler() {
+    let running = bytes();
+    let names = LiveNames::default();
+    let (sink, events) = Sink::new(2, names.take("x"));
+    let rid = Rid::from_client("x");
+    let register = Event::Register {
+        rid: rid.clone(),
+        sink,
+        options: Options::default(),
+    };
+    running.send(&rid, register);
+    running.steps(&rid, [97, 98, 99, 100].map(|id| step(&[id], &Value::Null)));
+    assert_eq!(
+        Ok(rid.clone()),
+        running.aborts.recv_timeout(Duration::from_secs(20))
+    );
+    let mut reader = Reader { rid, events };
+    assert_eq!(["a", "b"], [reader.chunk().text, reader.chunk().text][..]);
+    assert_eq!(503, reader.error().status());
+    assert_eq!(None, reader.next());
+    assert_eq!(0, names.count());
+    assert!(running.end().is_empty());
+}
+
+/// The end has its place even if nothing was read.
+#[test]
+fn a_slow_reader_gets_its_last_chunk() {
+    let running = bytes();
+    let mut reader = running.register(1, Options::default());
+    running.steps(
+        &reader.rid,
+        [
+            step(&[97], &Value::Null),
+            step(&[98], &json!({"type": "length", "length": 2})),
+        ],
+    );
+    assert!(running.end().is_empty());
+    assert_eq!(
+        ["a", "b"],
+        reader
+            .all()
+            .iter()
+            .map(|chunk| chunk.text.as_str())
+            .collect::<Vec<_>>()[..]
+    );
+}
+
+/// Whoever left has aborted by himself.
+#[test]
+fn a_closed_sink_is_dropped_and_nobody_is_told() {
+    let running = bytes();
+    let names = LiveNames::default();
+    let (sink, events) = Sink::new(2, names.take("x"));
+    let rid = Rid::mint();
+    drop(events);
+    let register = Event::Register {
+        rid: rid.clone(),
+        sink,
+        options: Options::default(),
+    };
+    running.send(&rid, register);
+    running.steps(&rid, [step(&[97], &Value::Null)]);
+    assert!(running.end().is_empty());
+    assert_eq!(0, names.count());
+}
+
+#[test]
+fn co_located_requests_keep_their_own_sinks() {
+    let running = run(Some(Arc::new(ByteTokenizer::default())), 1);
+    let mut readers: Vec<Reader> = (0..3)
+        .map(|_| running.register(8, Options::default()))
+        .collect();
+    for (id, reader) in (97..).zip(&readers) {
+        running.steps(&reader.rid, [step(&[id], &Value::Null)]);
+    }
+    let all: Vec<(String, Step)> = (100..)
+        .zip(&readers)
+        .map(|(id, reader)| {
+            (
+                reader.rid.to_string(),
+                step(&[id], &json!({"type": "length"})),
+            )
+        })
+        .collect();
+    running.shards.inboxes().send_steps(all).unwrap();
+    let texts = readers.iter_mut().map(|reader| {
+        reader
+            .all()
+            .iter()
+            .map(|chunk| chunk.text.as_str())
+            .collect::<String>()
+    });
+    assert_eq!(["ad", "be", "cf"], texts.collect::<Vec<_>>()[..]);
+}
+
+#[test]
+fn one_name_has_one_request() {
+    let running = bytes();
+    let rid = Rid::mint();
+    let mut first = running.register_as(rid.clone(), 8, Options::default());
+    let mut second = running.register_as(rid.clone(), 8, Options::default());
+    running.steps(&rid, [step(&[97], &json!({"type": "length"}))]);
+    assert_eq!(500, first.error().status());
+    assert_eq!("a", second.all()[0].text);
+}
+
+#[test]
+fn control_answers_pass_as_they_are() {
+    let running = bytes();
+    let mut reader = running.register(8, Options::default());
+    let payload = Bytes::from_static(b"\x81\xa1a\x01");
+    running.send(
+        &reader.rid,
+        Event::Control(reader.rid.clone(), payload.clone()),
+    );
+    assert_eq!(Some(ResponseEvent::Control(payload)), reader.next());
+    assert_eq!(None, reader.next());
+}
+
+#[test]
+fn failures_tell_the_scheduler_where_it_may_still_work() {
+    #[rustfmt::skip]
+    let cases = [
+        (RequestError::Codec("malformed".into()),   true),
+        (RequestError::Internal("no".into()),       true),
+        (RequestError::QueueFull("no".into()),      false),
+        (RequestError::Unavailable("no".into()),    false),
+        (RequestError::invalid("no"),               false),
+    ];
+    for (error, told) in cases {
+        let running = bytes();
+        let mut reader = running.register(8, Options::default());
+        running.send(&reader.rid, Event::Fail(reader.rid.clone(), error.clone()));
+        let unknown = Rid::mint();
+        running.send(&unknown, Event::Fail(unknown.clone(), error.clone()));
+        assert_eq!(error, reader.error());
+        assert_eq!(None, reader.next());
+        let expected: Vec<Rid> = told.then_some(reader.rid).into_iter().collect();
+        assert_eq!(expected, running.end(), "{error}");
+    }
+}
+
+#[test]
+fn a_panic_fails_its_request_and_no_other() {
+    let running = faulty();
+    let mut bystander = running.register(8, Options::default());
+    running.steps(&bystander.rid, [step(&[4], &Value::Null)]);
+    let mut reader = running.register(8, Options::default());
+    running.steps(
+        &reader.rid,
+        [
+            step(&[4], &Value::Null),
+            step(&[9], &json!({"type": "length"})),
+        ],
+    );
+    assert_eq!("", reader.chunk().text);
+    assert_eq!(500, reader.error().status());
+    assert_eq!(None, reader.next());
+    let mut detokenized = running.register(8, Options::default());
+    let detokenize = Event::Detokenize {
+        rid: detokenized.rid.clone(),
+        ids: vec![9],
+    };
+    running.send(&detokenized.rid, detokenize);
+    assert_eq!(500, detokenized.error().status());
+    running.steps(&bystander.rid, [step(&[5], &json!({"type": "length"}))]);
+    assert_eq!(
+        ["", "a▁a"],
+        bystander
+            .all()
+            .iter()
+            .map(|chunk| chunk.text.as_str())
+            .collect::<Vec<_>>()[..]
+    );
+    assert_eq!(2, running.shards.panics());
+    assert_eq!(vec![reader.rid, detokenized.rid], running.end());
+}
+
+#[test]
+fn shutdown_ends_every_request_once() {
+    let running = bytes();
+    let mut readers: Vec<Reader> = (0..20)
+        .map(|_| running.register(1, Options::default()))
+        .collect();
+    for reader in &readers {
+        running.steps(&reader.rid, [step(&[97], &Value::Null)]);
+    }
+    let inboxes = running.shards.inboxes();
+    assert!(running.end().is_empty());
+    for reader in &mut readers {
+        assert_eq!("a", reader.chunk().text);
+        assert_eq!(503, reader.error().status());
+        assert_eq!(None, reader.next());
+    }
+    let (sink, mut events) = Sink::new(1, None);
+    let rid = Rid::mint();
+    let late = Event::Register {
+        rid: rid.clone(),
+        sink,
+        options: Options::default(),
+    };
+    // The event comes back, and so does the sink, for an answer.
+    assert!(matches!(
+        inboxes.send(&rid, late).unwrap_err().0,
+        Event::Register { .. }
+    ));
+    assert_eq!(None, events.blocking_recv());
+}
+
+/// Shards end without a signal too, when nobody can send any more.
+#[test]
+fn shards_end_with_their_inboxes() {
+    let running = bytes();
+    let mut reader = running.register(1, Options::default());
+    let Running {
+        shards, shutdown, ..
+    } = running;
+    assert_eq!(0, shards.join(Instant::now() + Duration::from_secs(20)));
+    assert_eq!(503, reader.error().status());
+    drop(shutdown);
+}
