@@ -68,6 +68,7 @@ class FakeServer:
         self.results: dict[str, Any] = {}
         self.errors: dict[str, str] = {}
         self.is_shut_down = False
+        self.drain_deadlines: list[float | None] = []
         #: Called when somebody waits and there is nothing.
         self.when_idle: Callable[[], None] = lambda: None
         #: Called when it is shut down, as clients would be waited for.
@@ -116,6 +117,7 @@ class FakeServer:
         return not self.is_shut_down
 
     def shutdown(self, drain_deadline: float | None = None) -> None:
+        self.drain_deadlines.append(drain_deadline)
         if not self.is_shut_down:
             self.while_draining()
             self.is_shut_down = True

@@ -485,7 +485,7 @@ def test_what_is_in_flight_ends_before_the_end() -> None:
     scheduler.run()
 
     assert [server.pushed[rid].finish for rid in "abc"] == [SILENCE] * 3
-    assert server.is_shut_down
+    assert server.drain_deadlines == [None]
 
 
 def test_a_server_that_is_gone_ends_the_scheduler() -> None:
@@ -505,7 +505,7 @@ def test_a_server_that_is_gone_ends_the_scheduler() -> None:
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_the_server_is_shut_down_whatever_ends_the_scheduler(error: type[BaseException]) -> None:
     """
-    Clients are not left waiting for one that died.
+    At once: clients are not left waiting for one that died.
     """
 
     class Dying(Echo):
@@ -518,7 +518,7 @@ def test_the_server_is_shut_down_whatever_ends_the_scheduler(error: type[BaseExc
     with pytest.raises(error):
         scheduler.run()
 
-    assert server.is_shut_down
+    assert server.drain_deadlines == [0.0]
 
 
 def test_a_scheduler_without_a_server_says_so() -> None:

@@ -180,8 +180,9 @@ class Scheduler:
                     server.wait_request(_PARKED_MS)
                 self.step()
             self._drain(server)
-        finally:
-            server.shutdown()
+        except BaseException:
+            server.shutdown(0.0)  # nobody goes on serving, so there is nothing to wait for
+            raise
 
     def _drain(self, server: RustServer) -> None:
         """

@@ -180,11 +180,13 @@ class RustServer:
         """
         return self.server.push_error(rid, message)
 
-    def shutdown(self) -> None:
+    def shutdown(self, drain_deadline: float | None = None) -> None:
         """
-        Stop listening and let what is in flight end, up to the drain deadline. Somebody must go on serving meanwhile.
+        Stop listening and let what is in flight end within so many seconds, by default those of the settings.
+
+        Somebody must go on serving meanwhile, or nothing ends well.
         """
-        self.server.shutdown()
+        self.server.shutdown(drain_deadline)
 
 
 def _local_dp_rank() -> int:
