@@ -4,8 +4,9 @@ Run every check of this repository, locally as in CI: `python3 ci/test.py`.
 Sets up what is missing (`.venv`, `.tools/`), then runs the steps listed by
 `--list` and closes with a table.
 
-Invariant: needs only Python >= 3.10, Rust and a C compiler, and names what is
-missing; a second run installs nothing. Standard library only.
+Invariant: needs only Python >= 3.10, Rust and a C compiler (and npm, for step
+`tokenizer`), and names what is missing; a second run installs nothing. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -134,6 +135,23 @@ def _rust_steps() -> Iterator[Step]:
         yield Step(
             f"rust-tests-{name}", f"the crates' tests, features: {name}", (command,), "rust", prepare=lambda: cargo_tool("cargo-nextest")
         )
+    yield _tokenizer_step()
+
+
+def _tokenizer_step() -> Step:
+    import qwen3
+    from environment import cargo_tool
+    from steps import Step
+
+    def prepare() -> None:
+        cargo_tool("cargo-nextest")
+        qwen3.fetch()
+
+    # As the crates' tests are built, so that nothing is compiled again.
+    chosen = ("--run-ignored", "only", "-E", "package(sglang-server) & binary(qwen3) - test(cost)")
+    command = ("cargo", "nextest", "run", "--workspace", "--locked", "--profile", "ci", *chosen)
+    variables = {"SGLANG_TEST_QWEN3": str(qwen3.FILE)}
+    return Step("tokenizer", "Qwen3's own tokenizer, token by token", (command,), "rust", prepare=prepare, variables=variables)
 
 
 def _suite_steps() -> Iterator[Step]:
