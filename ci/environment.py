@@ -5,15 +5,16 @@ Make the virtual environments and tools that the commands of this folder work in
 `.tools/` holds cargo's subcommands and one environment per further Python.
 Each environment has a *stamp*: a digest of all that its content was decided by.
 
-Invariant: exact versions come from `ci/constraints.txt`; where the stamp says
-that nothing changed, no installer runs and no network is needed. Standard
-library only.
+Invariant: exact versions come from the text files of this folder; where the
+stamp says that nothing changed, no installer runs and no network is needed.
+Standard library only.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,9 +26,6 @@ VENV = ROOT / ".venv"
 TOOLS = ROOT / ".tools"
 CONSTRAINTS = ROOT / "ci/constraints.txt"
 ORACLES = ROOT / "ci/oracles.txt"
-
-#: Versions of cargo's subcommands; any version found on PATH is taken as it is.
-CARGO_TOOLS = {"cargo-deny": "0.20.2", "cargo-nextest": "0.9.143"}
 
 #: Files whose content decides what an environment holds.
 _DECIDED_BY = (
@@ -130,12 +128,19 @@ def oracle_environment() -> Environment:
 
 def cargo_tool(name: str) -> None:
     """
-    See to it that cargo finds a subcommand.
+    See to it that cargo finds a subcommand, of any version; if it does not, `ci/<name>.txt` says which to get.
     """
     if shutil.which(name, path=search_path()):
         return
-    print(f"installing {name} {CARGO_TOOLS[name]} into .tools (compiles for some minutes, once) ...", flush=True)
-    _install("cargo", "install", "--quiet", "--locked", "--root", str(TOOLS), f"{name}@{CARGO_TOOLS[name]}")
+    lock = ROOT / f"ci/{name}.txt"
+    print(f"installing {name} into .tools ...", flush=True)
+    pip = (main_environment().python, "-m", "pip", "install", "--quiet", "--no-warn-script-location", "--prefix", str(TOOLS))
+    try:
+        _install(*pip, "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
+    except InstallFailed:
+        (version,) = re.findall(r"==(\S+)", lock.read_text(encoding="ascii"))
+        print(f"not to be had ready-made; compiling {name} {version}, which takes minutes, once ...", flush=True)
+        _install("cargo", "install", "--quiet", "--locked", "--root", str(TOOLS), f"{name}@{version}")
 
 
 def search_path() -> str:
