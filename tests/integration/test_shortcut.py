@@ -1,0 +1,206 @@
+"""
+The shortcut of a warm import: what it may rest on, and that it is given up when in doubt.
+
+What a record watches is told by the rooms; these are the things that must be among it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import TYPE_CHECKING
+
+import pytest
+from checkout import ROOT
+from hooked import SETTLED, WARM, Editable
+from processes import Gate, ended_at_last
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from checkout import Checkout
+
+ALPHA = "alpha-1 part-1 middle-1"
+IMPORT = "import fx.alpha; print(fx.alpha.value)"
+
+
+def test_a_stamp_has_to_settle(plain: Checkout) -> None:
+    """
+    A time stamp in the future is no ground for a shortcut; one that is two seconds old is. Real files, real clock.
+    """
+    editable = Editable(plain)
+    source = plain.root / "alpha/src/lib.rs"
+    os.utime(source, (time.time() + 3600,) * 2)
+    editable.run(IMPORT)
+    editable.run(IMPORT)
+    assert not editable.run(IMPORT).imported <= WARM, "trusted, and yet to come"
+
+    os.utime(source)
+    plain.wait_until_settled()
+    editable.run(IMPORT)
+
+    assert editable.run(IMPORT).imported <= WARM
+
+
+def test_an_edit_is_seen_by_the_next_process(plain: Checkout) -> None:
+    """
+    The shortcut of a warm import does not outlive an edit, whatever time stamp the edit bears.
+    """
+    editable = Editable(plain)
+    editable.run(f"{SETTLED}\n{IMPORT}")
+    assert editable.run(IMPORT).spawned == ()
+
+    plain.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
+
+    assert editable.run(IMPORT).out == "alpha-1 part-2 middle-1"
+
+
+def same_size_same_time(checkout: Checkout) -> None:
+    path = checkout.root / "alpha/src/part.rs"
+    before = path.stat()
+    checkout.replace("alpha/src/part.rs", "part-1", "part-2")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def write(name: str, text: str = "") -> Callable[[Checkout], object]:
+    return lambda checkout: checkout.write(name, text)
+
+
+def append(name: str) -> Callable[[Checkout], object]:
+    return lambda checkout: checkout.write(name, (checkout.root / name).read_text() + "\n# one more line\n")
+
+
+def earlier_cargo(checkout: Checkout) -> None:
+    (checkout.cache.parent / "early" / "cargo").symlink_to(checkout.tools / "cargo")
+
+
+def replace_library(checkout: Checkout) -> None:
+    library = checkout.stored()
+    copy = library.with_name("copy")
+    shutil.copy2(library, copy)
+    copy.replace(library)
+
+
+def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
+    def on_each(checkout: Checkout) -> None:
+        for record in (checkout.cache / "records").iterdir():
+            act(record)
+
+    return on_each
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(same_size_same_time, id="source: same size, time put back"),
+        pytest.param(write("alpha/src/new.rs"), id="file added to src"),
+        pytest.param(write("alpha/src/deep/deeper/new.rs"), id="folders added to src"),
+        pytest.param(write("alpha/build.rs", "fn main() {}"), id="build script added"),
+        pytest.param(lambda checkout: (checkout.root / "alpha/src/part.rs").unlink(), id="source gone"),
+        pytest.param(append("middle/Cargo.toml"), id="manifest of a dependency"),
+        pytest.param(append("Cargo.toml"), id="manifest of the workspace"),
+        pytest.param(append("beta/Cargo.toml"), id="manifest of another member, which could declare the module too"),
+        pytest.param(append("Cargo.lock"), id="lockfile"),
+        pytest.param(write("alpha/.cargo/config.toml"), id="configuration appears in the crate"),
+        pytest.param(write(".cargo/config.toml"), id="configuration appears in the workspace"),
+        pytest.param(write("../.cargo/config"), id="configuration appears above, under its old name"),
+        pytest.param(write("rust-toolchain"), id="toolchain file appears"),
+        pytest.param(lambda checkout: checkout.install_tools(), id="cargo replaced"),
+        pytest.param(earlier_cargo, id="a cargo that PATH finds first"),
+        pytest.param(replace_library, id="library replaced by its equal"),
+        pytest.param(lambda checkout: os.truncate(checkout.stored(), 1000), id="library torn"),
+        pytest.param(on_records(lambda record: record.write_bytes(b"")), id="record empty"),
+        pytest.param(on_records(lambda record: os.truncate(record, 100)), id="record torn"),
+        pytest.param(on_records(lambda record: record.write_bytes(bytes(500))), id="record foreign"),
+        pytest.param(on_records(lambda record: record.chmod(0o666)), id="record writable by all"),
+        pytest.param(on_records(lambda record: record.unlink()), id="record gone"),
+    ],
+)
+def test_what_decides_is_watched(built: Checkout, act: Callable[[Checkout], object]) -> None:
+    """
+    When a thing moves that could change the answer, the answer is looked for anew.
+    """
+    early = built.cache.parent / "early"
+    early.mkdir()
+    built.environment["PATH"] = f"{early}{os.pathsep}{built.variables()['PATH']}"
+    editable = Editable(built)
+    editable.run(f"{SETTLED}\n{IMPORT}")
+    assert "hashlib" not in editable.run(IMPORT).imported
+
+    act(built)
+
+    assert "hashlib" in editable.run(IMPORT).imported
+
+
+@pytest.mark.parametrize("variable", ["RUSTFLAGS", "RUSTUP_TOOLCHAIN", "CC", "CARGO_HOME"])
+def test_a_variable_that_decides_is_watched(built: Checkout, variable: str) -> None:
+    """
+    With another environment the answer is looked for anew; back in the old one, the shortcut holds again.
+    """
+    editable = Editable(built)
+    editable.run(f"{SETTLED}\n{IMPORT}")
+    other = editable.run("import fx.alpha", {variable: str(built.cache.parent)})
+
+    assert "hashlib" in other.imported
+    assert "hashlib" not in editable.run(IMPORT).imported
+
+
+@pytest.mark.parametrize("mode", ["auto", "never"])
+def test_a_record_is_only_a_shortcut(built: Checkout, mode: str) -> None:
+    """
+    With it, without it and with it again, the same file is loaded.
+    """
+    where = "import fx.alpha; print(fx.alpha.__file__)"
+    variables = {"SGLANG_RUST_BUILD_MODE": mode}
+    editable = Editable(built)
+    editable.run(f"{SETTLED}\n{where}", variables)
+    with_it = editable.run(where, variables)
+    shutil.rmtree(built.cache / "records")
+    without = editable.run(f"{SETTLED}\n{where}", variables)
+    again = editable.run(where, variables)
+
+    assert with_it.out == without.out == again.out == str(built.stored())
+    assert ["hashlib" in ran.imported for ran in (with_it, without, again)] == [False, True, False]
+
+
+def declare_twice(editable: Editable) -> None:
+    editable.checkout.replace("beta/Cargo.toml", '"fx.beta"', '"fx.alpha"')
+
+
+def put_beside(editable: Editable) -> None:
+    (editable.package / f"alpha{EXTENSION_SUFFIXES[0]}").write_bytes(b"somebody's")
+
+
+@pytest.mark.parametrize(
+    ("happens", "compilations", "trusted", "types", "said"),
+    [
+        pytest.param(lambda _: None, 1, True, (), "", id="nothing"),
+        pytest.param(declare_twice, 2, False, ("DuplicateModule",), "", id="another crate declares the module too"),
+        pytest.param(put_beside, 1, False, (), "is left aside", id="a library appears in the package's folder"),
+    ],
+)
+def test_what_happens_during_a_build_is_not_overlooked(
+    plain: Checkout, happens: Callable[[Editable], object], compilations: int, trusted: bool, types: tuple[str, ...], said: str
+) -> None:
+    """
+    What was looked at before the compiler ran is looked at again before a shortcut is made, however old it is by then.
+    """
+    editable = Editable(plain)
+    gate = Gate(plain)
+    builder = plain.start(prelude=SETTLED, variables={"PYTHONPATH": os.pathsep.join([str(ROOT), str(editable.site)])})
+    with ended_at_last(builder):
+        gate.reached(builder)
+        happens(editable)
+        gate.let_through()
+        for _ in range(compilations - 1):
+            gate.reached(builder)
+            gate.let_through()
+        assert plain.finish(builder)["value"] == ALPHA
+    after = editable.run(IMPORT)
+
+    assert ("hashlib" not in after.imported) == trusted
+    assert after.types[:1] == types
+    assert said in after.stderr
