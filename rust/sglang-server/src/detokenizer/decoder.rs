@@ -144,6 +144,7 @@ impl Decoder {
     fn take(&mut self, form: Form<'_>, text: &mut String) {
         match (&mut self.held, form) {
             (Held::Tail(tail), Form::Text(bytes)) => join_bytes(tail, bytes, text),
+            (Held::Tail(tail), Form::Byte(byte)) => join_bytes(tail, &[byte], text),
             (Held::Run(run), Form::Byte(byte)) => {
                 let certain = run.push(byte);
                 self.append(&REPLACEMENT.repeat(certain), text);
@@ -153,9 +154,7 @@ impl Decoder {
                 self.append(&end, text);
                 self.append(&String::from_utf8_lossy(bytes), text);
             }
-            (Held::Tail(_), Form::Byte(_)) | (Held::Ids(_), _) => {
-                unreachable!("the joining of a vocabulary says what forms it has")
-            }
+            (Held::Ids(_), _) => unreachable!("`push` keeps tokens whose forms say nothing"),
         }
     }
 
@@ -240,7 +239,6 @@ impl Run {
             Err(error) if error.error_len().is_none() => (),
             Err(_) => {
                 self.broken = true;
-                self.valid = 0;
                 return mem::take(&mut self.bytes).len();
             }
         }

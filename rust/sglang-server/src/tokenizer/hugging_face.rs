@@ -60,7 +60,17 @@ impl HuggingFace {
             Self::new(tokenizer).map_err(|error| error.to_string())
         }));
         let read = read.unwrap_or_else(|_| Err("it makes the library panic".to_owned()));
-        read.map_err(|reason| LoadError::Malformed { path, reason })
+        let read = read.map_err(|reason| LoadError::Malformed {
+            path: path.clone(),
+            reason,
+        })?;
+        if read.vocabulary.joining() == Joining::Whole {
+            let path = path.display();
+            tracing::warn!(
+                "the decoder of `{path}` needs all tokens: streams get their text at the end"
+            );
+        }
+        Ok(read)
     }
 
     /// A tokenizer that is in memory already.

@@ -83,7 +83,7 @@ pub struct TokenizeError(pub String);
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// There is no such file, or it cannot be read.
-    #[error("could not read tokenizer `{}`", path.display())]
+    #[error("could not read tokenizer `{}`: {source} (nothing is fetched: give a local path)", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,

@@ -275,7 +275,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// An answer as a client adds it up: text up to the stop string, however tokens came
-    /// in steps and whichever way it ended.
+    /// in steps, whichever way it ended, and whoever saw the stop string first.
     #[test]
     fn an_answer_is_the_whole_text_up_to_its_stop(
         text in "[ab한é✅👨\u{2028}]{0,12}",
@@ -285,6 +285,7 @@ proptest! {
         cuts in any::<u64>(),
         no_stop_trim in any::<bool>(),
         ending in 0_usize..3,
+        scheduler_sees_stops in any::<bool>(),
     ) {
         let (_, tokenizer) = samples::all().remove(kind.min(1));
         let mut ids = tokenizer.encode(&text).unwrap();
@@ -300,6 +301,22 @@ proptest! {
         if ending == 1 && !no_stop_trim {
             ids.push(100_000);
         }
+        let mut steps = Vec::new();
+        let mut taken = 0;
+        for chunk in cut(&ids, cuts) {
+            taken += chunk.len();
+            let so_far = tokenizer.decode(&ids[..taken], true).unwrap();
+            let seen = stops.iter().find(|stop| scheduler_sees_stops && so_far.contains(*stop));
+            let finish = match seen {
+                Some(stop) => &json!({"type": "stop", "matched": stop}),
+                None if taken == ids.len() => &finish,
+                None => &Value::Null,
+            };
+            steps.push(step(chunk, finish));
+            if seen.is_some() {
+                break;
+            }
+        }
         let running = run(Some(tokenizer), 1);
         let options = Options {
             no_stop_trim,
@@ -307,10 +324,6 @@ proptest! {
             ..Options::default()
         };
         let mut reader = running.register(64, options);
-        let chunks = cut(&ids, cuts);
-        let steps = chunks.iter().enumerate().map(|(index, chunk)| {
-            step(chunk, if index + 1 == chunks.len() { &finish } else { &Value::Null })
-        });
         running.steps(&reader.rid, steps);
         let given: String = reader.all().iter().map(|chunk| chunk.text.as_str()).collect();
         prop_assert_eq!(expected, given);

@@ -247,6 +247,10 @@ fn shutdown_ends_every_request_once() {
         Event::Register { .. }
     ));
     assert_eq!(None, events.blocking_recv());
+    let steps = vec![(rid.to_string(), step(&[97], &Value::Null))];
+    assert!(
+        matches!(inboxes.send_steps(steps).unwrap_err().0, Event::Steps(steps) if steps.len() == 1)
+    );
 }
 
 /// Shards end without a signal too, when nobody can send any more.
