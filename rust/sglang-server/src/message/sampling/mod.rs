@@ -1,6 +1,16 @@
 //! How tokens are chosen, and when to stop.
 //!
+//! What a client says becomes parameters in three steps: [`SamplingParams::from_json`]
+//! reads (null is the default, a name that is none is refused), verifies the ranges and
+//! normalises. What depends on the server is asked of the parameters later.
+//!
 //! Invariant: the order of fields is the order on the wire.
+
+mod read;
+mod rules;
+
+#[cfg(test)]
+mod tests;
 
 use serde_json::{Map, Value};
 
