@@ -5,6 +5,7 @@ Show the main job on this machine: an import that builds a real extension, once.
 2. Further interpreters show what the import costs from then on.
 3. In a temporary copy of the checkout, one line is edited: exactly that crate
    is rebuilt, and the reason is said.
+4. The server is started, streams one answer, and is stopped.
 
 Invariant: leaves the checkout as it was, and says so. Standard library only;
 names what is missing on the machine.
@@ -40,7 +41,7 @@ _NOT_COPIED = (".git", ".venv", ".tools", "target", "__pycache__", ".*_cache", "
 
 def main() -> int:
     """
-    Set up, then tell the three parts.
+    Set up, then tell the four parts.
     """
     options = _parse()
     prerequisites.require()
@@ -56,6 +57,7 @@ def main() -> int:
         _photo(variables)
         _import_times(variables)
         _edit_in_a_copy(variables)
+        _serve(variables)
     after = _git_status()
     _say("Done")
     print("the checkout is as it was" if before == after else f"the checkout CHANGED meanwhile:\n{after}", flush=True)
@@ -99,6 +101,11 @@ def _import_times(variables: dict[str, str]) -> None:
         cpu = imports.median(item.cpu for item in taken) * 1000
         print(f"{name:<6} import {statement:6.2f} ms, whole process {cpu:6.1f} ms of CPU   (median of {len(taken)} processes)")
     print(f"file   {runs[0][0].library}", flush=True)
+
+
+def _serve(variables: dict[str, str]) -> None:
+    _say("4. `python -m sglang.srt.rust_server --engine echo`: one answer, streamed")
+    _python(variables, str(ROOT / "ci/demo_server.py"))
 
 
 def _edit_in_a_copy(variables: dict[str, str]) -> None:

@@ -159,7 +159,8 @@ def _suite_steps() -> Iterator[Step]:
 
     # Before the tests, where progress can be seen and no test's time limit applies.
     yield Step("build", "the extension modules, as an import would build them", (("rust-ext", "build"),), "rust", slow=True)
-    modules = ("sglang.srt.rust_extensions._multimodal", "sglang.srt.rust_extensions._radix_tree")
+    names = ("_multimodal", "_radix_tree", "_server")
+    modules = tuple(f"sglang.srt.rust_extensions.{name}" for name in names)
     stubtest = ("python", "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", *modules)
     yield Step("stubs", "stubs say what the modules have", (stubtest,), slow=True)
     yield Step("golden", "every golden picture against Pillow", (("python", "ci/golden_table.py"),), slow=True)

@@ -20,7 +20,7 @@ pub enum RequestError {
     /// Too much is in flight.
     #[error("overloaded: {0}")]
     QueueFull(String),
-    /// The server is going down, or the scheduler is gone.
+    /// The server is shutting down, or the scheduler is gone.
     #[error("unavailable: {0}")]
     Unavailable(String),
     /// The client went away.

@@ -8,12 +8,21 @@
 //! Invariant: every request that was admitted gets exactly one end: an answer, an error,
 //! or, when its client left, an abort that reaches the scheduler.
 
+mod api;
 pub mod channel;
+pub mod config;
+mod cores;
 pub mod detokenizer;
 pub mod error;
+mod from_scheduler;
+mod frontend;
 pub mod ids;
 pub mod live;
 pub mod message;
+#[cfg(feature = "python")]
+pub mod python;
+pub mod runtime;
+mod to_scheduler;
 pub mod tokenizer;
 pub mod wire;
 pub mod workers;

@@ -4,24 +4,27 @@
 //! sink of its answer is dropped, by whichever path.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, hash_map::Entry},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use tokio::sync::mpsc;
 
-use crate::message::ResponseEvent;
+use crate::{ids::Rid, message::ResponseEvent};
 
 /// Places that only the last event may take.
 const LAST: usize = 1;
 
-/// The names in use.
+/// The names in use, and the requests that have each.
 #[derive(Clone, Debug, Default)]
-pub struct LiveNames(Arc<Mutex<HashSet<String>>>);
+pub struct LiveNames(Arc<Mutex<HashMap<String, Vec<Rid>>>>);
 
-/// The hold on one name.
+/// The hold on one name, which the requests of one prompt share.
+#[derive(Clone, Debug)]
+pub struct LiveName(Arc<Held>);
+
 #[derive(Debug)]
-pub struct LiveName {
+struct Held {
     names: LiveNames,
     name: String,
 }
@@ -31,11 +34,22 @@ impl LiveNames {
     #[must_use]
     pub fn take(&self, name: &str) -> Option<LiveName> {
         let name = name.to_owned();
-        let taken = self.locked().insert(name.clone());
-        taken.then(|| LiveName {
-            names: self.clone(),
-            name,
-        })
+        match self.locked().entry(name.clone()) {
+            Entry::Vacant(place) => place.insert(Vec::new()),
+            Entry::Occupied(_) => return None,
+        };
+        let names = self.clone();
+        Some(LiveName(Arc::new(Held { names, name })))
+    }
+
+    /// The requests that have `name`, or any.
+    #[must_use]
+    pub fn rids(&self, name: Option<&str>) -> Vec<Rid> {
+        let names = self.locked();
+        match name {
+            Some(name) => names.get(name).cloned().unwrap_or_default(),
+            None => names.values().flatten().cloned().collect(),
+        }
     }
 
     /// How many are in use.
@@ -44,13 +58,23 @@ impl LiveNames {
         self.locked().len()
     }
 
-    fn locked(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        // A set is whole between any two of its calls.
+    fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Rid>>> {
+        // A map is whole between any two of its calls.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for LiveName {
+impl LiveName {
+    /// `rid` has this name, too.
+    pub fn add(&self, rid: Rid) {
+        let Held { names, name } = self.0.as_ref();
+        if let Some(rids) = names.locked().get_mut(name) {
+            rids.push(rid);
+        }
+    }
+}
+
+impl Drop for Held {
     fn drop(&mut self) {
         self.names.locked().remove(&self.name);
     }
@@ -87,6 +111,12 @@ impl Sink {
             },
             reader,
         )
+    }
+
+    /// Whether nobody reads any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.events.is_closed()
     }
 
     /// Sends without waiting.

@@ -1,0 +1,121 @@
+//! A request's body, before anybody looks into it.
+//!
+//! Invariant: no more than the limit is held of it, packed or unpacked, and it comes as
+//! JSON or not at all.
+
+use std::{
+    io::{self, Read as _},
+    time::Duration,
+};
+
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts as _, Request, rejection::BytesRejection},
+    http::{HeaderMap, StatusCode, header},
+    response::Response,
+};
+use flate2::read::MultiGzDecoder;
+use tokio::time::timeout;
+
+use super::errors::refusal;
+
+/// What a body may be; an extension of every request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyRules {
+    /// Most bytes, packed and unpacked.
+    pub(crate) limit: usize,
+    /// How long it may take to arrive.
+    pub(crate) patience: Duration,
+}
+
+/// The bytes of a JSON body.
+pub(crate) struct JsonBody(pub(crate) Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
+        let (mut parts, body) = request.into_parts();
+        let rules = Extension::<BodyRules>::from_request_parts(&mut parts, state).await;
+        let Extension(rules) =
+            rules.map_err(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "no rules for bodies"))?;
+        if let Err(why) = check_kind(&parts.headers) {
+            return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
+        }
+        let packed = match parts
+            .headers
+            .get(header::CONTENT_ENCODING)
+            .map(AsRef::as_ref)
+        {
+            None | Some(b"identity") => false,
+            Some(b"gzip") => true,
+            Some(_) => {
+                let message = "a body may be packed by gzip and by nothing else";
+                return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
+            }
+        };
+        let request = Request::from_parts(parts, body);
+        match timeout(rules.patience, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) if packed => unpacked(&bytes, rules.limit).map(Self),
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
+            Ok(Err(rejection)) => Err(unread(&rejection)),
+            Err(_) => {
+                let seconds = rules.patience.as_secs();
+                let message = format!("the body has not arrived within {seconds} s");
+                Err(refusal(StatusCode::REQUEST_TIMEOUT, &message))
+            }
+        }
+    }
+}
+
+/// JSON, in UTF-8. A body of no named kind is taken for JSON.
+fn check_kind(headers: &HeaderMap) -> Result<(), &'static str> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let text = kind.to_str().unwrap_or("").to_ascii_lowercase();
+    let mut parts = text.split(';').map(str::trim);
+    let json = parts.next() == Some("application/json");
+    let charset = parts.find_map(|part| part.strip_prefix("charset="));
+    let utf8 = charset.is_none_or(|set| matches!(set.trim_matches('"'), "utf-8" | "utf8"));
+    match (json, utf8) {
+        (true, true) => Ok(()),
+        (false, _) => Err("the body must be JSON: set `Content-Type: application/json`"),
+        (true, false) => Err("the body must be in UTF-8"),
+    }
+}
+
+fn unpacked(packed: &[u8], limit: usize) -> Result<Bytes, Response> {
+    let mut bytes = Vec::new();
+    let most = (limit as u64).saturating_add(1);
+    let read = MultiGzDecoder::new(packed)
+        .take(most)
+        .read_to_end(&mut bytes);
+    match read {
+        Ok(length) if length <= limit => Ok(bytes.into()),
+        Ok(_) => Err(too_large()),
+        Err(error) => {
+            let damaged = if error.kind() == io::ErrorKind::UnexpectedEof {
+                "ends early"
+            } else {
+                "is damaged"
+            };
+            let message = format!("the body is said to be gzip, and it {damaged}");
+            Err(refusal(StatusCode::BAD_REQUEST, &message))
+        }
+    }
+}
+
+fn too_large() -> Response {
+    let message = "the body is larger than this server takes";
+    refusal(StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+fn unread(rejection: &BytesRejection) -> Response {
+    let status = rejection.status();
+    if status == StatusCode::PAYLOAD_TOO_LARGE {
+        return too_large();
+    }
+    refusal(status, "the body could not be read to its end")
+}

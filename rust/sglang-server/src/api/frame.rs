@@ -1,0 +1,214 @@
+//! The JSON of a generation, as `/generate` answers it: whole, or step by step.
+//!
+//! A stream that shows the whole so far would cost the square of its length if every frame
+//! were made from the whole. So what each step adds is written once, behind what is there,
+//! and a frame is a copy of the pieces.
+//!
+//! Invariant: a frame is what one object made of all steps so far would be written as.
+
+use std::{fmt::Write as _, time::Duration};
+
+use serde::Serialize;
+
+use crate::message::{Chunk, Extras, FinishReason, GenerateRequest, response::TextLogprob};
+
+/// One generation on its way to JSON.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    id: String,
+    index: Option<usize>,
+    wants: Wants,
+    /// Whether a frame has the whole so far, or what came since the frame before.
+    cumulative: bool,
+    pieces: Pieces,
+    prompt_tokens: u32,
+    completion_tokens: u32,
+    finish: Option<FinishReason>,
+}
+
+/// Which extras were asked for: these have their keys even where they are empty.
+#[derive(Clone, Copy, Debug)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each may be asked for by itself"
+)]
+struct Wants {
+    logprobs: bool,
+    top: bool,
+    ids: bool,
+    hidden: bool,
+}
+
+/// The insides of JSON arrays, and of one string.
+#[derive(Debug, Default)]
+struct Pieces {
+    text: String,
+    output_ids: String,
+    output: String,
+    input: String,
+    output_top: String,
+    input_top: String,
+    output_at_ids: String,
+    input_at_ids: String,
+    hidden: String,
+}
+
+impl Frames {
+    pub(crate) fn new(request: &GenerateRequest, index: Option<usize>, cumulative: bool) -> Self {
+        let logprobs = request.return_logprob;
+        Self {
+            id: json(request.rid.client_facing()),
+            index,
+            wants: Wants {
+                logprobs,
+                top: logprobs && request.top_logprobs_num > 0,
+                ids: logprobs && request.token_ids_logprob.is_some(),
+                hidden: request.return_hidden_states,
+            },
+            cumulative,
+            pieces: Pieces::default(),
+            prompt_tokens: 0,
+            completion_tokens: 0,
+            finish: None,
+        }
+    }
+
+    /// Takes the next step in.
+    pub(crate) fn push(&mut self, chunk: Chunk) {
+        if !self.cumulative {
+            self.pieces = Pieces::default();
+        }
+        let escaped = json(&chunk.text);
+        self.pieces.text.push_str(&escaped[1..escaped.len() - 1]);
+        extend(&mut self.pieces.output_ids, &chunk.output_ids);
+        if let Some(extras) = &chunk.extras {
+            self.pieces.extend(extras);
+        }
+        self.prompt_tokens = chunk.prompt_tokens;
+        self.completion_tokens = chunk.completion_tokens;
+        self.finish = chunk.finish;
+    }
+
+    /// The object; the last one says how long everything took.
+    pub(crate) fn frame(&self, latency: Duration) -> String {
+        let pieces = &self.pieces;
+        let mut out = String::with_capacity(pieces.len() + 256);
+        let _ = write!(out, "{{\"text\":\"{}\"", pieces.text);
+        if !pieces.output_ids.is_empty() {
+            let _ = write!(out, ",\"output_ids\":[{}]", pieces.output_ids);
+        }
+        let _ = write!(
+            out,
+            ",\"meta_info\":{{\"id\":{},\"prompt_tokens\":{},\"completion_tokens\":{},\"finish_reason\":{}",
+            self.id,
+            self.prompt_tokens,
+            self.completion_tokens,
+            json(&self.finish.as_ref().map(|reason| &reason.0)),
+        );
+        if self.finish.is_some() {
+            let _ = write!(out, ",\"e2e_latency\":{}", json(&latency.as_secs_f64()));
+        }
+        self.write_extras(&mut out);
+        out.push('}');
+        if let Some(index) = self.index {
+            let _ = write!(out, ",\"index\":{index}");
+        }
+        out.push('}');
+        out
+    }
+
+    fn write_extras(&self, out: &mut String) {
+        let Wants {
+            logprobs,
+            top,
+            ids,
+            hidden,
+        } = self.wants;
+        let pieces = &self.pieces;
+        let arrays = [
+            (logprobs, "output_token_logprobs", &pieces.output),
+            (logprobs, "input_token_logprobs", &pieces.input),
+            (top, "output_top_logprobs", &pieces.output_top),
+            (top, "input_top_logprobs", &pieces.input_top),
+            (ids, "output_token_ids_logprobs", &pieces.output_at_ids),
+            (ids, "input_token_ids_logprobs", &pieces.input_at_ids),
+            (hidden, "hidden_states", &pieces.hidden),
+        ];
+        for (wanted, name, piece) in arrays {
+            if wanted {
+                let _ = write!(out, ",\"{name}\":[{piece}]");
+            }
+        }
+    }
+}
+
+impl Pieces {
+    fn len(&self) -> usize {
+        let extras = [
+            &self.output,
+            &self.input,
+            &self.output_top,
+            &self.input_top,
+            &self.output_at_ids,
+            &self.input_at_ids,
+            &self.hidden,
+        ];
+        let extras: usize = extras.iter().map(|piece| piece.len()).sum();
+        self.text.len() + self.output_ids.len() + extras
+    }
+
+    fn extend(&mut self, extras: &Extras<TextLogprob>) {
+        extend(&mut self.output, extras.output.iter().map(Entry::new));
+        extend(&mut self.input, extras.input.iter().map(Entry::new));
+        extend(
+            &mut self.output_top,
+            extras.output_top.iter().map(|entries| position(entries)),
+        );
+        extend(
+            &mut self.input_top,
+            extras.input_top.iter().map(|entries| position(entries)),
+        );
+        extend(
+            &mut self.output_at_ids,
+            extras.output_ids.iter().map(|entries| position(entries)),
+        );
+        extend(
+            &mut self.input_at_ids,
+            extras.input_ids.iter().map(|entries| position(entries)),
+        );
+        extend(&mut self.hidden, &extras.hidden);
+    }
+}
+
+/// `[logprob | null, token id, text | null]`. What JSON has no number for is null.
+#[derive(Serialize)]
+struct Entry<'a>(Option<f32>, i32, Option<&'a str>);
+
+impl<'a> Entry<'a> {
+    fn new(entry: &'a TextLogprob) -> Self {
+        let logprob = entry.logprob.filter(|value| value.is_finite());
+        Self(logprob, entry.id, entry.text.as_deref())
+    }
+}
+
+/// The entries of a position; null where it has none.
+fn position(entries: &[TextLogprob]) -> Option<Vec<Entry<'_>>> {
+    (!entries.is_empty()).then(|| entries.iter().map(Entry::new).collect())
+}
+
+/// Writes `items` behind those in `array`, the inside of a JSON array.
+fn extend<T: Serialize>(array: &mut String, items: impl IntoIterator<Item = T>) {
+    for item in items {
+        if !array.is_empty() {
+            array.push(',');
+        }
+        array.push_str(&json(&item));
+    }
+}
+
+fn json<T: Serialize + ?Sized>(value: &T) -> String {
+    serde_json::to_string(value).expect("texts and numbers are JSON")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,212 @@
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::Frames;
+use crate::{
+    ids::Rid,
+    message::{
+        Chunk, Extras, FinishReason, GenerateRequest, Prompt, SamplingParams, request::Bootstrap,
+        response::TextLogprob,
+    },
+};
+
+fn request(logprobs: bool, top: i64, ids: bool, hidden: bool) -> GenerateRequest {
+    GenerateRequest {
+        rid: Rid::from_client("r\"1"),
+        prompt: Prompt::Ids(vec![1]),
+        sampling: SamplingParams::default(),
+        stream: true,
+        return_logprob: logprobs,
+        logprob_start_len: -1,
+        top_logprobs_num: top,
+        token_ids_logprob: ids.then(|| vec![1]),
+        return_text_in_logprobs: false,
+        return_hidden_states: hidden,
+        bootstrap: Bootstrap::default(),
+        routed_dp_rank: None,
+        disagg_prefill_dp_rank: None,
+    }
+}
+
+fn entry((logprob, id, text): (f32, i32, Option<String>)) -> TextLogprob {
+    let logprob = (!logprob.is_nan()).then_some(logprob);
+    TextLogprob { logprob, id, text }
+}
+
+fn entries() -> impl Strategy<Value = Vec<TextLogprob>> {
+    let logprob = prop_oneof![
+        -50.0_f32..0.0,
+        Just(f32::NAN),
+        Just(f32::NEG_INFINITY),
+        Just(f32::INFINITY),
+        Just(f32::MIN),
+    ];
+    prop::collection::vec(
+        (logprob, any::<i32>(), any::<Option<String>>()).prop_map(entry),
+        0..3,
+    )
+}
+
+fn ragged() -> impl Strategy<Value = Vec<Vec<TextLogprob>>> {
+    prop::collection::vec(entries(), 0..3)
+}
+
+prop_compose! {
+    fn extras()(
+        output in entries(),
+        input in entries(),
+        output_top in ragged(),
+        input_top in ragged(),
+        output_ids in ragged(),
+        input_ids in ragged(),
+        hidden in prop::collection::vec(prop::collection::vec(-2.0_f32..2.0, 0..3), 0..2),
+    ) -> Extras<TextLogprob> {
+        Extras { output, input, output_top, input_top, output_ids, input_ids, hidden }
+    }
+}
+
+prop_compose! {
+    fn chunks()(
+        steps in prop::collection::vec(
+            (any::<String>(), prop::collection::vec(any::<i32>(), 0..4), prop::option::of(extras())),
+            1..6,
+        ),
+        ends: bool,
+    ) -> Vec<Chunk> {
+        let last = steps.len() - 1;
+        let finish = json!({"type": "length", "length": 3});
+        let chunk = |(at, (text, output_ids, extras)): (usize, (String, Vec<i32>, Option<Extras<TextLogprob>>))| Chunk {
+            text,
+            completion_tokens: at as u32 * 2 + 1,
+            prompt_tokens: 7,
+            finish: (ends && at == last).then(|| FinishReason(finish.as_object().cloned().unwrap())),
+            extras: extras.map(Box::new),
+            output_ids,
+        };
+        steps.into_iter().enumerate().map(chunk).collect()
+    }
+}
+
+/// The object of all of `chunks`, made at once.
+fn slow(request: &GenerateRequest, chunks: &[Chunk]) -> Value {
+    let last = chunks.last().unwrap();
+    let text: String = chunks.iter().map(|chunk| chunk.text.as_str()).collect();
+    let ids: Vec<i32> = chunks
+        .iter()
+        .flat_map(|chunk| chunk.output_ids.clone())
+        .collect();
+    let mut meta = json!({
+        "id": "r\"1",
+        "prompt_tokens": last.prompt_tokens,
+        "completion_tokens": last.completion_tokens,
+        "finish_reason": last.finish.as_ref().map(|reason| &reason.0),
+    });
+    if last.finish.is_some() {
+        meta["e2e_latency"] = json!(1.5);
+    }
+    let entry = |entry: &TextLogprob| {
+        json!([
+            entry.logprob.filter(|l| l.is_finite()),
+            entry.id,
+            entry.text
+        ])
+    };
+    let position = |entries: &Vec<TextLogprob>| match entries.as_slice() {
+        [] => Value::Null,
+        entries => entries.iter().map(entry).collect(),
+    };
+    let all = |of: &dyn Fn(&Extras<TextLogprob>) -> Vec<Value>| -> Vec<Value> {
+        chunks
+            .iter()
+            .filter_map(|chunk| chunk.extras.as_deref())
+            .flat_map(of)
+            .collect()
+    };
+    if request.return_logprob {
+        meta["output_token_logprobs"] = all(&|e| e.output.iter().map(entry).collect()).into();
+        meta["input_token_logprobs"] = all(&|e| e.input.iter().map(entry).collect()).into();
+        if request.top_logprobs_num > 0 {
+            meta["output_top_logprobs"] =
+                all(&|e| e.output_top.iter().map(position).collect()).into();
+            meta["input_top_logprobs"] =
+                all(&|e| e.input_top.iter().map(position).collect()).into();
+        }
+        if request.token_ids_logprob.is_some() {
+            meta["output_token_ids_logprobs"] =
+                all(&|e| e.output_ids.iter().map(position).collect()).into();
+            meta["input_token_ids_logprobs"] =
+                all(&|e| e.input_ids.iter().map(position).collect()).into();
+        }
+    }
+    if request.return_hidden_states {
+        meta["hidden_states"] = all(&|e| e.hidden.iter().map(|row| json!(row)).collect()).into();
+    }
+    let mut object = json!({"text": text, "meta_info": meta, "index": 4});
+    if !ids.is_empty() {
+        object["output_ids"] = json!(ids);
+    }
+    object
+}
+
+fn parsed(frames: &Frames) -> Value {
+    let frame = frames.frame(Duration::from_millis(1500));
+    serde_json::from_str(&frame).unwrap_or_else(|error| panic!("{error}: {frame}"))
+}
+
+/// As JSON has them: what was a float of 32 bits is compared as one.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => {
+            left == right || left.as_f64().map(|n| n as f32) == right.as_f64().map(|n| n as f32)
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| same(l, r))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .all(|(key, l)| right.get(key).is_some_and(|r| same(l, r)))
+        }
+        _ => left == right,
+    }
+}
+
+proptest! {
+    #[test]
+    fn pieces_make_the_object_of_all_steps(
+        chunks in chunks(),
+        logprobs: bool,
+        top in 0_i64..2,
+        ids: bool,
+        hidden: bool,
+    ) {
+        let request = request(logprobs, top, ids, hidden);
+        let mut whole = Frames::new(&request, Some(4), true);
+        let mut deltas = Frames::new(&request, Some(4), false);
+        for (at, chunk) in chunks.iter().enumerate() {
+            whole.push(chunk.clone());
+            deltas.push(chunk.clone());
+            let expected = slow(&request, &chunks[..=at]);
+            prop_assert!(same(&expected, &parsed(&whole)), "{expected} {}", parsed(&whole));
+            let expected = slow(&request, std::slice::from_ref(chunk));
+            prop_assert!(same(&expected, &parsed(&deltas)), "{expected} {}", parsed(&deltas));
+        }
+    }
+}
+
+#[test]
+fn a_single_answer_has_no_index() {
+    let mut frames = Frames::new(&request(true, 0, false, false), None, true);
+    frames.push(Chunk {
+        text: "a\n\"b".into(),
+        prompt_tokens: 2,
+        ..Chunk::default()
+    });
+    assert_eq!(
+        r#"{"text":"a\n\"b","meta_info":{"id":"r\"1","prompt_tokens":2,"completion_tokens":0,"finish_reason":null,"output_token_logprobs":[],"input_token_logprobs":[]}}"#,
+        frames.frame(Duration::ZERO)
+    );
+}

@@ -1,0 +1,109 @@
+//! `GET /health`: is the server able to answer? `GET /health_generate`: does the scheduler
+//! answer?
+//!
+//! Invariant: `/health` looks at flags only, so it is as quick under any load.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use axum::{
+    extract::State,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
+use tokio::time::{Instant, sleep};
+
+use super::errors::refusal;
+use crate::{
+    error::RequestError,
+    frontend::Frontend,
+    ids::Rid,
+    message::{GenerateRequest, Prompt, SamplingParams, request::Bootstrap},
+};
+
+/// How often the scheduler's frames are counted while a probe waits.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Host of a probe on one half of a disaggregated pair: there is no other half.
+const NO_PEER: &str = "2.2.2.2";
+
+pub(crate) async fn health(State(frontend): State<Arc<Frontend>>) -> Response {
+    match unhealthy(&frontend) {
+        None => StatusCode::OK.into_response(),
+        Some(why) => refusal(StatusCode::SERVICE_UNAVAILABLE, &why),
+    }
+}
+
+/// Why the server cannot answer, if it cannot.
+fn unhealthy(frontend: &Frontend) -> Option<String> {
+    if frontend.signs.draining.load(Ordering::Relaxed) {
+        return Some("the server is shutting down".into());
+    }
+    let limit = frontend.config.heartbeat_limit;
+    match frontend.signs.since_beat() {
+        None => Some("the scheduler has not begun to take requests".into()),
+        Some(age) if age > limit => {
+            let seconds = age.as_secs();
+            Some(format!(
+                "the scheduler has not taken requests for {seconds} s"
+            ))
+        }
+        Some(_) => None,
+    }
+}
+
+pub(crate) async fn health_generate(State(frontend): State<Arc<Frontend>>) -> Response {
+    if !frontend.config.health_generation {
+        return health(State(frontend)).await;
+    }
+    match probe(&frontend).await {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Asks for one token and waits for any frame: a busy scheduler proves itself by others.
+async fn probe(frontend: &Frontend) -> Result<(), RequestError> {
+    let frames = || frontend.signs.frames.load(Ordering::Relaxed);
+    let before = frames();
+    // Dropped at the end of this function, whatever that is: then the probe is aborted.
+    let _answer = frontend.generate(Box::new(probe_request(frontend)), None)?;
+    let deadline = Instant::now() + frontend.config.health_timeout;
+    while frames() == before {
+        if Instant::now() >= deadline {
+            let seconds = frontend.config.health_timeout.as_secs_f64();
+            let message = format!("the scheduler has sent nothing for {seconds} s");
+            return Err(RequestError::Unavailable(message));
+        }
+        sleep(POLL).await;
+    }
+    Ok(())
+}
+
+fn probe_request(frontend: &Frontend) -> GenerateRequest {
+    let pair = frontend.args.disaggregation_mode.is_pair();
+    GenerateRequest {
+        rid: Rid::health_check(),
+        prompt: Prompt::Ids(vec![0]),
+        sampling: SamplingParams {
+            max_new_tokens: Some(1),
+            // As normalising makes them of a temperature of 0.
+            temperature: 1.0,
+            top_k: 1,
+            ..SamplingParams::default()
+        },
+        stream: false,
+        return_logprob: false,
+        logprob_start_len: -1,
+        top_logprobs_num: 0,
+        token_ids_logprob: None,
+        return_text_in_logprobs: false,
+        return_hidden_states: false,
+        bootstrap: Bootstrap {
+            host: pair.then(|| NO_PEER.into()),
+            room: pair.then_some(0),
+            ..Bootstrap::default()
+        },
+        routed_dp_rank: None,
+        disagg_prefill_dp_rank: None,
+    }
+}

@@ -1,0 +1,114 @@
+//! The listening socket, and the life of the connections on it.
+//!
+//! Invariant: the socket listens before anybody is told its address, so a port that is
+//! taken is an error at start.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, ToSocketAddrs as _},
+};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tracing::warn;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 2048;
+
+/// Bytes that the system may hold for a connection: a prompt with its pictures in one go.
+const RECEIVE_BUFFER: usize = 16 << 20;
+
+/// The address is none, or cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ListenError {
+    /// No such host.
+    #[error("bad listen address: host `{host}` has no address: {source}")]
+    Host { host: String, source: io::Error },
+    /// A port beyond the last.
+    #[error("bad listen address: port {port} + {offset} is above 65535")]
+    Port { port: u16, offset: u16 },
+    /// Somebody has it, or it is not ours.
+    #[error("cannot listen on {address}: {source}")]
+    Bind {
+        address: SocketAddr,
+        source: io::Error,
+    },
+}
+
+/// A socket that listens on `host`, an address or a name, and `port + offset`.
+pub(crate) fn listen(host: &str, port: u16, offset: u16) -> Result<TcpListener, ListenError> {
+    let Some(port) = port.checked_add(offset) else {
+        return Err(ListenError::Port { port, offset });
+    };
+    let address = resolve(host, port)?;
+    bound(address).map_err(|source| ListenError::Bind { address, source })
+}
+
+fn resolve(host: &str, port: u16) -> Result<SocketAddr, ListenError> {
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let found = (bare.unwrap_or(host), port).to_socket_addrs();
+    let none = || io::Error::new(io::ErrorKind::NotFound, "no address");
+    found
+        .and_then(|mut addresses| addresses.next().ok_or_else(none))
+        .map_err(|source| ListenError::Host {
+            host: host.chars().take(300).collect(),
+            source,
+        })
+}
+
+fn bound(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(
+        Domain::for_address(address),
+        Type::STREAM,
+        Some(Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    // Accepted sockets inherit both.
+    if let Err(error) = socket.set_recv_buffer_size(RECEIVE_BUFFER) {
+        warn!("the receive buffer keeps its size: {error}");
+    }
+    socket.set_tcp_nodelay(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    Ok(socket.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ListenError, listen};
+
+    #[test]
+    fn addresses() {
+        for host in ["127.0.0.1", "localhost", "::1", "[::1]"] {
+            let Ok(listener) = listen(host, 0, 0) else {
+                assert!(host.contains(':'), "{host}: only IPv6 may be absent");
+                continue;
+            };
+            let address = listener.local_addr().unwrap();
+            assert_ne!(0, address.port(), "{host}");
+            let taken = listen(host, address.port(), 0).map(|_| ()).unwrap_err();
+            assert!(matches!(taken, ListenError::Bind { .. }), "{host}: {taken}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_address() {
+        let message = |host, port, offset| {
+            listen(host, port, offset)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            "bad listen address: port 65535 + 1 is above 65535",
+            message("127.0.0.1", 65535, 1)
+        );
+        assert!(
+            message("no such host", 0, 0)
+                .starts_with("bad listen address: host `no such host` has no address")
+        );
+        assert!(message("", 0, 0).starts_with("bad listen address"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Connections: accepted until the server is told to stop, then ended after the answers
+//! that are on their way.
+//!
+//! Invariant: a failing connection ends itself and no other, and one that says nothing
+//! does not stay.
+
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Router,
+    extract::{ConnectInfo, Request},
+    middleware::{self, Next},
+    response::Response,
+};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::{conn::auto, graceful::GracefulShutdown},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::watch,
+    time::sleep,
+};
+use tracing::{debug, info, warn};
+
+use super::router;
+use crate::frontend::Frontend;
+
+/// How long to wait when the system has no more descriptors.
+const BREATH: Duration = Duration::from_millis(100);
+
+/// Serves `listener` until `stop` changes, then until all connections have ended.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    frontend: Arc<Frontend>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let (timeout, access_log) = (frontend.config.read_timeout, frontend.config.access_log);
+    let mut routes = router(frontend);
+    if access_log {
+        routes = routes.layer(middleware::from_fn(log_access));
+    }
+    let connections = GracefulShutdown::new();
+    let http = builder(timeout);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => connect(&http, &connections, stream, peer, &routes),
+            Err(error) => after(&error).await,
+        }
+    }
+    drop(listener);
+    connections.shutdown().await;
+}
+
+fn builder(timeout: Duration) -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(timeout);
+    http.http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(timeout)
+        .keep_alive_timeout(timeout);
+    http
+}
+
+fn connect(
+    http: &auto::Builder<TokioExecutor>,
+    connections: &GracefulShutdown,
+    stream: TcpStream,
+    peer: SocketAddr,
+    routes: &Router,
+) {
+    let routes = routes.clone().layer(axum::Extension(ConnectInfo(peer)));
+    let service = TowerToHyperService::new(routes);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
+    let connection = connections.watch(connection.into_owned());
+    tokio::spawn(async move {
+        if let Err(error) = connection.await {
+            debug!(%peer, "connection: {error}");
+        }
+    });
+}
+
+/// A connection that was given up before it was accepted costs nothing; one for which
+/// there is no descriptor has to wait for others to end.
+async fn after(error: &io::Error) {
+    let gone = matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionRefused
+    );
+    if !gone {
+        warn!("cannot accept: {error}");
+        sleep(BREATH).await;
+    }
+}
+
+/// A line a request, as uvicorn writes it.
+async fn log_access(
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let line = format!(
+        "{} {} {:?}",
+        request.method(),
+        request.uri(),
+        request.version()
+    );
+    let response = next.run(request).await;
+    let status = response.status();
+    let reason = status.canonical_reason().unwrap_or("");
+    info!("{peer} - \"{line}\" {} {reason}", status.as_u16());
+    response
+}

@@ -1,0 +1,188 @@
+//! The frontend's handle in the scheduler's thread.
+
+use std::{process, time::Duration};
+
+use pyo3::{
+    exceptions::{PyRuntimeError, PyValueError},
+    prelude::*,
+    types::{PyBytes, PyList},
+};
+
+use super::args::{FrontendConfig, ServerArgs, seconds};
+use crate::{channel::ToScheduler, config, runtime, wire};
+
+/// A running frontend.
+#[pyclass(frozen, module = "sglang.srt.rust_extensions._server")]
+pub struct Server {
+    runtime: runtime::Server,
+    /// The process that its threads live in: a child has none of them.
+    process: u32,
+}
+
+#[pymethods]
+impl Server {
+    #[new]
+    #[pyo3(signature = (
+        server_args, port_offset=None, to_scheduler_cap=8192, from_scheduler_cap=8192, stage_channel_cap=8192, cores=None,
+        *, frontend_config=None,
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "what the Python class takes")]
+    fn new(
+        py: Python<'_>,
+        server_args: ServerArgs,
+        port_offset: Option<u16>,
+        to_scheduler_cap: usize,
+        from_scheduler_cap: usize,
+        stage_channel_cap: usize,
+        cores: Option<Vec<usize>>,
+        frontend_config: Option<FrontendConfig>,
+    ) -> PyResult<Self> {
+        let config = config::FrontendConfig {
+            to_scheduler_cap,
+            from_scheduler_cap,
+            stage_cap: stage_channel_cap,
+            ..frontend_config.unwrap_or_default().0
+        };
+        let cores = cores.unwrap_or_default();
+        let start =
+            || runtime::Server::start(server_args.0, config, port_offset.unwrap_or(0), &cores);
+        let runtime = py
+            .detach(start)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(Self {
+            runtime,
+            process: process::id(),
+        })
+    }
+
+    /// The host and port that it listens on.
+    #[getter]
+    fn address(&self) -> (String, u16) {
+        let address = self.runtime.address();
+        (address.ip().to_string(), address.port())
+    }
+
+    /// Requests that are there, at most `max`. Never waits.
+    #[pyo3(signature = (max=256))]
+    fn recv_requests(&self, max: usize) -> PyResult<RequestBatch> {
+        self.check_process()?;
+        Ok(RequestBatch(self.runtime.take(max)))
+    }
+
+    /// Waits for a request; says whether there is one.
+    #[pyo3(signature = (timeout_ms=1000))]
+    fn wait_request(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
+        self.check_process()?;
+        Ok(py.detach(|| self.runtime.wait(Duration::from_millis(timeout_ms))))
+    }
+
+    /// Hands a step of several requests over. False when the server is shutting down.
+    #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
+    fn push_decode_result_batch(
+        &self,
+        py: Python<'_>,
+        header: &[u8],
+        data_cols: Vec<Bound<'_, PyBytes>>,
+    ) -> PyResult<bool> {
+        self.check_process()?;
+        let columns: Vec<&[u8]> = data_cols.iter().map(PyBytesMethods::as_bytes).collect();
+        let frame = wire::batch_frame(header, &columns)
+            .map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(self.push(py, frame))
+    }
+
+    /// Answers a control message. False when the server is shutting down.
+    fn push_control_result(&self, py: Python<'_>, rid: &str, payload: &[u8]) -> PyResult<bool> {
+        self.check_process()?;
+        Ok(self.push(py, wire::control_frame(rid, payload)))
+    }
+
+    /// Fails a request. False when the server is shutting down.
+    fn push_error(&self, py: Python<'_>, rid: &str, message: &str) -> PyResult<bool> {
+        self.check_process()?;
+        Ok(self.push(py, wire::error_frame(rid, message)))
+    }
+
+    /// Stops accepting, lets what is in flight end within the deadline, and ends the rest
+    /// with an error. Once more does nothing.
+    #[pyo3(signature = (drain_deadline=None))]
+    fn shutdown(&self, py: Python<'_>, drain_deadline: Option<f64>) -> PyResult<()> {
+        self.check_process()?;
+        let default = self.runtime.drain_deadline();
+        let deadline = seconds("drain_deadline", drain_deadline, default)?;
+        py.detach(|| self.runtime.shutdown(deadline));
+        Ok(())
+    }
+}
+
+impl Server {
+    /// Tries without letting the interpreter go first, since there is nearly always room.
+    fn push(&self, py: Python<'_>, frame: Vec<u8>) -> bool {
+        match self.runtime.push(frame) {
+            Ok(taken) => taken,
+            Err(frame) => py.detach(|| self.runtime.push_blocking(frame)),
+        }
+    }
+
+    fn check_process(&self) -> PyResult<()> {
+        let here = process::id();
+        if here == self.process {
+            return Ok(());
+        }
+        let there = self.process;
+        Err(PyRuntimeError::new_err(format!(
+            "this Server runs in process {there} and this is process {here}: a fork takes none of its threads along; \
+             start a Server after the fork"
+        )))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.check_process().is_ok() {
+            self.runtime.shutdown(Duration::ZERO);
+        }
+    }
+}
+
+/// Requests for the scheduler.
+#[pyclass(frozen, module = "sglang.srt.rust_extensions._server")]
+pub struct RequestBatch(Vec<ToScheduler>);
+
+#[pymethods]
+impl RequestBatch {
+    /// One `MessagePack` header a request.
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(
+            py,
+            self.0
+                .iter()
+                .map(|request| PyBytes::new(py, &request.header)),
+        )
+    }
+
+    /// The tokens of all requests as little-endian int64.
+    #[getter]
+    fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let length = self.0.iter().map(|request| request.ids.len()).sum();
+        PyBytes::new_with(py, length, |mut data| {
+            for request in &self.0 {
+                let (ids, rest) = data.split_at_mut(request.ids.len());
+                ids.copy_from_slice(&request.ids);
+                data = rest;
+            }
+            Ok(())
+        })
+    }
+
+    /// Tokens of each request; none for control messages.
+    #[getter]
+    fn lengths(&self) -> Vec<usize> {
+        self.0.iter().map(|request| request.ids.len() / 8).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+}

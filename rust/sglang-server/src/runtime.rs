@@ -1,0 +1,328 @@
+//! A running frontend: its threads from start to end.
+//!
+//! Invariant: when `start` returns the socket listens; when `shutdown` returns nothing of
+//! the server runs any more, or the log says what was left behind.
+
+use std::{
+    io,
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{runtime, sync::watch};
+use tracing::{info, warn};
+
+use crate::{
+    api::{listener::listen, serve::serve},
+    channel::{self, FromSchedulerRing, Refused, SchedulerInbox, ToScheduler},
+    config::{FrontendConfig, ServerArgs},
+    cores::Cores,
+    detokenizer::{self, Shards},
+    from_scheduler,
+    frontend::{Frontend, Signs},
+    to_scheduler::{Inlets, Intake},
+    tokenizer::{self, LoadError, TextTokenizer},
+    workers::Workers,
+};
+
+/// How long threads may take to end when there is nothing left for them to do.
+const JOIN: Duration = Duration::from_secs(2);
+
+/// How long connections may take to send the errors that end them.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// How often a server that goes down looks whether everything is answered.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Fewest threads that serve HTTP.
+const LEAST_HTTP_THREADS: usize = 4;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Arguments that make no sense.
+    #[error("invalid server_args: {0}")]
+    Args(&'static str),
+    /// No address to listen on.
+    #[error("{0}")]
+    Listen(String),
+    /// No tokenizer.
+    #[error("runtime start failed: {0}")]
+    Tokenizer(#[from] LoadError),
+    /// No thread, or no socket.
+    #[error("runtime start failed: {0}")]
+    System(#[from] io::Error),
+}
+
+/// A running frontend.
+#[derive(Debug)]
+pub struct Server {
+    frontend: Arc<Frontend>,
+    address: SocketAddr,
+    inbox: SchedulerInbox,
+    ring: FromSchedulerRing,
+    /// Until it is shut down.
+    running: Mutex<Option<Running>>,
+}
+
+/// What ends a server.
+#[derive(Debug)]
+struct Running {
+    /// True: accept no more connections.
+    stop_http: watch::Sender<bool>,
+    http: runtime::Runtime,
+    /// Dropped when the last connection has ended.
+    http_ended: flume::Receiver<()>,
+    /// Dropped: the intake ends.
+    stop_intake: flume::Sender<()>,
+    /// Dropped: the dispatcher ends.
+    stop_dispatcher: flume::Sender<()>,
+    threads: Vec<(&'static str, Workers)>,
+    tokenizers: Option<tokenizer::Pool>,
+    /// Dropped: the shards fail what they have and end.
+    stop_shards: flume::Sender<()>,
+    shards: Shards,
+}
+
+impl Server {
+    /// Starts all threads and listens.
+    ///
+    /// # Errors
+    ///
+    /// Arguments that make no sense, no tokenizer, no address, a port that is taken, or
+    /// too few threads.
+    pub fn start(
+        args: ServerArgs,
+        config: FrontendConfig,
+        port_offset: u16,
+        cores: &[usize],
+    ) -> Result<Self, StartError> {
+        if args.served_model_name.is_empty() {
+            return Err(StartError::Args("`served_model_name` is empty"));
+        }
+        let listener = listen(&args.host, args.port, port_offset)
+            .map_err(|error| StartError::Listen(error.to_string()))?;
+        let address = listener.local_addr()?;
+        let http_threads = LEAST_HTTP_THREADS
+            .max(args.tokenizer_worker_num)
+            .max(args.detokenizer_worker_num);
+        let cores = Cores::plan(
+            cores,
+            http_threads,
+            args.tokenizer_worker_num,
+            args.detokenizer_worker_num,
+        );
+        let tokenizer = tokenizer(&args)?;
+        let cap = config.stage_cap;
+
+        let (aborts, abort_lane) = flume::unbounded();
+        let (stop_shards, shutdown) = flume::bounded(0);
+        let shards = detokenizer::Config {
+            shards: args.detokenizer_worker_num,
+            capacity: cap,
+            tokenizer: tokenizer.clone(),
+            aborts: aborts.clone(),
+            shutdown,
+        };
+        let shards = Shards::start(&shards, &cores.detokenizer)?;
+        let inboxes = shards.inboxes();
+        let tokenizers = tokenizer
+            .as_ref()
+            .map(|tokenizer| {
+                tokenizer::Pool::start(tokenizer, args.tokenizer_worker_num, cap, &cores.tokenizer)
+            })
+            .transpose()?;
+        let jobs = tokenizers.as_ref().map(tokenizer::Pool::inbox);
+
+        let args = Arc::new(args);
+        let signs = Arc::new(Signs::new());
+        let (ring, inbox) = channel::to_scheduler(config.to_scheduler_cap);
+        let (submissions, submission_inbox) = flume::bounded(cap);
+        let (tokenized_lane, tokenized) = flume::unbounded();
+        let (stop_intake, shutdown) = flume::bounded(0);
+        let inlets = Inlets {
+            submissions: submission_inbox,
+            tokenized,
+            aborts: abort_lane,
+            shutdown,
+        };
+        let intake = Intake::new(
+            Arc::clone(&args),
+            ring,
+            inboxes.clone(),
+            jobs.clone(),
+            tokenized_lane,
+        );
+        let intake = Workers::spawn(
+            "to-scheduler",
+            &cores.intake,
+            vec![move || intake.run(&inlets)],
+        )?;
+
+        let (from_scheduler, frames) = channel::from_scheduler(config.from_scheduler_cap);
+        let (stop_dispatcher, stopped) = flume::bounded(0);
+        let counter = Arc::clone(&signs.frames);
+        let dispatch = move || from_scheduler::run(&frames, &stopped, &inboxes, &counter);
+        let dispatcher = Workers::spawn("from-scheduler", &cores.dispatcher, vec![dispatch])?;
+
+        let frontend = Frontend::new(args, config, signs, submissions, aborts, jobs);
+        let frontend = Arc::new(frontend);
+        let (stop_http, stop) = watch::channel(false);
+        let (http, http_ended) = start_http(listener, &frontend, stop, http_threads, &cores)?;
+        info!(%address, "listening");
+        Ok(Self {
+            frontend,
+            address,
+            inbox,
+            ring: from_scheduler,
+            running: Mutex::new(Some(Running {
+                stop_http,
+                http,
+                http_ended,
+                stop_intake,
+                stop_dispatcher,
+                threads: vec![("to-scheduler", intake), ("from-scheduler", dispatcher)],
+                tokenizers,
+                stop_shards,
+                shards,
+            })),
+        })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How long requests in flight have when nobody says otherwise.
+    #[must_use]
+    pub fn drain_deadline(&self) -> Duration {
+        self.frontend.config.drain_deadline
+    }
+
+    /// Up to `most` messages for the scheduler. Never waits.
+    #[must_use]
+    pub fn take(&self, most: usize) -> Vec<ToScheduler> {
+        self.frontend.signs.beat();
+        self.inbox.take(most)
+    }
+
+    /// Waits for a message; says whether there is one.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> bool {
+        self.frontend.signs.beat();
+        let there = self.inbox.wait(timeout);
+        self.frontend.signs.beat();
+        there
+    }
+
+    /// Hands a frame over if there is room: true; false when the server is shutting down.
+    ///
+    /// # Errors
+    ///
+    /// The frame, when there is no room.
+    pub fn push(&self, frame: Vec<u8>) -> Result<bool, Vec<u8>> {
+        match self.ring.push(frame) {
+            Ok(()) => Ok(true),
+            Err(Refused::Closed(_)) => Ok(false),
+            Err(Refused::Full(frame)) => Err(frame),
+        }
+    }
+
+    /// Hands a frame over as soon as there is room. False when the server is shutting down.
+    #[must_use]
+    pub fn push_blocking(&self, frame: Vec<u8>) -> bool {
+        self.ring.push_blocking(frame)
+    }
+
+    /// Stops accepting, waits at most for `drain` until everything is answered, and ends
+    /// the rest with an error. Once more does nothing.
+    pub fn shutdown(&self, drain: Duration) {
+        let Some(running) = self.running().take() else {
+            return;
+        };
+        self.frontend.signs.draining.store(true, Ordering::Relaxed);
+        let _ = running.stop_http.send(true);
+        let deadline = Instant::now() + drain;
+        while self.frontend.live() > 0 && Instant::now() < deadline {
+            thread::sleep(POLL);
+        }
+        self.frontend.release_tokenizer();
+        running.end();
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        // An option is whole at any time.
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
+    }
+}
+
+impl Running {
+    /// From the ends of a request's way to its middle: nothing new comes in, what is there
+    /// fails, and its errors go out before the connections end.
+    fn end(self) {
+        drop(self.stop_intake);
+        drop(self.stop_dispatcher);
+        let deadline = Instant::now() + JOIN;
+        let mut left = Vec::new();
+        for (name, threads) in self.threads {
+            left.push((name, threads.join(deadline)));
+        }
+        drop(self.stop_shards);
+        left.push(("detokenizer", self.shards.join(deadline)));
+        // Nobody sends: it is closed by the last connection's end.
+        let _ = self.http_ended.recv_timeout(LAST_WORDS);
+        self.http.shutdown_background();
+        if let Some(tokenizers) = self.tokenizers {
+            left.push(("tokenizer", tokenizers.join(deadline)));
+        }
+        for (name, count) in left.into_iter().filter(|(_, count)| *count > 0) {
+            warn!("{count} thread(s) `{name}` did not end and are left behind");
+        }
+    }
+}
+
+fn tokenizer(args: &ServerArgs) -> Result<Option<Arc<dyn TextTokenizer>>, LoadError> {
+    if args.skip_tokenizer_init {
+        return Ok(None);
+    }
+    tokenizer::load(args.tokenizer_path.as_deref().map(Path::new)).map(Some)
+}
+
+/// The runtime that serves `listener`, and what is closed when it has ended.
+fn start_http(
+    listener: std::net::TcpListener,
+    frontend: &Arc<Frontend>,
+    stop: watch::Receiver<bool>,
+    threads: usize,
+    cores: &Cores,
+) -> io::Result<(runtime::Runtime, flume::Receiver<()>)> {
+    let http = runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name("api-runtime")
+        .on_thread_start(cores.http())
+        .enable_all()
+        .build()?;
+    let (alive, ended) = flume::bounded::<()>(0);
+    let listener = {
+        let _inside = http.enter();
+        tokio::net::TcpListener::from_std(listener)?
+    };
+    let frontend = Arc::clone(frontend);
+    http.spawn(async move {
+        let _alive = alive;
+        serve(listener, frontend, stop).await;
+    });
+    Ok((http, ended))
+}

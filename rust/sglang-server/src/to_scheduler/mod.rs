@@ -1,0 +1,365 @@
+//! The thread that leads requests to the scheduler: one after the other it checks them,
+//! has their text tokenized, measures them and puts them into the ring.
+//!
+//! Nothing here waits for the scheduler. A ring without room is an error for the request
+//! and a later attempt for an abort.
+//!
+//! Invariant: what was admitted ends: in the ring, in a shard that answers it, or as an
+//! error at its sink. An abort reaches the scheduler however full the ring is.
+
+mod rules;
+mod state;
+
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use tracing::debug;
+
+use crate::{
+    channel::{Refused, ToScheduler, ToSchedulerRing},
+    config::ServerArgs,
+    detokenizer::{Event as ShardEvent, Inboxes, Options},
+    error::RequestError,
+    ids::Rid,
+    live::Sink,
+    message::{GenerateRequest, Prompt, ResponseEvent},
+    tokenizer::{AutoSpecials, Job, Tokenized},
+    wire,
+};
+use state::{Event, State};
+
+/// How soon an abort is offered again that found the ring full.
+const ABORT_RETRY: Duration = Duration::from_millis(2);
+
+/// What comes from the routes.
+#[derive(Debug)]
+pub(crate) enum Submission {
+    /// A generation.
+    Generate(Box<GenerateRequest>, Sink),
+    /// A message to the scheduler that it answers with one of its own.
+    Control {
+        rid: Rid,
+        header: Vec<u8>,
+        sink: Sink,
+    },
+    /// Tokens of which only the text is asked for.
+    Detokenize {
+        rid: Rid,
+        ids: Vec<i32>,
+        skip_special_tokens: bool,
+        sink: Sink,
+    },
+    /// Somebody asks that a request end early; its client is told how it ended.
+    Abort(Rid),
+}
+
+/// A request whose text has become tokens, or has not.
+pub(crate) type TokenizedRequest = (Rid, Result<Tokenized, RequestError>);
+
+/// The ends of channels that a request comes in by.
+pub(crate) struct Inlets {
+    pub(crate) submissions: flume::Receiver<Submission>,
+    /// Never full: what is in flight is bounded by what was admitted.
+    pub(crate) tokenized: flume::Receiver<TokenizedRequest>,
+    /// Never full: aborts come when everything else is.
+    pub(crate) aborts: flume::Receiver<Rid>,
+    /// Disconnected when the server goes down.
+    pub(crate) shutdown: flume::Receiver<()>,
+}
+
+/// The thread's state.
+pub(crate) struct Intake {
+    args: Arc<ServerArgs>,
+    ring: ToSchedulerRing,
+    shards: Inboxes,
+    jobs: Option<flume::Sender<Job>>,
+    /// Where tokens come back.
+    tokenized: flume::Sender<TokenizedRequest>,
+    /// What the tokenizer has.
+    tokenizing: HashMap<Rid, Box<GenerateRequest>>,
+    /// Not begun, because their clients had left before: each has an abort on its way.
+    skipped: HashSet<Rid>,
+    /// What found the ring full.
+    aborts: VecDeque<Rid>,
+}
+
+/// What woke the thread.
+enum Wake {
+    Submission(Submission),
+    Tokenized(TokenizedRequest),
+    Abort(Rid),
+    Retry,
+    Shutdown,
+}
+
+impl Intake {
+    pub(crate) fn new(
+        args: Arc<ServerArgs>,
+        ring: ToSchedulerRing,
+        shards: Inboxes,
+        jobs: Option<flume::Sender<Job>>,
+        tokenized: flume::Sender<TokenizedRequest>,
+    ) -> Self {
+        Self {
+            args,
+            ring,
+            shards,
+            jobs,
+            tokenized,
+            tokenizing: HashMap::new(),
+            skipped: HashSet::new(),
+            aborts: VecDeque::new(),
+        }
+    }
+
+    /// Works until the server goes down; then what is still here fails, and aborts that
+    /// wait are offered once more.
+    pub(crate) fn run(mut self, inlets: &Inlets) {
+        loop {
+            match self.next(inlets) {
+                Wake::Submission(submission) => self.receive(submission),
+                Wake::Tokenized((rid, tokens)) => self.tokenized(&rid, tokens),
+                Wake::Abort(rid) => {
+                    // An abort must not overtake its request.
+                    for submission in inlets.submissions.drain() {
+                        self.receive(submission);
+                    }
+                    self.abort(rid);
+                }
+                Wake::Retry => self.retry_aborts(),
+                Wake::Shutdown => break,
+            }
+        }
+        for submission in inlets.submissions.drain() {
+            submission.refuse(&shutting_down());
+        }
+        for (rid, _) in std::mem::take(&mut self.tokenizing) {
+            self.fail(&rid, State::Tokenizing, shutting_down());
+        }
+        for rid in inlets.aborts.drain() {
+            self.abort(rid);
+        }
+        self.retry_aborts();
+    }
+
+    fn next(&self, inlets: &Inlets) -> Wake {
+        let selector = flume::Selector::new()
+            .recv(&inlets.shutdown, |_| Wake::Shutdown)
+            .recv(&inlets.aborts, |rid| {
+                rid.map_or(Wake::Shutdown, Wake::Abort)
+            })
+            .recv(&inlets.tokenized, |tokenized| {
+                tokenized.map_or(Wake::Shutdown, Wake::Tokenized)
+            })
+            .recv(&inlets.submissions, |submission| {
+                submission.map_or(Wake::Shutdown, Wake::Submission)
+            });
+        if self.aborts.is_empty() {
+            return selector.wait();
+        }
+        selector.wait_timeout(ABORT_RETRY).unwrap_or(Wake::Retry)
+    }
+
+    fn receive(&mut self, submission: Submission) {
+        match submission {
+            Submission::Generate(request, sink) => self.receive_generate(request, sink),
+            Submission::Control { rid, header, sink } => {
+                self.register(&rid, sink, Options::default());
+                self.push(&rid, State::PreSendValidating, ToScheduler::control(header));
+            }
+            Submission::Detokenize {
+                rid,
+                ids,
+                skip_special_tokens,
+                sink,
+            } => {
+                let mut options = Options::default();
+                options.decode.skip_special_tokens = skip_special_tokens;
+                self.register(&rid, sink, options);
+                self.send(&rid.clone(), ShardEvent::Detokenize { rid, ids });
+            }
+            Submission::Abort(rid) => self.give_up(rid),
+        }
+    }
+
+    fn give_up(&mut self, rid: Rid) {
+        if self.tokenizing.remove(&rid).is_some() {
+            let error = RequestError::Aborted {
+                status: 499,
+                message: "aborted before the scheduler had it".into(),
+                err_type: None,
+            };
+            self.fail(&rid, State::Tokenizing, error);
+            return;
+        }
+        // The scheduler answers: its last frame ends the request.
+        self.aborts.push_back(rid);
+        self.retry_aborts();
+    }
+
+    fn receive_generate(&mut self, mut request: Box<GenerateRequest>, sink: Sink) {
+        if sink.is_closed() {
+            self.skipped.insert(request.rid);
+            return;
+        }
+        let state = step(State::Received, Event::Validate);
+        if let Err(error) = rules::received(&request, &self.args) {
+            // Not registered yet, so there is nothing to take back.
+            let _ = sink.send(ResponseEvent::Failed(error));
+            return;
+        }
+        self.register(&request.rid, sink, Options::of(&request));
+        let state = step(state, Event::Normalize);
+        match std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new())) {
+            Prompt::Ids(ids) => self.measure(request, state, ids, None),
+            Prompt::Text(text) => self.tokenize(request, state, text),
+        }
+    }
+
+    fn tokenize(&mut self, mut request: Box<GenerateRequest>, state: State, text: String) {
+        let state = step(state, Event::Tokenize);
+        let rid = request.rid.clone();
+        let (lane, name) = (self.tokenized.clone(), rid.clone());
+        let job = Job {
+            text: text.clone(),
+            special: AutoSpecials::Added,
+            stop_strs: request.sampling.stop_strs.clone(),
+            answer: Box::new(move |tokens| drop(lane.send((name, tokens)))),
+        };
+        request.prompt = Prompt::Text(text);
+        // Waits for room, which there always will be: tokenizers wait for nobody.
+        match self.jobs.as_ref().map(|jobs| jobs.send(job)) {
+            Some(Ok(())) => {
+                self.tokenizing.insert(rid, request);
+            }
+            Some(Err(_)) => self.fail(&rid, state, shutting_down()),
+            None => {
+                let error = RequestError::Internal("there is no tokenizer".into());
+                self.fail(&rid, state, error);
+            }
+        }
+    }
+
+    fn tokenized(&mut self, rid: &Rid, tokens: Result<Tokenized, RequestError>) {
+        let Some(mut request) = self.tokenizing.remove(rid) else {
+            // Aborted in the meantime.
+            return;
+        };
+        let text = match std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new())) {
+            Prompt::Text(text) => Some(text),
+            Prompt::Ids(_) => None,
+        };
+        match tokens {
+            Ok(tokens) => {
+                request.sampling.stop_str_max_len = tokens.stop_str_max_len;
+                self.measure(request, State::Tokenizing, tokens.ids, text.as_deref());
+            }
+            Err(error) => self.fail(rid, State::Tokenizing, error),
+        }
+    }
+
+    fn measure(
+        &mut self,
+        mut request: Box<GenerateRequest>,
+        state: State,
+        mut ids: Vec<i32>,
+        text: Option<&str>,
+    ) {
+        let state = step(state, Event::Measure);
+        let rid = request.rid.clone();
+        let fits = match ids.as_slice() {
+            [] => Err(RequestError::invalid("the prompt has no tokens")),
+            _ => rules::fit(&mut request, &mut ids, &self.args),
+        };
+        match fits {
+            Ok(()) => {
+                let header = wire::generate(&request, text);
+                self.push(&rid, state, ToScheduler::with_ids(header, &ids));
+            }
+            Err(error) => self.fail(&rid, state, error),
+        }
+    }
+
+    fn push(&mut self, rid: &Rid, state: State, message: ToScheduler) {
+        match self.ring.push(message) {
+            Ok(()) => {
+                step(state, Event::Queue);
+            }
+            Err(Refused::Full(_)) => {
+                let message = "the scheduler's queue is full: try again later";
+                self.fail(rid, state, RequestError::QueueFull(message.into()));
+            }
+            Err(Refused::Closed(_)) => self.fail(rid, state, shutting_down()),
+        }
+    }
+
+    fn fail(&mut self, rid: &Rid, state: State, error: RequestError) {
+        step(state, Event::Fail);
+        self.send(rid, ShardEvent::Fail(rid.clone(), error));
+    }
+
+    /// The client of `rid` has left, or is too slow.
+    fn abort(&mut self, rid: Rid) {
+        if self.skipped.remove(&rid) {
+            return;
+        }
+        self.send(&rid, ShardEvent::Deregister(rid.clone()));
+        if self.tokenizing.remove(&rid).is_some() {
+            // The scheduler has never heard of it.
+            step(State::Tokenizing, Event::Abort);
+            return;
+        }
+        self.aborts.push_back(rid);
+        self.retry_aborts();
+    }
+
+    /// Puts aborts into the ring as long as it takes them.
+    fn retry_aborts(&mut self) {
+        while let Some(rid) = self.aborts.front() {
+            match self.ring.push(ToScheduler::control(wire::abort(rid))) {
+                Err(Refused::Full(_)) => return,
+                Ok(()) => {
+                    debug!(%rid, "aborted");
+                    self.aborts.pop_front();
+                }
+                Err(Refused::Closed(_)) => self.aborts.clear(),
+            }
+        }
+    }
+
+    fn register(&self, rid: &Rid, sink: Sink, options: Options) {
+        let rid = rid.clone();
+        self.send(&rid.clone(), ShardEvent::Register { rid, sink, options });
+    }
+
+    /// A shard that is gone has failed all that it had.
+    fn send(&self, rid: &Rid, event: ShardEvent) {
+        let _ = self.shards.send(rid, event);
+    }
+}
+
+impl Submission {
+    /// Tells whoever waits that there will be no answer.
+    pub(crate) fn refuse(self, error: &RequestError) {
+        let (Self::Generate(_, sink) | Self::Control { sink, .. } | Self::Detokenize { sink, .. }) =
+            self
+        else {
+            return;
+        };
+        let _ = sink.send(ResponseEvent::Failed(error.clone()));
+    }
+}
+
+/// Where `event` leads.
+fn step(state: State, event: Event) -> State {
+    let next = state.after(event);
+    debug_assert!(next.is_some(), "{event:?} cannot happen in {state:?}");
+    next.unwrap_or(State::Failed)
+}
+
+fn shutting_down() -> RequestError {
+    RequestError::Unavailable("the server is shutting down".into())
+}

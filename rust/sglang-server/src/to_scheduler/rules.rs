@@ -1,0 +1,282 @@
+//! What a generation may ask of this model: checked before and after it has its tokens.
+//!
+//! Invariant: no token reaches the scheduler that its embedding has no row for, and no
+//! request that cannot fit the context, unless it may be cut.
+
+use crate::{
+    config::ServerArgs,
+    error::RequestError,
+    message::{GenerateRequest, Prompt},
+};
+
+/// What can be said before there are tokens.
+pub(super) fn received(request: &GenerateRequest, args: &ServerArgs) -> Result<(), RequestError> {
+    let vocab_size = args.model_config.vocab_size;
+    match &request.prompt {
+        Prompt::Text(_) if args.skip_tokenizer_init => {
+            let message = "this server has no tokenizer: send `input_ids` instead of `text`";
+            return Err(RequestError::field("text", message));
+        }
+        Prompt::Text(_) => {}
+        Prompt::Ids(ids) => in_vocabulary("input_ids", ids, vocab_size)?,
+    }
+    if let Some(ids) = &request.token_ids_logprob {
+        in_vocabulary("token_ids_logprob", ids, vocab_size)?;
+    }
+    if request.return_hidden_states && !args.enable_return_hidden_states {
+        let message = "this server does not return hidden states";
+        return Err(RequestError::field("return_hidden_states", message));
+    }
+    request.sampling.check_vocab(vocab_size)?;
+    if args.skip_tokenizer_init {
+        request.sampling.check_without_tokenizer()?;
+    }
+    Ok(())
+}
+
+fn in_vocabulary(field: &str, ids: &[i32], vocab_size: i64) -> Result<(), RequestError> {
+    let outside = |id: &i32| !(0..vocab_size).contains(&i64::from(*id));
+    match ids.iter().position(outside) {
+        None => Ok(()),
+        Some(at) => {
+            let id = ids[at];
+            let message = format!(
+                "{field}[{at}] is {id}: this model has tokens 0 to {}",
+                vocab_size - 1
+            );
+            Err(RequestError::field(field, message))
+        }
+    }
+}
+
+/// Fits `ids` and what is to be generated into the context; cuts if the server may.
+pub(super) fn fit(
+    request: &mut GenerateRequest,
+    ids: &mut Vec<i32>,
+    args: &ServerArgs,
+) -> Result<(), RequestError> {
+    let (context, reserved) = (args.model_config.context_len, args.num_reserved_tokens);
+    let cut = args.allow_auto_truncate;
+    if ids.len() as i64 + reserved >= context {
+        if !cut {
+            let tokens = ids.len();
+            return Err(too_long(format!(
+                "the prompt has {tokens} tokens{}, and the model's context is {context}: shorten it",
+                besides(reserved),
+            )));
+        }
+        ids.truncate(usize::try_from(context - reserved).unwrap_or(0));
+    }
+    let input = ids.len() as i64 + reserved;
+    let Some(most) = request.sampling.max_new_tokens else {
+        return Ok(());
+    };
+    if input.saturating_add(most) <= context {
+        return Ok(());
+    }
+    if !cut {
+        let tokens = ids.len();
+        return Err(too_long(format!(
+            "the prompt has {tokens} tokens{}, and {most} more are asked for, but the model's context is {context}: \
+             shorten the prompt or lower `max_new_tokens`",
+            besides(reserved),
+        )));
+    }
+    let left = (context - input).max(0);
+    if request.sampling.min_new_tokens > left {
+        let least = request.sampling.min_new_tokens;
+        let message = format!(
+            "`min_new_tokens` is {least}, but only {left} fit the model's context of {context}"
+        );
+        return Err(too_long(message));
+    }
+    request.sampling.max_new_tokens = Some(left);
+    Ok(())
+}
+
+fn besides(reserved: i64) -> String {
+    match reserved {
+        0 => String::new(),
+        reserved => format!(" besides {reserved} that are reserved"),
+    }
+}
+
+fn too_long(message: String) -> RequestError {
+    RequestError::Invalid {
+        message,
+        param: None,
+        code: "context_length_exceeded",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fit, received};
+    use crate::{
+        config::{DefaultSamplingParams, DisaggregationMode, ModelConfig, ServerArgs},
+        error::RequestError,
+        ids::Rid,
+        message::{GenerateRequest, Prompt, SamplingParams, request::Bootstrap},
+    };
+
+    /// A model of 100 tokens and a context of 10.
+    fn args() -> ServerArgs {
+        ServerArgs {
+            model_path: String::new(),
+            served_model_name: String::new(),
+            tokenizer_path: None,
+            revision: None,
+            load_format: String::new(),
+            weight_version: String::new(),
+            host: String::new(),
+            port: 0,
+            log_level: String::new(),
+            log_level_http: None,
+            chat_template: None,
+            tool_call_parser: None,
+            reasoning_parser: None,
+            stream_response_default_include_usage: false,
+            tokenizer_worker_num: 1,
+            detokenizer_worker_num: 1,
+            skip_tokenizer_init: false,
+            incremental_streaming_output: false,
+            disaggregation_mode: DisaggregationMode::Null,
+            model_config: ModelConfig {
+                context_len: 10,
+                vocab_size: 100,
+                is_multimodal: false,
+                default_sampling_params: DefaultSamplingParams::default(),
+            },
+            preferred_sampling_params: None,
+            limit_mm_data_per_request: std::collections::BTreeMap::new(),
+            allow_auto_truncate: false,
+            enable_return_hidden_states: false,
+            num_reserved_tokens: 0,
+            version: String::new(),
+            max_total_num_tokens: 0,
+        }
+    }
+
+    fn request() -> GenerateRequest {
+        GenerateRequest {
+            rid: Rid::mint(),
+            prompt: Prompt::Ids(vec![1]),
+            sampling: SamplingParams::default(),
+            stream: false,
+            return_logprob: false,
+            logprob_start_len: -1,
+            top_logprobs_num: 0,
+            token_ids_logprob: None,
+            return_text_in_logprobs: false,
+            return_hidden_states: false,
+            bootstrap: Bootstrap::default(),
+            routed_dp_rank: None,
+            disagg_prefill_dp_rank: None,
+        }
+    }
+
+    #[test]
+    fn what_a_model_cannot_do_is_refused() {
+        let with = |change: &dyn Fn(&mut GenerateRequest, &mut ServerArgs)| {
+            let (mut request, mut args) = (request(), args());
+            change(&mut request, &mut args);
+            received(&request, &args).map_err(|error| match error {
+                RequestError::Invalid { message, param, .. } => (param.unwrap(), message),
+                other => panic!("{other:?}"),
+            })
+        };
+        let refused = |field: &str, message: &str| Err((field.to_owned(), message.to_owned()));
+        assert_eq!(Ok(()), with(&|_, _| ()));
+        assert_eq!(
+            Ok(()),
+            with(&|request, _| request.prompt = Prompt::Text("x".into()))
+        );
+        assert_eq!(
+            Ok(()),
+            with(&|request, _| request.prompt = Prompt::Ids(vec![0, 99]))
+        );
+        let ids = with(&|request, _| request.prompt = Prompt::Ids(vec![5, 100]));
+        assert_eq!(
+            refused(
+                "input_ids",
+                "input_ids[1] is 100: this model has tokens 0 to 99"
+            ),
+            ids
+        );
+        let ids = with(&|request, _| request.prompt = Prompt::Ids(vec![-1]));
+        assert_eq!(
+            refused(
+                "input_ids",
+                "input_ids[0] is -1: this model has tokens 0 to 99"
+            ),
+            ids
+        );
+        let ids = with(&|request, _| request.token_ids_logprob = Some(vec![1, 2, 100]));
+        let message = "token_ids_logprob[2] is 100: this model has tokens 0 to 99";
+        assert_eq!(refused("token_ids_logprob", message), ids);
+        let hidden = with(&|request, _| request.return_hidden_states = true);
+        let message = "this server does not return hidden states";
+        assert_eq!(refused("return_hidden_states", message), hidden);
+        let allowed = with(&|request, args| {
+            request.return_hidden_states = true;
+            args.enable_return_hidden_states = true;
+        });
+        assert_eq!(Ok(()), allowed);
+        let text = with(&|request, args| {
+            request.prompt = Prompt::Text("x".into());
+            args.skip_tokenizer_init = true;
+        });
+        let message = "this server has no tokenizer: send `input_ids` instead of `text`";
+        assert_eq!(refused("text", message), text);
+        let stop = with(&|request, args| {
+            request.sampling.stop_strs = vec!["x".into()];
+            args.skip_tokenizer_init = true;
+        });
+        assert!(stop.is_err());
+    }
+
+    /// Tokens and most new tokens that are sent; or how the refusal begins.
+    #[test]
+    fn prompts_and_answers_fit_the_context() {
+        #[rustfmt::skip]
+        let cases: &[(&str, usize, Option<i64>, i64, i64, bool, Result<(usize, Option<i64>), &str>)] = &[
+            // what                    tokens most      least reserved cut    sent
+            ("fits",                        4, Some(6),     0, 0, false, Ok((4, Some(6)))),
+            ("one too many",                4, Some(7),     0, 0, false, Err("the prompt has 4 tokens, and 7 more are asked for, but the model's context is 10")),
+            ("as many as fit",              4, None,        0, 0, false, Ok((4, None))),
+            ("prompt fills it",            10, None,        0, 0, false, Err("the prompt has 10 tokens, and the model's context is 10")),
+            ("prompt nearly fills it",      9, Some(1),     0, 0, false, Ok((9, Some(1)))),
+            ("reserved count",              4, Some(5),     0, 2, false, Err("the prompt has 4 tokens besides 2 that are reserved, and 5 more")),
+            ("reserved fill it",            8, None,        0, 2, false, Err("the prompt has 8 tokens besides 2 that are reserved, and the model's")),
+            ("answer is cut",               4, Some(7),     0, 0, true,  Ok((4, Some(6)))),
+            ("prompt is cut",              12, Some(3),     0, 0, true,  Ok((10, Some(0)))),
+            ("prompt is cut, reserved",    12, None,        0, 2, true,  Ok((8, None))),
+            ("least would not fit",         4, Some(9),     7, 0, true,  Err("`min_new_tokens` is 7, but only 6 fit")),
+            ("least just fits",             4, Some(9),     6, 0, true,  Ok((4, Some(6)))),
+            ("numbers do not overflow",     4, Some(i64::MAX), 0, 0, true, Ok((4, Some(6)))),
+        ];
+        for (name, tokens, most, least, reserved, cut, expected) in cases {
+            let mut args = args();
+            args.num_reserved_tokens = *reserved;
+            args.allow_auto_truncate = *cut;
+            let mut request = request();
+            request.sampling.max_new_tokens = *most;
+            request.sampling.min_new_tokens = *least;
+            let mut ids = vec![1; *tokens];
+            match (fit(&mut request, &mut ids, &args), expected) {
+                (Ok(()), Ok(sent)) => {
+                    assert_eq!(
+                        *sent,
+                        (ids.len(), request.sampling.max_new_tokens),
+                        "{name}"
+                    );
+                }
+                (Err(RequestError::Invalid { message, code, .. }), Err(beginning)) => {
+                    assert!(message.starts_with(beginning), "{name}: {message}");
+                    assert_eq!("context_length_exceeded", code, "{name}");
+                }
+                (got, _) => panic!("{name}: {got:?}"),
+            }
+        }
+    }
+}

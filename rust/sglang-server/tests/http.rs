@@ -1,0 +1,239 @@
+//! Routes over real sockets, in front of a scheduler that gives each prompt back.
+
+mod common;
+
+use std::io::Write as _;
+
+use flate2::{Compression, write::GzEncoder};
+use serde_json::json;
+use sglang_server::config::FrontendConfig;
+
+use common::{Echo, ask, get, post};
+
+#[test]
+fn a_text_comes_back() {
+    let echo = Echo::new();
+    let answer = post(echo.address(), "/generate", &json!({"text": "한국어 é"}));
+    assert_eq!(200, answer.status, "{answer:?}");
+    let body = answer.json();
+    assert_eq!("한국어 é", body["text"]);
+    assert_eq!(12, body["meta_info"]["prompt_tokens"]);
+    assert_eq!(12, body["meta_info"]["completion_tokens"]);
+    assert_eq!("length", body["meta_info"]["finish_reason"]["type"]);
+    assert!(body["meta_info"]["e2e_latency"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_stream_ends_with_the_whole() {
+    let echo = Echo::new();
+    let answer = post(
+        echo.address(),
+        "/generate",
+        &json!({"text": "한국어", "stream": true}),
+    );
+    assert_eq!(200, answer.status, "{answer:?}");
+    let events = answer.events();
+    let (done, frames) = events.split_last().unwrap();
+    assert_eq!("[DONE]", done);
+    let last: serde_json::Value = serde_json::from_str(frames.last().unwrap()).unwrap();
+    assert_eq!("한국어", last["text"]);
+    assert_eq!(9, last["output_ids"].as_array().unwrap().len());
+}
+
+#[test]
+fn what_the_server_tells_of_itself() {
+    let echo = Echo::new();
+    let model = get(echo.address(), "/model_info").json();
+    assert_eq!("served", model["served_model_name"]);
+    assert_eq!(model, get(echo.address(), "/get_model_info").json());
+    let server = get(echo.address(), "/server_info");
+    assert_eq!(
+        json!([{"last_gen_throughput": 1.5}]),
+        server.json()["internal_states"]
+    );
+    assert!(!server.body.contains("secret"));
+    assert_eq!(200, get(echo.address(), "/health").status);
+    assert_eq!(200, get(echo.address(), "/health_generate").status);
+    let flushed = ask(echo.address(), "POST", "/flush_cache", "").json();
+    assert_eq!(json!({"success": true, "message": "flushed"}), flushed);
+}
+
+#[test]
+fn tokens_and_back() {
+    let echo = Echo::new();
+    let tokens = post(echo.address(), "/tokenize", &json!({"prompt": "né"})).json();
+    assert_eq!(3, tokens["count"]);
+    assert_eq!(1024, tokens["max_model_len"]);
+    let text = post(
+        echo.address(),
+        "/detokenize",
+        &json!({"tokens": tokens["tokens"]}),
+    );
+    assert_eq!(json!({"text": "né"}), text.json());
+}
+
+#[test]
+fn a_list_is_answered_in_order() {
+    let echo = Echo::new();
+    let answer = post(
+        echo.address(),
+        "/generate",
+        &json!({"text": ["a", "bb", "c"]}),
+    );
+    let texts: Vec<_> = answer
+        .json()
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["text"].clone())
+        .collect();
+    assert_eq!(vec!["a", "bb", "c"], texts);
+    let one = post(echo.address(), "/generate", &json!({"text": ["a"]}));
+    assert_eq!("a", one.json()[0]["text"]);
+    let mixed = post(
+        echo.address(),
+        "/generate",
+        &json!({"input_ids": [[65], [299, 300]]}),
+    )
+    .json();
+    assert_eq!("A", mixed[0]["text"]);
+    assert_eq!(400, mixed[1]["error"]["code"]);
+    let several = post(
+        echo.address(),
+        "/generate",
+        &json!({"text": "a", "sampling_params": {"n": 3}}),
+    )
+    .json();
+    assert_eq!(3, several.as_array().unwrap().len());
+}
+
+#[test]
+fn a_stream_of_a_list_names_its_answers() {
+    let echo = Echo::new();
+    let body = json!({"input_ids": [[65, 66], [300], [67]], "stream": true});
+    let answer = post(echo.address(), "/generate", &body);
+    let mut events = answer.events();
+    assert_eq!(Some("[DONE]".into()), events.pop());
+    let mut texts = [const { String::new() }; 3];
+    for event in events {
+        let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+        let index = usize::try_from(event["index"].as_u64().unwrap()).unwrap();
+        texts[index] = match event.get("error") {
+            Some(error) => error["code"].to_string(),
+            None => event["text"].as_str().unwrap().into(),
+        };
+    }
+    assert_eq!(["AB", "400", "C"], texts);
+}
+
+#[test]
+fn deltas_where_the_server_gives_deltas() {
+    let mut args = common::args();
+    args.incremental_streaming_output = true;
+    let echo = Echo::start(args, FrontendConfig::default());
+    let answer = post(
+        echo.address(),
+        "/generate",
+        &json!({"text": "aé", "stream": true}),
+    );
+    let mut events = answer.events();
+    events.pop();
+    let frames: Vec<serde_json::Value> = events
+        .iter()
+        .map(|event| serde_json::from_str(event).unwrap())
+        .collect();
+    let text: String = frames
+        .iter()
+        .map(|frame| frame["text"].as_str().unwrap())
+        .collect();
+    assert_eq!("aé", text);
+    let counts: Vec<_> = frames
+        .iter()
+        .map(|frame| frame["meta_info"]["completion_tokens"].clone())
+        .collect();
+    assert_eq!(vec![1, 2, 3], counts);
+    assert!(
+        frames
+            .iter()
+            .all(|frame| frame["output_ids"].as_array().unwrap().len() == 1)
+    );
+}
+
+#[test]
+fn refusals_look_alike() {
+    let echo = Echo::start(
+        common::args(),
+        FrontendConfig {
+            body_limit: 1000,
+            ..FrontendConfig::default()
+        },
+    );
+    let address = echo.address();
+    let large = json!({"text": "a".repeat(1000)}).to_string();
+    #[rustfmt::skip]
+    let cases = [
+        ("no JSON",        ask(address, "POST", "/generate", "{"),                     400, ""),
+        ("no prompt",      ask(address, "POST", "/generate", "{}"),                    400, ""),
+        ("wrong type",     ask(address, "POST", "/generate", r#"{"text": 1}"#),        400, "text"),
+        ("unknown option", ask(address, "POST", "/generate", r#"{"text": "a", "sampling_params": {"tempo": 1}}"#), 400, "tempo"),
+        ("too long",       post(address, "/generate", &json!({"input_ids": vec![65; 1024]})), 413, "larger"),
+        ("too large",      ask(address, "POST", "/generate", &large),                  413, "larger"),
+        ("unknown path",   get(address, "/v1/nothing"),                                404, "`/v1/nothing`"),
+        ("trailing slash", ask(address, "POST", "/generate/", "{}"),                   404, ""),
+        ("other method",   get(address, "/generate"),                                  405, "`GET`"),
+        ("not a token",    post(address, "/detokenize", &json!({"tokens": [300]})),    400, "tokens[0]"),
+        ("no tokens",      post(address, "/detokenize", &json!({"tokens": "x"})),      400, ""),
+        ("no prompt",      post(address, "/tokenize", &json!({})),                     400, "prompt"),
+    ];
+    for (name, answer, status, words) in cases {
+        assert_eq!(status, answer.status, "{name}: {answer:?}");
+        let error = answer.json()["error"].clone();
+        assert_eq!(status, error["code"], "{name}");
+        assert!(
+            error["message"].as_str().unwrap().contains(words),
+            "{name}: {error}"
+        );
+    }
+}
+
+#[test]
+fn bodies_that_are_no_json_in_utf8_are_refused() {
+    let echo = Echo::new();
+    let with = |headers: &str| common::ask_with(echo.address(), headers, r#"{"text": "a"}"#).status;
+    #[rustfmt::skip]
+    let cases = [
+        ("Content-Type: application/json\r\n",                          200),
+        ("Content-Type: application/json; charset=UTF-8\r\n",           200),
+        ("Content-Type: Application/JSON; charset=\"utf-8\"\r\n",       200),
+        ("",                                                            200),
+        ("Content-Type: application/json; charset=utf-16\r\n",          415),
+        ("Content-Type: text/plain\r\n",                                415),
+        ("Content-Type: application/x-www-form-urlencoded\r\n",         415),
+        ("Content-Type: application/vnd.api+json\r\n",                  415),
+        ("Content-Type: application/json\r\nContent-Encoding: br\r\n",  415),
+        ("Content-Encoding: identity\r\n",                              200),
+        ("Content-Encoding: gzip\r\n",                                  400),
+    ];
+    for (headers, status) in cases {
+        assert_eq!(status, with(headers), "{headers}");
+    }
+}
+
+/// The limit holds for what comes out: a small body may hide a large one.
+#[test]
+fn a_packed_body_is_measured_unpacked() {
+    let config = FrontendConfig {
+        body_limit: 100_000,
+        ..FrontendConfig::default()
+    };
+    let echo = Echo::start(common::args(), config);
+    for (letters, status) in [(100, 200), (200_000, 413)] {
+        let body = json!({"text": "a".repeat(letters)}).to_string();
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(body.as_bytes()).unwrap();
+        let packed = packed.finish().unwrap();
+        assert!(packed.len() < 10_000);
+        let answer = common::ask_bytes(echo.address(), "Content-Encoding: gzip\r\n", &packed);
+        assert_eq!(status, answer.status, "{answer:?}");
+    }
+}
