@@ -3,10 +3,7 @@
 //! Invariant: no more than the limit is held of it, packed or unpacked, and it comes as
 //! JSON or not at all.
 
-use std::{
-    io::{self, Read as _},
-    time::Duration,
-};
+use std::{io::Read as _, time::Duration};
 
 use axum::{
     Extension,
@@ -19,6 +16,8 @@ use flate2::read::MultiGzDecoder;
 use tokio::time::timeout;
 
 use super::errors::refusal;
+
+const TOO_LARGE: &str = "the body is larger than this server takes";
 
 /// What a body may be; an extension of every request.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +56,10 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
         };
         let request = Request::from_parts(parts, body);
         match timeout(rules.patience, Bytes::from_request(request, state)).await {
-            Ok(Ok(bytes)) if packed => unpacked(&bytes, rules.limit).map(Self),
+            Ok(Ok(bytes)) if packed => match unpacked(&bytes, rules.limit) {
+                Ok(bytes) => Ok(Self(bytes.into())),
+                Err((status, why)) => Err(refusal(status, why)),
+            },
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(rejection)) => Err(unread(&rejection)),
             Err(_) => {
@@ -86,36 +88,26 @@ fn check_kind(headers: &HeaderMap) -> Result<(), &'static str> {
     }
 }
 
-fn unpacked(packed: &[u8], limit: usize) -> Result<Bytes, Response> {
+fn unpacked(packed: &[u8], limit: usize) -> Result<Vec<u8>, (StatusCode, &'static str)> {
     let mut bytes = Vec::new();
     let most = (limit as u64).saturating_add(1);
-    let read = MultiGzDecoder::new(packed)
+    match MultiGzDecoder::new(packed)
         .take(most)
-        .read_to_end(&mut bytes);
-    match read {
-        Ok(length) if length <= limit => Ok(bytes.into()),
-        Ok(_) => Err(too_large()),
-        Err(error) => {
-            let damaged = if error.kind() == io::ErrorKind::UnexpectedEof {
-                "ends early"
-            } else {
-                "is damaged"
-            };
-            let message = format!("the body is said to be gzip, and it {damaged}");
-            Err(refusal(StatusCode::BAD_REQUEST, &message))
-        }
+        .read_to_end(&mut bytes)
+    {
+        Ok(length) if length <= limit => Ok(bytes),
+        Ok(_) => Err((StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE)),
+        Err(_) => Err((
+            StatusCode::BAD_REQUEST,
+            "the body is said to be gzip, and is not, or not all of it",
+        )),
     }
-}
-
-fn too_large() -> Response {
-    let message = "the body is larger than this server takes";
-    refusal(StatusCode::PAYLOAD_TOO_LARGE, message)
 }
 
 fn unread(rejection: &BytesRejection) -> Response {
     let status = rejection.status();
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        return too_large();
+        return refusal(status, TOO_LARGE);
     }
     refusal(status, "the body could not be read to its end")
 }

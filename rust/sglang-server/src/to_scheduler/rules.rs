@@ -238,8 +238,10 @@ mod tests {
     /// Tokens and most new tokens that are sent; or how the refusal begins.
     #[test]
     fn prompts_and_answers_fit_the_context() {
+        type Case<'a> = (&'a str, usize, Option<i64>, i64, i64, bool, Sent<'a>);
+        type Sent<'a> = Result<(usize, Option<i64>), &'a str>;
         #[rustfmt::skip]
-        let cases: &[(&str, usize, Option<i64>, i64, i64, bool, Result<(usize, Option<i64>), &str>)] = &[
+        let cases: &[Case<'_>] = &[
             // what                    tokens most      least reserved cut    sent
             ("fits",                        4, Some(6),     0, 0, false, Ok((4, Some(6)))),
             ("one too many",                4, Some(7),     0, 0, false, Err("the prompt has 4 tokens, and 7 more are asked for, but the model's context is 10")),

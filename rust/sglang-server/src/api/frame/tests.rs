@@ -67,6 +67,8 @@ prop_compose! {
     }
 }
 
+type Piece = (String, Vec<i32>, Option<Extras<TextLogprob>>);
+
 prop_compose! {
     fn chunks()(
         steps in prop::collection::vec(
@@ -77,7 +79,7 @@ prop_compose! {
     ) -> Vec<Chunk> {
         let last = steps.len() - 1;
         let finish = json!({"type": "length", "length": 3});
-        let chunk = |(at, (text, output_ids, extras)): (usize, (String, Vec<i32>, Option<Extras<TextLogprob>>))| Chunk {
+        let chunk = |(at, (text, output_ids, extras)): (usize, Piece)| Chunk {
             text,
             completion_tokens: at as u32 * 2 + 1,
             prompt_tokens: 7,

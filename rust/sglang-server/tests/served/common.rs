@@ -1,7 +1,5 @@
 //! A frontend on a port of its own, and a scheduler of a few lines behind it.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use std::{
     collections::BTreeMap,
     io::{Read as _, Write as _},
@@ -23,9 +21,9 @@ use sglang_server::{
 };
 
 /// Longer than anything here takes.
-pub const SOON: Duration = Duration::from_secs(20);
+pub(crate) const SOON: Duration = Duration::from_secs(20);
 
-pub fn args() -> ServerArgs {
+pub(crate) fn args() -> ServerArgs {
     ServerArgs {
         model_path: "model".into(),
         served_model_name: "served".into(),
@@ -64,12 +62,12 @@ pub fn args() -> ServerArgs {
 
 /// What the scheduler was told.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub(crate) struct Told {
     /// `TokenizedGenerateReqInput`, `AbortReq`, …
-    pub tag: String,
-    pub rid: String,
-    pub header: Vec<Value>,
-    pub ids: Vec<i64>,
+    pub(crate) tag: String,
+    pub(crate) rid: String,
+    pub(crate) header: Vec<Value>,
+    pub(crate) ids: Vec<i64>,
 }
 
 impl Told {
@@ -90,30 +88,30 @@ impl Told {
         }
     }
 
-    pub fn is_generation(&self) -> bool {
+    pub(crate) fn is_generation(&self) -> bool {
         self.tag == "TokenizedGenerateReqInput"
     }
 
     /// A place of its sampling parameters.
-    pub fn sampling(&self, at: usize) -> &Value {
+    pub(crate) fn sampling(&self, at: usize) -> &Value {
         &self.header[8][at]
     }
 }
 
 /// Waits for the next message.
-pub fn told(server: &Server) -> Told {
+pub(crate) fn told(server: &Server) -> Told {
     assert!(server.wait(SOON), "nothing arrives");
     let messages = server.take(1);
     Told::new(&messages[0])
 }
 
 /// Whether nothing is there.
-pub fn silent(server: &Server) -> bool {
+pub(crate) fn silent(server: &Server) -> bool {
     server.take(1).is_empty()
 }
 
 /// Sends one step of one request.
-pub fn step(server: &Server, rid: &str, ids: &[i32], finish: Value, prompt_tokens: usize) {
+pub(crate) fn step(server: &Server, rid: &str, ids: &[i32], finish: &Value, prompt_tokens: usize) {
     let header = json!([[rid], [finish], [prompt_tokens], [ids.len()]]);
     let header = rmp_serde::to_vec(&header).unwrap();
     let ids: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
@@ -121,25 +119,25 @@ pub fn step(server: &Server, rid: &str, ids: &[i32], finish: Value, prompt_token
     assert!(server.push_blocking(frame));
 }
 
-pub fn finish(server: &Server, rid: &str, ids: &[i32]) {
+pub(crate) fn finish(server: &Server, rid: &str, ids: &[i32]) {
     step(
         server,
         rid,
         ids,
-        json!({"type": "length", "length": ids.len()}),
+        &json!({"type": "length", "length": ids.len()}),
         1,
     );
 }
 
 /// A server whose scheduler gives each prompt back, a token a step.
-pub struct Echo {
-    pub server: Arc<Server>,
+pub(crate) struct Echo {
+    pub(crate) server: Arc<Server>,
     stop: Arc<AtomicBool>,
     scheduler: Option<JoinHandle<()>>,
 }
 
 impl Echo {
-    pub fn start(args: ServerArgs, config: FrontendConfig) -> Self {
+    pub(crate) fn start(args: ServerArgs, config: FrontendConfig) -> Self {
         let server = Arc::new(Server::start(args, config, 0, &[]).unwrap());
         let stop = Arc::new(AtomicBool::new(false));
         let scheduler = {
@@ -161,11 +159,11 @@ impl Echo {
         }
     }
 
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::start(args(), FrontendConfig::default())
     }
 
-    pub fn address(&self) -> SocketAddr {
+    pub(crate) fn address(&self) -> SocketAddr {
         self.server.address()
     }
 }
@@ -189,10 +187,10 @@ fn echo(server: &Server, told: &Told) {
             let ids: Vec<i32> = told.ids.iter().map(|id| *id as i32).collect();
             let (last, before) = ids.split_last().unwrap();
             for id in before {
-                step(server, &told.rid, &[*id], Value::Null, ids.len());
+                step(server, &told.rid, &[*id], &Value::Null, ids.len());
             }
             let reason = json!({"type": "length", "length": ids.len()});
-            step(server, &told.rid, &[*last], reason, ids.len());
+            step(server, &told.rid, &[*last], &reason, ids.len());
         }
         "GetInternalStateReq" => {
             let state = json!({"last_gen_throughput": 1.5, "api_key": "secret"});
@@ -215,20 +213,20 @@ fn echo(server: &Server, told: &Told) {
 
 /// An HTTP answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
 }
 
 impl Answer {
     #[track_caller]
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
     /// The data of each event.
-    pub fn events(&self) -> Vec<String> {
+    pub(crate) fn events(&self) -> Vec<String> {
         let events = self.body.split_terminator("\n\n");
         events
             .map(|event| event.strip_prefix("data: ").unwrap().to_owned())
@@ -237,31 +235,31 @@ impl Answer {
 }
 
 /// Sends a request on a connection of its own and reads the answer to its end.
-pub fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Answer {
+pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Answer {
     let mut stream = send(address, method, path, body);
     read_answer(&mut stream)
 }
 
-pub fn post(address: SocketAddr, path: &str, body: &Value) -> Answer {
+pub(crate) fn post(address: SocketAddr, path: &str, body: &Value) -> Answer {
     ask(address, "POST", path, &body.to_string())
 }
 
-pub fn get(address: SocketAddr, path: &str) -> Answer {
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     ask(address, "GET", path, "")
 }
 
 /// Generates, with header lines of one's own.
-pub fn ask_with(address: SocketAddr, headers: &str, body: &str) -> Answer {
+pub(crate) fn ask_with(address: SocketAddr, headers: &str, body: &str) -> Answer {
     ask_bytes(address, headers, body.as_bytes())
 }
 
 /// As [`ask_with`], with any bytes.
-pub fn ask_bytes(address: SocketAddr, headers: &str, body: &[u8]) -> Answer {
+pub(crate) fn ask_bytes(address: SocketAddr, headers: &str, body: &[u8]) -> Answer {
     read_answer(&mut send_with(address, "POST", "/generate", headers, body))
 }
 
 /// Sends a request; its answer is yet to be read.
-pub fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
+pub(crate) fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
     send_with(
         address,
         method,
@@ -287,7 +285,7 @@ fn send_with(
     stream
 }
 
-pub fn read_answer(stream: &mut TcpStream) -> Answer {
+pub(crate) fn read_answer(stream: &mut TcpStream) -> Answer {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     parse(&bytes)
@@ -329,7 +327,7 @@ fn unchunked(mut body: &str) -> String {
 
 /// Looks again until `done`.
 #[track_caller]
-pub fn eventually(what: &str, done: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
     let end = Instant::now() + SOON;
     while !done() {
         assert!(Instant::now() < end, "not in time: {what}");

@@ -1,14 +1,12 @@
 //! Routes over real sockets, in front of a scheduler that gives each prompt back.
 
-mod common;
-
 use std::io::Write as _;
 
 use flate2::{Compression, write::GzEncoder};
 use serde_json::json;
 use sglang_server::config::FrontendConfig;
 
-use common::{Echo, ask, get, post};
+use crate::common::{Echo, ask, get, post};
 
 #[test]
 fn a_text_comes_back() {
@@ -128,7 +126,7 @@ fn a_stream_of_a_list_names_its_answers() {
 
 #[test]
 fn deltas_where_the_server_gives_deltas() {
-    let mut args = common::args();
+    let mut args = crate::common::args();
     args.incremental_streaming_output = true;
     let echo = Echo::start(args, FrontendConfig::default());
     let answer = post(
@@ -162,7 +160,7 @@ fn deltas_where_the_server_gives_deltas() {
 #[test]
 fn refusals_look_alike() {
     let echo = Echo::start(
-        common::args(),
+        crate::common::args(),
         FrontendConfig {
             body_limit: 1000,
             ..FrontendConfig::default()
@@ -199,7 +197,8 @@ fn refusals_look_alike() {
 #[test]
 fn bodies_that_are_no_json_in_utf8_are_refused() {
     let echo = Echo::new();
-    let with = |headers: &str| common::ask_with(echo.address(), headers, r#"{"text": "a"}"#).status;
+    let with =
+        |headers: &str| crate::common::ask_with(echo.address(), headers, r#"{"text": "a"}"#).status;
     #[rustfmt::skip]
     let cases = [
         ("Content-Type: application/json\r\n",                          200),
@@ -226,14 +225,15 @@ fn a_packed_body_is_measured_unpacked() {
         body_limit: 100_000,
         ..FrontendConfig::default()
     };
-    let echo = Echo::start(common::args(), config);
+    let echo = Echo::start(crate::common::args(), config);
     for (letters, status) in [(100, 200), (200_000, 413)] {
         let body = json!({"text": "a".repeat(letters)}).to_string();
         let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
         packed.write_all(body.as_bytes()).unwrap();
         let packed = packed.finish().unwrap();
         assert!(packed.len() < 10_000);
-        let answer = common::ask_bytes(echo.address(), "Content-Encoding: gzip\r\n", &packed);
+        let answer =
+            crate::common::ask_bytes(echo.address(), "Content-Encoding: gzip\r\n", &packed);
         assert_eq!(status, answer.status, "{answer:?}");
     }
 }

@@ -1,7 +1,5 @@
 //! Every request gets one end, whoever leaves, dies or is too slow.
 
-mod common;
-
 use std::{
     io::Read as _,
     net::Shutdown,
@@ -13,7 +11,7 @@ use std::{
 use serde_json::{Value, json};
 use sglang_server::{config::FrontendConfig, runtime::Server, wire};
 
-use common::{
+use crate::common::{
     SOON, args, ask, eventually, finish, get, post, read_answer, send, silent, step, told,
 };
 
@@ -49,7 +47,7 @@ fn a_client_that_leaves_aborts_once() {
         );
         let request = told(&server);
         if begun {
-            step(&server, &request.rid, &[65], Value::Null, 3);
+            step(&server, &request.rid, &[65], &Value::Null, 3);
             let mut first = [0; 16];
             client.read_exact(&mut first).unwrap();
         }
@@ -118,7 +116,7 @@ fn an_abort_by_name_ends_as_the_scheduler_says() {
         &server,
         &request.rid,
         &[65],
-        json!({"type": "abort", "message": "asked to"}),
+        &json!({"type": "abort", "message": "asked to"}),
         3,
     );
     let answer = read_answer(&mut client).json();
@@ -138,7 +136,7 @@ fn the_scheduler_s_words_become_statuses() {
     for (status, stream) in [(400, false), (503, false), (400, true), (503, true)] {
         let body = generate(json!({"stream": stream}));
         let mut client = send(server.address(), "POST", "/generate", &body);
-        step(&server, &told(&server).rid, &[], abort(status), 3);
+        step(&server, &told(&server).rid, &[], &abort(status), 3);
         let answer = read_answer(&mut client);
         assert_eq!(status, answer.status, "{answer:?}");
         assert_eq!(
@@ -154,10 +152,10 @@ fn the_scheduler_s_words_become_statuses() {
         &generate(json!({"stream": true})),
     );
     let rid = told(&server).rid;
-    step(&server, &rid, &[65], Value::Null, 3);
+    step(&server, &rid, &[65], &Value::Null, 3);
     let mut beginning = [0; 400];
     let seen = client.read(&mut beginning).unwrap();
-    step(&server, &rid, &[], abort(400), 3);
+    step(&server, &rid, &[], &abort(400), 3);
     let mut rest = String::new();
     client.read_to_string(&mut rest).unwrap();
     let whole = String::from_utf8_lossy(&beginning[..seen]).into_owned() + &rest;
@@ -289,7 +287,7 @@ fn shutdown_lets_requests_end_and_then_ends_them() {
         &generate(json!({"stream": true})),
     );
     let stuck_rid = told(&server).rid;
-    step(&server, &stuck_rid, &[65], Value::Null, 3);
+    step(&server, &stuck_rid, &[65], &Value::Null, 3);
     let mut unread = send(server.address(), "POST", "/generate", &generate(json!({})));
     told(&server);
     let begin = Instant::now();
@@ -359,7 +357,7 @@ fn a_client_that_reads_slowly_gets_everything() {
     );
     let rid = told(&server).rid;
     for _ in 0..2000 {
-        step(&server, &rid, &[65], Value::Null, 3);
+        step(&server, &rid, &[65], &Value::Null, 3);
     }
     finish(&server, &rid, &[66]);
     thread::sleep(Duration::from_millis(50));

@@ -1,0 +1,5 @@
+//! A running server, seen over its sockets and through the scheduler's handle.
+
+mod common;
+mod http;
+mod lifecycle;
