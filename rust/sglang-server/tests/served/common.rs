@@ -87,15 +87,6 @@ impl Told {
             header,
         }
     }
-
-    pub(crate) fn is_generation(&self) -> bool {
-        self.tag == "TokenizedGenerateReqInput"
-    }
-
-    /// A place of its sampling parameters.
-    pub(crate) fn sampling(&self, at: usize) -> &Value {
-        &self.header[8][at]
-    }
 }
 
 /// Waits for the next message.
