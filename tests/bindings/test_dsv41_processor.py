@@ -298,7 +298,7 @@ def test_later_errors_do_not_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
     What Rust says of an image is final.
     """
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("refused")
 
     monkeypatch.setattr(dsv41, "resize_patchify", refuse)

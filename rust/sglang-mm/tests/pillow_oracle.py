@@ -7,7 +7,7 @@ Invariant: nothing here shares code with what it judges.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from PIL import Image
 
 Bits: TypeAlias = NDArray[np.uint16]
 Pixels: TypeAlias = NDArray[np.uint8]
+PassOrder: TypeAlias = Literal["pillow13", "pillow12_2", "horizontal"]
 
 f32 = np.float32
 
@@ -53,6 +54,18 @@ def pixels(image: Image.Image) -> Pixels:
     return np.array(image)
 
 
+def resized(image: Pixels, height: int, width: int, resample: Image.Resampling, order: PassOrder) -> Pixels:
+    """
+    By the Pillow that is installed, or, in the order of an older one, one side after the other.
+    """
+    picture = Image.fromarray(image)
+    if order == "pillow13":
+        return pixels(picture.resize((width, height), resample))
+    columns_first = order == "pillow12_2" and picture.height > 100 * picture.width and height < picture.height
+    between = (picture.width, height) if columns_first else (width, picture.height)
+    return pixels(picture.resize(between, resample).resize((width, height), resample))
+
+
 def inkling_size(height: int, width: int, fraction: float | None, cap: int | None) -> tuple[int, int]:
     """
     Height and width after rescaling.
@@ -65,13 +78,15 @@ def inkling_size(height: int, width: int, fraction: float | None, cap: int | Non
     return max(1, int(np.floor(height * ratio + 0.5))), max(1, int(np.floor(width * ratio + 0.5)))
 
 
-def inkling(image: Pixels, patch_size: int, fraction: float | None = None, cap: int | None = None) -> tuple[int, int, Bits]:
+def inkling(
+    image: Pixels, patch_size: int, fraction: float | None = None, cap: int | None = None, *, order: PassOrder = "pillow13"
+) -> tuple[int, int, Bits]:
     """
     Height and width after rescaling, and the flat bits of the patches.
     """
     height, width = inkling_size(image.shape[0], image.shape[1], fraction, cap)
     if (height, width) != image.shape[:2]:
-        image = pixels(Image.fromarray(image).resize((width, height), Image.Resampling.LANCZOS))
+        image = resized(image, height, width, Image.Resampling.LANCZOS, order)
     rows, columns = int(np.ceil(height / patch_size)), width // patch_size + 1
     # The formula of a value knows nothing of its place: it is worked out once per value and channel.
     raw = np.arange(256, dtype=f32)[:, None]
@@ -104,14 +119,13 @@ class Place:
         return self.output, self.resize, self.start, self.patch_size
 
 
-def dsv41(image: Pixels, place: Place) -> Bits:
+def dsv41(image: Pixels, place: Place, *, order: PassOrder = "pillow13") -> Bits:
     """
     The flat bits of the patches.
     """
     (height, width), (top, left), side = place.resize, place.start, place.patch_size
     canvas = np.full((*place.output, 3), 127, np.uint8)
-    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC)
-    canvas[top : top + height, left : left + width] = pixels(resized)
+    canvas[top : top + height, left : left + width] = resized(image, height, width, Image.Resampling.BICUBIC, order)
     bits = bf16((np.arange(256, dtype=f32) / f32(255) - f32(0.5)) / f32(0.5))[canvas]
     patches = [
         bits[row : row + side, column : column + side, channel].ravel()

@@ -99,6 +99,20 @@ impl ImagePlan {
 ///
 /// A plan that makes no sense for this image, or too little memory.
 pub fn resize_patchify(rgb: &[u8], image: Size, plan: &ImagePlan) -> Result<Vec<u16>, Dsv41Error> {
+    resize_patchify_with(rgb, image, plan, PassOrder::default())
+}
+
+/// [`resize_patchify`] with another order of passes than that of Pillow 13.0.
+///
+/// # Errors
+///
+/// As [`resize_patchify`].
+pub fn resize_patchify_with(
+    rgb: &[u8],
+    image: Size,
+    plan: &ImagePlan,
+    pass_order: PassOrder,
+) -> Result<Vec<u16>, Dsv41Error> {
     if image.is_empty() || image.rgb_len() != Some(rgb.len()) || !plan.is_sound() {
         return Err(Dsv41Error::Geometry {
             image,
@@ -122,7 +136,7 @@ pub fn resize_patchify(rgb: &[u8], image: Size, plan: &ImagePlan) -> Result<Vec<
         rgb,
         from: image,
         to: plan.image(),
-        resample: Resample::Pil(Filter::Bicubic, PassOrder::default()),
+        resample: Resample::Pil(Filter::Bicubic, pass_order),
     };
     let rows = plan.out_h / plan.patch_size;
     filled(len, too_large, |out| {

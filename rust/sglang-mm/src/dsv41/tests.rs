@@ -1,6 +1,6 @@
 //! Values, places on the canvas, and plans that make no sense.
 
-use super::{Dsv41Error, ImagePlan, resize_patchify, values};
+use super::{Dsv41Error, ImagePlan, resize_patchify, resize_patchify_with, values};
 use crate::common::{
     Size,
     resize::{Filter, PassOrder, Resample, resize_rgb},
@@ -76,6 +76,34 @@ fn each_value_lies_where_the_definition_says() {
             .collect();
         assert_eq!(
             Ok(expected),
+            resize_patchify(&image(from), from, &plan),
+            "{name}"
+        );
+    }
+}
+
+/// Whatever the order, the result is the resized image on the canvas.
+#[test]
+fn the_order_of_passes_is_a_setting() {
+    #[rustfmt::skip]
+    let cases = [
+        ("a tower",    size(1001, 10), plan((504, 7), (500, 5), (2, 1), 7),   [true,  true]),
+        ("a portrait", size(401, 100), plan((210, 56), (200, 50), (2, 1), 7), [true,  false]),
+        ("a square",   size(100, 100), plan((56, 56), (50, 50), (2, 1), 7),   [false, false]),
+    ];
+    for (name, from, plan, columns_first) in cases {
+        let bits = |order| resize_patchify_with(&image(from), from, &plan, order).unwrap();
+        for order in PassOrder::ALL {
+            let bicubic = Resample::Pil(Filter::Bicubic, order);
+            let resized = resize_rgb(&image(from), from, plan.image(), bicubic).unwrap();
+            let placed = resize_patchify(&resized, plan.image(), &plan);
+            assert_eq!(placed, Ok(bits(order)), "{name}, {order}");
+        }
+        let differs = [PassOrder::Pillow13, PassOrder::Pillow12_2]
+            .map(|order| bits(order) != bits(PassOrder::Horizontal));
+        assert_eq!(columns_first, differs, "{name}");
+        assert_eq!(
+            Ok(bits(PassOrder::Pillow13)),
             resize_patchify(&image(from), from, &plan),
             "{name}"
         );

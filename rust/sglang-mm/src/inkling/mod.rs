@@ -12,7 +12,7 @@ mod values;
 use crate::common::{
     Size,
     content_hash::content_hash_u64,
-    decode::{DecodeError, decode_rgb},
+    decode::{DecodeError, DecodeOptions, decode_rgb_with},
     memory::{OutOfMemory, empty, filled},
     par,
     patches::Interleaved,
@@ -71,6 +71,10 @@ pub struct Options {
     pub rescale_frac: Option<f64>,
     /// Do not let the longer side grow beyond this.
     pub rescale_cap: Option<i64>,
+    /// Whose order of passes a rescale follows.
+    pub pass_order: PassOrder,
+    /// How files are decoded.
+    pub decode: DecodeOptions,
 }
 
 /// An image as patches.
@@ -106,7 +110,8 @@ pub fn patch_grid(size: Size, patch_size: usize) -> Result<(usize, usize), Inkli
 ///
 /// A patch size of 0, a buffer that does not fit `size`, or too little memory.
 pub fn patchify(rgb: &[u8], size: Size, patch_size: usize) -> Result<Vec<u16>, InklingError> {
-    patches(rgb, size, size, patch_size)
+    // Nothing is resized, so no order shows.
+    patches(rgb, size, size, patch_size, PassOrder::default())
 }
 
 /// The RGB image `rgb` of size `size` as patches, rescaled before.
@@ -116,7 +121,7 @@ pub fn patchify(rgb: &[u8], size: Size, patch_size: usize) -> Result<Vec<u16>, I
 /// As [`patchify`], and a fraction that leads to no usable size.
 pub fn rescale_patchify(rgb: &[u8], size: Size, options: Options) -> Result<Patches, InklingError> {
     let to = scaled_dims(size, options.rescale_frac, options.rescale_cap)?;
-    let bits = patches(rgb, size, to, options.patch_size)?;
+    let bits = patches(rgb, size, to, options.patch_size, options.pass_order)?;
     Ok(Patches { size: to, bits })
 }
 
@@ -126,7 +131,7 @@ pub fn rescale_patchify(rgb: &[u8], size: Size, options: Options) -> Result<Patc
 ///
 /// As [`rescale_patchify`], and whatever the decoder refuses.
 pub fn decode_patchify(file: &[u8], options: Options) -> Result<Patches, InklingError> {
-    let image = decode_rgb(file)?;
+    let image = decode_rgb_with(file, &options.decode)?;
     let size = Size {
         height: image.height,
         width: image.width,
@@ -183,7 +188,13 @@ where
 }
 
 /// `rgb`, of size `from`, as patches of its picture of size `to`.
-fn patches(rgb: &[u8], from: Size, to: Size, patch_size: usize) -> Result<Vec<u16>, InklingError> {
+fn patches(
+    rgb: &[u8],
+    from: Size,
+    to: Size,
+    patch_size: usize,
+    pass_order: PassOrder,
+) -> Result<Vec<u16>, InklingError> {
     let (rows, columns) = patch_grid(to, patch_size)?;
     if from.rgb_len() != Some(rgb.len()) {
         return Err(InklingError::Length {
@@ -213,7 +224,7 @@ fn patches(rgb: &[u8], from: Size, to: Size, patch_size: usize) -> Result<Vec<u1
         rgb,
         from,
         to,
-        resample: Resample::Pil(Filter::Lanczos, PassOrder::default()),
+        resample: Resample::Pil(Filter::Lanczos, pass_order),
     };
     filled(len, too_large, |out| {
         Ok(writer.fill(&resizing, 0, rows, out)?)

@@ -4,7 +4,12 @@ use super::{
     InklingError, Options, Patches, decode_patchify_batch, patch_grid, patchify, preprocess_images,
     rescale_patchify, values,
 };
-use crate::common::{Size, rescale::RescaleError};
+use crate::common::{
+    Size,
+    decode::{DecodeLimits, DecodeOptions},
+    rescale::RescaleError,
+    resize::{Filter, PassOrder, Resample, resize_rgb},
+};
 
 const fn size(height: usize, width: usize) -> Size {
     Size { height, width }
@@ -21,6 +26,11 @@ const AS_IS: Options = Options {
     patch_size: 3,
     rescale_frac: None,
     rescale_cap: None,
+    pass_order: PassOrder::Pillow13,
+    decode: DecodeOptions {
+        limits: DecodeLimits::PILLOW,
+        exif_transpose: false,
+    },
 };
 
 #[test]
@@ -79,19 +89,28 @@ fn each_value_lies_where_the_definition_says() {
 
 #[test]
 fn a_rescaled_image_is_resized_and_then_cut() {
-    use crate::common::resize::{Filter, PassOrder, Resample, resize_rgb};
-    let (from, to) = (size(7, 9), size(14, 18));
-    let lanczos = Resample::Pil(Filter::Lanczos, PassOrder::default());
-    let resized = resize_rgb(&image(from), from, to, lanczos).unwrap();
-    let options = Options {
-        rescale_frac: Some(2.0),
-        ..AS_IS
-    };
-    let expected = Patches {
-        size: to,
-        bits: patchify(&resized, to, 3).unwrap(),
-    };
-    assert_eq!(Ok(expected), rescale_patchify(&image(from), from, options));
+    #[rustfmt::skip]
+    let cases = [
+        ("larger",                             size(7, 9),     2.0, size(14, 18)),
+        ("a tower, columns first since 12.2",  size(1001, 10), 0.5, size(501, 5)),
+        ("a portrait, columns first since 13", size(401, 100), 0.5, size(201, 50)),
+    ];
+    let in_any_order = |case| PassOrder::ALL.map(|order| (case, order));
+    for ((name, from, fraction, to), pass_order) in cases.into_iter().flat_map(in_any_order) {
+        let lanczos = Resample::Pil(Filter::Lanczos, pass_order);
+        let resized = resize_rgb(&image(from), from, to, lanczos).unwrap();
+        let options = Options {
+            rescale_frac: Some(fraction),
+            pass_order,
+            ..AS_IS
+        };
+        let expected = Patches {
+            size: to,
+            bits: patchify(&resized, to, 3).unwrap(),
+        };
+        let got = rescale_patchify(&image(from), from, options);
+        assert_eq!(Ok(expected), got, "{name}, {pass_order}");
+    }
 }
 
 #[test]

@@ -6,7 +6,10 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
 use super::{arguments::Image, released::released, value_error};
-use crate::dsv41::{self, ImagePlan};
+use crate::{
+    common::resize::PassOrder,
+    dsv41::{self, ImagePlan},
+};
 
 /// Fills the submodule.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -21,16 +24,18 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 ///
 /// Sizes are (height, width), the start is (top, left). The result is flat.
 #[pyfunction]
-#[pyo3(signature = (arr, output_size, resize_size, padding_start, patch_size, /))]
+#[pyo3(signature = (arr, output_size, resize_size, padding_start, patch_size, /, *, pass_order = "pillow13"))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
-fn resize_patchify(
-    py: Python<'_>,
+fn resize_patchify<'py>(
+    py: Python<'py>,
     arr: Image,
     output_size: (usize, usize),
     resize_size: (usize, usize),
     padding_start: (usize, usize),
     patch_size: usize,
-) -> PyResult<Bound<'_, PyArray1<u16>>> {
+    pass_order: &str,
+) -> PyResult<Bound<'py, PyArray1<u16>>> {
+    let order: PassOrder = pass_order.parse().map_err(value_error)?;
     let plan = ImagePlan {
         out_h: output_size.0,
         out_w: output_size.1,
@@ -40,6 +45,8 @@ fn resize_patchify(
         left: padding_start.1,
         patch_size,
     };
-    let bits = released(py, || dsv41::resize_patchify(&arr.pixels, arr.size, &plan))?;
+    let bits = released(py, || {
+        dsv41::resize_patchify_with(&arr.pixels, arr.size, &plan, order)
+    })?;
     Ok(bits.map_err(value_error)?.into_pyarray(py))
 }

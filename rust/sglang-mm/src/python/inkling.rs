@@ -11,7 +11,11 @@ use super::{
     value_error,
 };
 use crate::{
-    common::content_hash::content_hash_u64,
+    common::{
+        content_hash::content_hash_u64,
+        decode::{DecodeLimits, DecodeOptions},
+        resize::PassOrder,
+    },
     inkling::{self, Options, Patches},
 };
 
@@ -44,32 +48,44 @@ fn patchify_rgb(
 
 /// Height, width and the bf16 bits of the patches of an encoded image.
 #[pyfunction]
-#[pyo3(signature = (data, patch_size, rescale_frac = None, rescale_cap = None))]
+#[pyo3(signature = (data, patch_size, rescale_frac = None, rescale_cap = None, *,
+    pass_order = "pillow13", exif_transpose = false, max_image_pixels = None))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
-fn decode_patchify(
-    py: Python<'_>,
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+fn decode_patchify<'py>(
+    py: Python<'py>,
     data: Encoded,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
-) -> PyResult<Patchified<'_>> {
-    let options = options(patch_size, rescale_frac, rescale_cap);
+    pass_order: &str,
+    exif_transpose: bool,
+    max_image_pixels: Option<u64>,
+) -> PyResult<Patchified<'py>> {
+    let decode = decoding(exif_transpose, max_image_pixels);
+    let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
     let patches = released(py, || inkling::decode_patchify(&data, options))?;
     Ok(patchified(py, patches.map_err(value_error)?))
 }
 
 /// Height, width and the bf16 bits of the patches of each encoded image.
 #[pyfunction]
-#[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None))]
+#[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None, *,
+    pass_order = "pillow13", exif_transpose = false, max_image_pixels = None))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
-fn decode_patchify_batch(
-    py: Python<'_>,
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+fn decode_patchify_batch<'py>(
+    py: Python<'py>,
     datas: Vec<Encoded>,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
-) -> PyResult<Vec<Patchified<'_>>> {
-    let options = options(patch_size, rescale_frac, rescale_cap);
+    pass_order: &str,
+    exif_transpose: bool,
+    max_image_pixels: Option<u64>,
+) -> PyResult<Vec<Patchified<'py>>> {
+    let decode = decoding(exif_transpose, max_image_pixels);
+    let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
     let images = released(py, || inkling::decode_patchify_batch(&datas, options))?;
     let images = images.map_err(value_error)?.into_iter();
     Ok(images.map(|patches| patchified(py, patches)).collect())
@@ -77,16 +93,22 @@ fn decode_patchify_batch(
 
 /// Height, width, bf16 bits of the patches and content hash of each encoded image.
 #[pyfunction]
-#[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None))]
+#[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None, *,
+    pass_order = "pillow13", exif_transpose = false, max_image_pixels = None))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
-fn preprocess_images(
-    py: Python<'_>,
+#[expect(clippy::too_many_arguments, reason = "keywords in Python")]
+fn preprocess_images<'py>(
+    py: Python<'py>,
     datas: Vec<Encoded>,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
-) -> PyResult<Vec<Hashed<'_>>> {
-    let options = options(patch_size, rescale_frac, rescale_cap);
+    pass_order: &str,
+    exif_transpose: bool,
+    max_image_pixels: Option<u64>,
+) -> PyResult<Vec<Hashed<'py>>> {
+    let decode = decoding(exif_transpose, max_image_pixels);
+    let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
     let images = released(py, || inkling::preprocess_images(&datas, options))?;
     let images = images.map_err(value_error)?.into_iter();
     Ok(images
@@ -96,17 +118,19 @@ fn preprocess_images(
 
 /// Height, width, bf16 bits of the patches of `arr`, and the content hash of `raw_bytes`.
 #[pyfunction]
-#[pyo3(signature = (arr, raw_bytes, patch_size, rescale_frac = None, rescale_cap = None))]
+#[pyo3(signature = (arr, raw_bytes, patch_size, rescale_frac = None, rescale_cap = None, *, pass_order = "pillow13"))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
-fn rescale_patchify_hash(
-    py: Python<'_>,
+fn rescale_patchify_hash<'py>(
+    py: Python<'py>,
     arr: Image,
     raw_bytes: Encoded,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
-) -> PyResult<Hashed<'_>> {
-    let options = options(patch_size, rescale_frac, rescale_cap);
+    pass_order: &str,
+) -> PyResult<Hashed<'py>> {
+    let decode = DecodeOptions::default();
+    let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
     let (patches, hash) = released(py, || {
         let patches = inkling::rescale_patchify(&arr.pixels, arr.size, options);
         (patches, content_hash_u64(&raw_bytes))
@@ -114,11 +138,27 @@ fn rescale_patchify_hash(
     Ok(hashed(py, patches.map_err(value_error)?, hash))
 }
 
-fn options(patch_size: usize, rescale_frac: Option<f64>, rescale_cap: Option<i64>) -> Options {
-    Options {
+fn options(
+    patch_size: usize,
+    rescale_frac: Option<f64>,
+    rescale_cap: Option<i64>,
+    pass_order: &str,
+    decode: DecodeOptions,
+) -> PyResult<Options> {
+    let pass_order: PassOrder = pass_order.parse().map_err(value_error)?;
+    Ok(Options {
         patch_size,
         rescale_frac,
         rescale_cap,
+        pass_order,
+        decode,
+    })
+}
+
+fn decoding(exif_transpose: bool, max_image_pixels: Option<u64>) -> DecodeOptions {
+    DecodeOptions {
+        limits: DecodeLimits::at_most(max_image_pixels),
+        exif_transpose,
     }
 }
 

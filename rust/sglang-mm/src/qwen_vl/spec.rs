@@ -148,13 +148,8 @@ impl QwenVlSpec {
 
     /// How pictures are decoded.
     pub(super) fn decoding(&self) -> DecodeOptions {
-        let limits = self
-            .max_image_pixels
-            .map_or_else(DecodeLimits::default, |max_pixels| DecodeLimits {
-                max_pixels,
-            });
         DecodeOptions {
-            limits,
+            limits: DecodeLimits::at_most(self.max_image_pixels),
             exif_transpose: self.exif_transpose,
         }
     }

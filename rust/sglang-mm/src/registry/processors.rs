@@ -4,7 +4,10 @@
 
 use std::{collections::BTreeMap, error::Error};
 
-use crate::inkling::{self, Options, Patches};
+use crate::{
+    common::{decode::DecodeOptions, resize::PassOrder},
+    inkling::{self, Options, Patches},
+};
 
 /// Height, width, bf16 bits of the patches, content hash of the file.
 pub type PreprocessedImage = (usize, usize, Vec<u16>, u64);
@@ -64,18 +67,25 @@ impl ProcessorRegistry {
 
 /// The processors of this crate.
 ///
-/// `dsv41` is not among them: what its images become is planned from more than a patch
-/// size, by its Python face.
+/// `dsv41` is not among them. Here it has no planner: what its images become depends on
+/// five settings of a checkpoint, for which [`ImageProcessorSpec`] has no room and which
+/// have no defaults. The planner is in Python, `sglang.srt.multimodal`, beside the
+/// processor that is made with these settings.
 #[must_use]
 pub fn default_registry() -> ProcessorRegistry {
     let mut registry = ProcessorRegistry::new();
-    registry.register(Box::new(InklingProcessor));
+    registry.register(Box::new(InklingProcessor::default()));
     registry
 }
 
-/// [`inkling`] as a processor.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct InklingProcessor;
+/// [`inkling`] as a processor: what a request asks for comes with it, the rest is here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InklingProcessor {
+    /// Whose order of passes a rescale follows.
+    pub pass_order: PassOrder,
+    /// How files are decoded.
+    pub decode: DecodeOptions,
+}
 
 impl ImageProcessorSpec for InklingProcessor {
     fn name(&self) -> &'static str {
@@ -93,6 +103,8 @@ impl ImageProcessorSpec for InklingProcessor {
             patch_size,
             rescale_frac,
             rescale_cap,
+            pass_order: self.pass_order,
+            decode: self.decode,
         };
         let images = inkling::preprocess_images(files, options)?;
         let flat =

@@ -19,13 +19,14 @@ import numpy as np
 from PIL import Image, ImageOps
 from sglang.srt.multimodal.bfloat16 import as_torch, bf16_bits
 from sglang.srt.multimodal.fallback import loaded_or_warn
+from sglang.srt.multimodal.pillow_resize import PassOrder, check_pass_order, resized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
-#: The grey of the canvas, and of Pillow's padding.
+#: The grey of the canvas.
 CANVAS_VALUE = 127
 
 
@@ -50,13 +51,6 @@ class ImagePlan:
         """
         height, width = self.output_size
         return height // self.patch_size, width // self.patch_size
-
-    @property
-    def is_stretched(self) -> bool:
-        """
-        Whether the image covers the canvas.
-        """
-        return self.resize_size == self.output_size
 
 
 @dataclass(frozen=True)
@@ -192,12 +186,24 @@ class DeepseekV41ImageProcessor:
 
     *backend* "auto" is Rust, and Pillow with a warning where the extension module cannot be
     loaded; "pil" is Pillow. Once loaded, an error is an error: nothing falls back.
+    *exif_transpose* turns an image as its EXIF data ask, before all else; *pass_order* names
+    the Pillow whose order of passes a resize follows.
     """
 
-    def __init__(self, planner: ImagePlanner, backend: Literal["auto", "pil"] = "auto") -> None:
+    def __init__(
+        self,
+        planner: ImagePlanner,
+        backend: Literal["auto", "pil"] = "auto",
+        *,
+        exif_transpose: bool = False,
+        pass_order: PassOrder = "pillow13",
+    ) -> None:
         if backend not in ("auto", "pil"):
             raise ValueError(f"unknown backend {backend!r}: expected 'auto' or 'pil'")
+        check_pass_order(pass_order)
         self.planner = planner
+        self.exif_transpose = exif_transpose
+        self.pass_order: PassOrder = pass_order
         rust = loaded_or_warn(_load_rust, type(self).__name__) if backend == "auto" else None
         self._patchify = rust or patchify_with_pil
         #: What does the work.
@@ -212,35 +218,33 @@ class DeepseekV41ImageProcessor:
         return [self._process(image) for image in images]
 
     def _process(self, image: Image.Image) -> ProcessedImage:
-        rgb = image.convert("RGB")
+        upright = ImageOps.exif_transpose(image) if self.exif_transpose else image
+        rgb = upright.convert("RGB")
         plan = self.planner.plan(rgb.height, rgb.width)
         rows, columns = plan.grid
-        patches = self._patchify(rgb, plan).reshape(rows * columns, 3, plan.patch_size, plan.patch_size)
+        patches = self._patchify(rgb, plan, self.pass_order).reshape(rows * columns, 3, plan.patch_size, plan.patch_size)
         return ProcessedImage(patches, plan.grid, self.planner.token_grid(plan), self.planner.num_tokens(plan))
 
 
-def _load_rust() -> Callable[[Image.Image, ImagePlan], NDArray[np.uint16]]:
+def _load_rust() -> Callable[[Image.Image, ImagePlan, PassOrder], NDArray[np.uint16]]:
     # Here and not above: the import builds what is not built, and may fail.
     from sglang.srt.rust_extensions._multimodal import dsv41
 
     resize_patchify = dsv41.resize_patchify
 
-    def patchify(rgb: Image.Image, plan: ImagePlan) -> NDArray[np.uint16]:
-        pixels = np.ascontiguousarray(rgb)
-        return resize_patchify(pixels, plan.output_size, plan.resize_size, plan.padding_start, plan.patch_size)
+    def patchify(rgb: Image.Image, plan: ImagePlan, pass_order: PassOrder) -> NDArray[np.uint16]:
+        place = plan.output_size, plan.resize_size, plan.padding_start, plan.patch_size
+        return resize_patchify(np.ascontiguousarray(rgb), *place, pass_order=pass_order)
 
     return patchify
 
 
-def patchify_with_pil(rgb: Image.Image, plan: ImagePlan) -> NDArray[np.uint16]:
+def patchify_with_pil(rgb: Image.Image, plan: ImagePlan, pass_order: PassOrder = "pillow13") -> NDArray[np.uint16]:
     """
     What `_multimodal.dsv41.resize_patchify` does, by Pillow and NumPy.
     """
-    height, width = plan.output_size
-    if plan.is_stretched:
-        canvas = rgb.resize((width, height), Image.Resampling.BICUBIC)
-    else:
-        canvas = ImageOps.pad(rgb, (width, height), Image.Resampling.BICUBIC, (CANVAS_VALUE,) * 3)
+    canvas = Image.new("RGB", plan.output_size[::-1], (CANVAS_VALUE,) * 3)
+    canvas.paste(resized(rgb, plan.resize_size[::-1], Image.Resampling.BICUBIC, pass_order), plan.padding_start[::-1])
     values = np.arange(256, dtype=np.float32)
     table = bf16_bits((values / np.float32(255) - np.float32(0.5)) / np.float32(0.5))
     rows, columns = plan.grid

@@ -31,12 +31,22 @@ pub struct DecodeLimits {
     pub max_pixels: u64,
 }
 
+impl DecodeLimits {
+    /// Pillow's: above it a picture is refused as a decompression bomb.
+    pub const PILLOW: Self = Self {
+        max_pixels: 178_956_970,
+    };
+
+    /// At most `max_pixels`; without a number as many as Pillow takes.
+    #[must_use]
+    pub fn at_most(max_pixels: Option<u64>) -> Self {
+        max_pixels.map_or(Self::PILLOW, |max_pixels| Self { max_pixels })
+    }
+}
+
 impl Default for DecodeLimits {
-    /// The size at which Pillow refuses a picture as a decompression bomb.
     fn default() -> Self {
-        Self {
-            max_pixels: 178_956_970,
-        }
+        Self::PILLOW
     }
 }
 

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from sglang.srt.multimodal.bfloat16 import as_torch, bf16_bits
+from sglang.srt.multimodal.pillow_resize import PassOrder, check_pass_order, resized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,14 +80,26 @@ class InklingImageProcessor:
 
     *patch_size* is the side of a patch in pixels. *rescale_frac* scales the longer side
     before; *rescale_cap* bounds how far it may grow. The defaults are those that the model
-    is served with.
+    is served with. *exif_transpose* turns an image as its EXIF data ask, before all else;
+    *pass_order* names the Pillow whose order of passes a rescale follows.
     """
 
-    def __init__(self, patch_size: int = 40, rescale_frac: float | None = 2.0, rescale_cap: int | None = 2048) -> None:
+    def __init__(
+        self,
+        patch_size: int = 40,
+        rescale_frac: float | None = 2.0,
+        rescale_cap: int | None = 2048,
+        *,
+        exif_transpose: bool = False,
+        pass_order: PassOrder = "pillow13",
+    ) -> None:
         _check(patch_size, rescale_frac, rescale_cap)
+        check_pass_order(pass_order)
         self.patch_size = patch_size
         self.rescale_frac = rescale_frac
         self.rescale_cap = rescale_cap
+        self.exif_transpose = exif_transpose
+        self.pass_order: PassOrder = pass_order
 
     def __call__(self, files: Iterable[bytes]) -> list[ProcessedImage]:
         """
@@ -99,6 +112,8 @@ class InklingImageProcessor:
 
     def _process(self, file: bytes) -> ProcessedImage:
         with Image.open(io.BytesIO(file)) as image:
+            if self.exif_transpose:
+                ImageOps.exif_transpose(image, in_place=True)
             rgb = image.convert("RGB")
         height, width, bits, content_hash = self._patchify(rgb, file)
         patches = bits.reshape(-1, 1, self.patch_size, self.patch_size, 3)
@@ -110,7 +125,7 @@ class InklingImageProcessor:
         """
         size = scaled_size(rgb.size, self.rescale_frac, self.rescale_cap)
         if size != rgb.size:
-            rgb = rgb.resize(size, Image.Resampling.LANCZOS)
+            rgb = resized(rgb, size, Image.Resampling.LANCZOS, self.pass_order)
         return rgb.height, rgb.width, patchify_with_numpy(np.asarray(rgb), self.patch_size), None
 
 

@@ -19,6 +19,7 @@ from sglang.srt.multimodal.inkling.image_processing import InklingImageProcessor
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
+    from sglang.srt.multimodal.pillow_resize import PassOrder
 
 #: Set to 1, the Rust path is used where it can be loaded.
 SWITCH = "SGLANG_INKLING_RS_MM_PREPROCESS"
@@ -32,8 +33,16 @@ class InklingRustImageProcessor(InklingImageProcessor):
     module cannot be had; `inkling_image_processor` falls back.
     """
 
-    def __init__(self, patch_size: int = 40, rescale_frac: float | None = 2.0, rescale_cap: int | None = 2048) -> None:
-        super().__init__(patch_size, rescale_frac, rescale_cap)
+    def __init__(
+        self,
+        patch_size: int = 40,
+        rescale_frac: float | None = 2.0,
+        rescale_cap: int | None = 2048,
+        *,
+        exif_transpose: bool = False,
+        pass_order: PassOrder = "pillow13",
+    ) -> None:
+        super().__init__(patch_size, rescale_frac, rescale_cap, exif_transpose=exif_transpose, pass_order=pass_order)
         # Here and not above: the import builds what is not built, and may fail.
         from sglang.srt.rust_extensions._multimodal import inkling
 
@@ -41,11 +50,17 @@ class InklingRustImageProcessor(InklingImageProcessor):
 
     def _patchify(self, rgb: Image.Image, file: bytes) -> tuple[int, int, NDArray[np.uint16], int | None]:
         pixels = np.ascontiguousarray(rgb)
-        return self._rescale_patchify_hash(pixels, file, self.patch_size, self.rescale_frac, self.rescale_cap)
+        settings = self.patch_size, self.rescale_frac, self.rescale_cap
+        return self._rescale_patchify_hash(pixels, file, *settings, pass_order=self.pass_order)
 
 
 def inkling_image_processor(
-    patch_size: int = 40, rescale_frac: float | None = 2.0, rescale_cap: int | None = 2048
+    patch_size: int = 40,
+    rescale_frac: float | None = 2.0,
+    rescale_cap: int | None = 2048,
+    *,
+    exif_transpose: bool = False,
+    pass_order: PassOrder = "pillow13",
 ) -> InklingImageProcessor:
     """
     The Rust processor if `SGLANG_INKLING_RS_MM_PREPROCESS` is 1 and it can be loaded, else Pillow's.
@@ -53,8 +68,8 @@ def inkling_image_processor(
     A load that fails is a warning. The arguments are those of `InklingImageProcessor`.
     """
 
-    def load() -> InklingImageProcessor:
-        return InklingRustImageProcessor(patch_size, rescale_frac, rescale_cap)
+    def make(kind: type[InklingImageProcessor]) -> InklingImageProcessor:
+        return kind(patch_size, rescale_frac, rescale_cap, exif_transpose=exif_transpose, pass_order=pass_order)
 
-    rust = loaded_or_warn(load, "Inkling images") if os.environ.get(SWITCH) == "1" else None
-    return rust or InklingImageProcessor(patch_size, rescale_frac, rescale_cap)
+    rust = loaded_or_warn(lambda: make(InklingRustImageProcessor), "Inkling images") if os.environ.get(SWITCH) == "1" else None
+    return rust or make(InklingImageProcessor)

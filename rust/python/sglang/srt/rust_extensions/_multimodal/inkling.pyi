@@ -11,13 +11,18 @@ A value v becomes bf16((v * (1 / 255) - mean) / std) with the mean and deviation
 computed in float32 and rounded to nearest, ties to even; what the image does not cover has
 the value of v = -1.
 
-With *rescale_frac* the image is first resized as Pillow 13.0 does with `LANCZOS`, to the
-size that `common.scaled_dims` gives for it and *rescale_cap*. Heights and widths that come
-out are those after rescaling.
+With *rescale_frac* the image is first resized as Pillow does with `LANCZOS`, in the order of
+passes that *pass_order* names as in `common.resize_rgb`, to the size that
+`common.scaled_dims` gives for it and *rescale_cap*. Heights and widths that come out are
+those after rescaling.
+
+Files are decoded as `common.image_decode_rgb` does. With *exif_transpose* an image is turned
+before all else; *max_image_pixels* is the most that a header may announce, without a number
+as many as Pillow takes.
 """
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +36,7 @@ __all__ = [
 ]
 
 _Encoded: TypeAlias = bytes | bytearray | memoryview | Sequence[int]
+_PassOrder: TypeAlias = Literal["pillow13", "pillow12_2", "horizontal"]
 
 def patchify_rgb(arr: NDArray[np.uint8], patch_size: int) -> NDArray[np.uint16]:
     """
@@ -47,14 +53,17 @@ def decode_patchify(
     patch_size: int,
     rescale_frac: float | None = None,
     rescale_cap: int | None = None,
+    *,
+    pass_order: _PassOrder = "pillow13",
+    exif_transpose: bool = False,
+    max_image_pixels: int | None = None,
 ) -> tuple[int, int, NDArray[np.uint16]]:
     """
-    *(height, width, patches)* of an encoded image, decoded as `common.image_decode_rgb`
-    does.
+    *(height, width, patches)* of an encoded image.
 
     Raises `ValueError` for a *patch_size* of 0, a file that cannot be decoded ("image
-    decode: ..."), a *rescale_frac* that is not finite and positive, or patches beyond
-    memory.
+    decode: ..."), a *rescale_frac* that is not finite and positive, an unknown
+    *pass_order*, or patches beyond memory.
     """
 
 def decode_patchify_batch(
@@ -62,6 +71,10 @@ def decode_patchify_batch(
     patch_size: int,
     rescale_frac: float | None = None,
     rescale_cap: int | None = None,
+    *,
+    pass_order: _PassOrder = "pillow13",
+    exif_transpose: bool = False,
+    max_image_pixels: int | None = None,
 ) -> list[tuple[int, int, NDArray[np.uint16]]]:
     """
     `decode_patchify` of every file, in order, on several threads.
@@ -75,6 +88,10 @@ def preprocess_images(
     patch_size: int,
     rescale_frac: float | None = None,
     rescale_cap: int | None = None,
+    *,
+    pass_order: _PassOrder = "pillow13",
+    exif_transpose: bool = False,
+    max_image_pixels: int | None = None,
 ) -> list[tuple[int, int, NDArray[np.uint16], int]]:
     """
     *(height, width, patches, hash)* of every file, in order, on several threads; the hash
@@ -89,6 +106,8 @@ def rescale_patchify_hash(
     patch_size: int,
     rescale_frac: float | None = None,
     rescale_cap: int | None = None,
+    *,
+    pass_order: _PassOrder = "pillow13",
 ) -> tuple[int, int, NDArray[np.uint16], int]:
     """
     *(height, width, patches, hash)* of an image that the caller has decoded.
@@ -97,6 +116,6 @@ def rescale_patchify_hash(
     and the hash is `common.content_hash` of *raw_bytes*, the file that it comes from.
 
     Raises `ValueError` for a *patch_size* of 0, another number of channels, an array that
-    is not C-contiguous, a *rescale_frac* that is not finite and positive, or patches beyond
-    memory; `TypeError` for another dtype or rank.
+    is not C-contiguous, a *rescale_frac* that is not finite and positive, an unknown
+    *pass_order*, or patches beyond memory; `TypeError` for another dtype or rank.
     """
