@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import io
 import struct
-import warnings
 import zlib
 from typing import Any, TypeAlias
 
 import numpy as np
+from golden_pictures import decoded
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 from sglang.srt.rust_extensions._multimodal import common
 
 Pixels: TypeAlias = NDArray[np.uint8]
 
 
-def noise(height: int, width: int, mode: str = "RGB") -> Image.Image:
+def scene(height: int, width: int, mode: str = "RGB") -> Image.Image:
     """
     Smooth in the large and rough in the small, so that neither a shift nor a rounding stays hidden.
     """
@@ -28,24 +28,13 @@ def noise(height: int, width: int, mode: str = "RGB") -> Image.Image:
     return Image.fromarray(np.clip(waves + rough, 0, 255).astype(np.uint8)).convert(mode)
 
 
-def saved(image: Image.Image, kind: str, **options: Any) -> bytes:  # noqa: ANN401 -- what each of Pillow's writers takes
+def saved(image: Image.Image | Pixels, kind: str = "PNG", **options: Any) -> bytes:  # noqa: ANN401 -- what each of Pillow's writers takes
+    """
+    The file of an image, or of its RGB pixels.
+    """
     file = io.BytesIO()
-    image.save(file, kind, **options)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(file, kind, **options)
     return file.getvalue()
-
-
-def pillow(data: bytes, *, exif_transpose: bool = False) -> Pixels | None:
-    """
-    Pillow's pixels; none if it refuses, with whatever its codec raises. A warning is no refusal.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            with Image.open(io.BytesIO(data)) as image:
-                upright = ImageOps.exif_transpose(image) if exif_transpose else image
-                return np.asarray(upright.convert("RGB"))
-    except Exception:  # noqa: BLE001
-        return None
 
 
 def ours(data: bytes, *, exif_transpose: bool = False) -> Pixels | None:
@@ -63,7 +52,7 @@ def check(data: bytes, name: object, *, exif_transpose: bool = False) -> Pixels 
     """
     Both refuse, or both give the same pixels, which are returned.
     """
-    expected = pillow(data, exif_transpose=exif_transpose)
+    expected = decoded(data, exif_transpose=exif_transpose)
     got = ours(data, exif_transpose=exif_transpose)
     assert (expected is None) == (got is None), f"{name}: Pillow {'refuses' if expected is None else 'decodes'}"
     if expected is not None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import PIL
 import pytest
-from pictures import check, chunk, noise, saved
+from pictures import check, chunk, saved, scene
 from PIL import Image
 from sglang.srt.rust_extensions._multimodal import common
 
@@ -35,7 +35,7 @@ def test_jpeg_is_pillows_to_the_byte(quality: int, subsampling: str, progressive
     Every quality and subsampling, at sizes around the blocks, in colour and grey, with restart markers or without.
     """
     for (height, width), mode, restart in itertools.product(SIZES, ["RGB", "L"], [0, 1, 3]):
-        image = noise(height, width, mode)
+        image = scene(height, width, mode)
         data = saved(image, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive, restart_marker_blocks=restart)
         assert check(data, (height, width, mode, restart)) is not None
 
@@ -58,7 +58,7 @@ def test_four_inks_become_pillows_colours(quality: int, transform: int | None) -
     CMYK and YCCK, with and without the segment that says so: never inverted against Pillow.
     """
     for height, width in SIZES:
-        data = with_adobe(saved(noise(height, width, "CMYK"), "JPEG", quality=quality), transform)
+        data = with_adobe(saved(scene(height, width, "CMYK"), "JPEG", quality=quality), transform)
         assert check(data, (height, width)) is not None
     light = saved(Image.new("CMYK", (32, 32), (0, 255, 255, 0)), "JPEG")
     red = check(with_adobe(light, 0), "red")
@@ -85,9 +85,9 @@ def test_webp_is_pillows_to_the_byte(options: dict[str, Any], mode: str) -> None
     Lossy and lossless, with alpha or without: alpha is dropped and the colour below it stays.
     """
     for height, width in [*SIZES, (97, 131)]:
-        image = noise(height, width, mode)
+        image = scene(height, width, mode)
         if mode == "RGBA":
-            image.putalpha(noise(height, width, "L"))
+            image.putalpha(scene(height, width, "L"))
         assert check(saved(image, "WEBP", **options), (height, width)) is not None
 
 
@@ -96,9 +96,9 @@ def test_an_animation_is_its_first_frame(options: dict[str, Any]) -> None:
     """
     Whatever the frames that follow, and whether they are blended.
     """
-    frames = [noise(19, 23, "RGBA") for _ in range(3)]
+    frames = [scene(19, 23, "RGBA") for _ in range(3)]
     for index, frame in enumerate(frames):
-        frame.putalpha(noise(19, 23, "L").point(lambda shade, index=index: (shade * (index + 1)) & 255))
+        frame.putalpha(scene(19, 23, "L").point(lambda shade, index=index: (shade * (index + 1)) & 255))
     for kind in ("WEBP", "PNG", "GIF"):
         data = saved(frames[0], kind, save_all=True, append_images=frames[1:], duration=40, **(options if kind == "WEBP" else {}))
         assert check(data, kind) is not None
@@ -108,7 +108,7 @@ def test_the_pixel_cap_is_a_setting() -> None:
     """
     It counts pixels, and its name is in the message.
     """
-    data = saved(noise(20, 30), "PNG")
+    data = saved(scene(20, 30), "PNG")
 
     assert common.image_decode_rgb(data, max_pixels=600)[:2] == (20, 30)
     with pytest.raises(ValueError, match="30x20 is 600 pixels, over the cap of 599; raise the setting `max_pixels`"):
@@ -125,9 +125,9 @@ def test_the_pixel_cap_is_a_setting() -> None:
         pytest.param(lambda: b"%PDF-1.7\n", "a PDF file", id="PDF"),
         pytest.param(lambda: b"\0\0\0\x18ftypmp42\0\0\0\0", "an MP4 video", id="MP4"),
         pytest.param(lambda: b"\0\0\0\x1cftypheic\0\0\0\0", "a HEIC file", id="HEIC"),
-        pytest.param(lambda: saved(noise(4, 4), "AVIF"), "an AVIF file", id="AVIF"),
-        pytest.param(lambda: saved(noise(4, 4), "TIFF"), "a TIFF file", id="TIFF"),
-        pytest.param(lambda: saved(noise(4, 4), "JPEG2000"), "a JPEG 2000 file", id="JPEG 2000"),
+        pytest.param(lambda: saved(scene(4, 4), "AVIF"), "an AVIF file", id="AVIF"),
+        pytest.param(lambda: saved(scene(4, 4), "TIFF"), "a TIFF file", id="TIFF"),
+        pytest.param(lambda: saved(scene(4, 4), "JPEG2000"), "a JPEG 2000 file", id="JPEG 2000"),
         pytest.param(lambda: b"RIFF\0\0\0\0WEBP", "a WebP file without picture data", id="WebP stub"),
     ],
 )
@@ -170,8 +170,8 @@ def samples(kind: str) -> list[bytes]:
     """
     One file of each way to store pixels in that format.
     """
-    colour, shades, clear = noise(41, 57), noise(41, 57, "L"), noise(41, 57, "RGBA")
-    clear.putalpha(noise(41, 57, "L"))
+    colour, shades, clear = scene(41, 57), scene(41, 57, "L"), scene(41, 57, "RGBA")
+    clear.putalpha(scene(41, 57, "L"))
     if kind == "JPEG":
         ways: list[dict[str, Any]] = [
             {"quality": 85},
@@ -179,7 +179,7 @@ def samples(kind: str) -> list[bytes]:
             {"subsampling": "4:4:4"},
             {"restart_marker_blocks": 2},
         ]
-        return [saved(image, kind, **way) for way in ways for image in (colour, shades, noise(41, 57, "CMYK"))]
+        return [saved(image, kind, **way) for way in ways for image in (colour, shades, scene(41, 57, "CMYK"))]
     if kind == "WEBP":
         ways = [{"quality": 60}, {"lossless": True}]
         return [saved(image, kind, **way) for way in ways for image in (colour, clear)]

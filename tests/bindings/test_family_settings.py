@@ -17,6 +17,7 @@ import pillow_oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import saved
 from PIL import Image, ImageOps
 from pillow_oracle import PassOrder, Place, noise
 from sglang.srt.multimodal import pillow_resize
@@ -41,9 +42,7 @@ def oriented(orientation: int, kind: str, size: tuple[int, int] = (41, 23)) -> b
     """
     exif = Image.Exif()
     exif[0x0112] = orientation
-    file = io.BytesIO()
-    Image.fromarray(noise(*size)).save(file, kind, exif=exif)
-    return file.getvalue()
+    return saved(noise(*size), kind, exif=exif)
 
 
 def upright(data: bytes) -> pillow_oracle.Pixels:
@@ -144,9 +143,7 @@ def test_inkling_follows_each_order(size: tuple[int, int], fraction: float, colu
     Rust functions and both processors give the pixels of the Pillow that is named.
     """
     image = noise(*size)
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    data = file.getvalue()
+    data = saved(image)
     by_order = {}
 
     for order in ORDERS:

@@ -4,7 +4,6 @@ The families on many threads: the same bits for any number, and the interpreter 
 
 from __future__ import annotations
 
-import io
 import sys
 import threading
 import time
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import thread_counts
-from PIL import Image
+from pictures import saved
 from pillow_oracle import noise
 from sglang.srt.rust_extensions._multimodal import dsv41, inkling
 
@@ -46,9 +45,7 @@ def test_bits_do_not_depend_on_the_number_of_threads() -> None:
 
 
 IMAGE = noise(600, 800)
-FILE = io.BytesIO()
-Image.fromarray(IMAGE).save(FILE, "BMP")
-BMP = FILE.getvalue()
+BMP = saved(IMAGE, "BMP")
 
 CALLS: dict[str, Callable[[], object]] = {
     "inkling.patchify_rgb": lambda: inkling.patchify_rgb(IMAGE, 40),

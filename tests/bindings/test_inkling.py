@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,18 +16,13 @@ import pillow_oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pictures import saved
 from PIL import Image
 from pillow_oracle import noise
 from sglang.srt.rust_extensions._multimodal import common, inkling
 
 PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes of a resize are those of Pillow 13.0.0")
 SIDES = st.one_of(st.integers(1, 9), st.integers(1, 130))
-
-
-def png(image: pillow_oracle.Pixels) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    return file.getvalue()
 
 
 def check(expected: tuple[int, int, pillow_oracle.Bits], got: tuple[int, int, pillow_oracle.Bits]) -> None:
@@ -110,7 +104,7 @@ def test_any_size(height: int, width: int, patch_size: int, fraction: float | No
     expected = pillow_oracle.inkling(image, patch_size, fraction, cap)
 
     check(expected, inkling.rescale_patchify_hash(image, b"", patch_size, fraction, cap)[:3])
-    check(expected, inkling.decode_patchify(png(image), patch_size, fraction, cap))
+    check(expected, inkling.decode_patchify(saved(image), patch_size, fraction, cap))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +132,7 @@ def test_a_batch_is_its_images() -> None:
     """
     Batches give what single calls give, in order, and hash the files.
     """
-    files = [png(noise(height, width)) for height, width in [(40, 40), (37, 53), (1, 1), (200, 320), (40, 40)]]
+    files = [saved(noise(height, width)) for height, width in [(40, 40), (37, 53), (1, 1), (200, 320), (40, 40)]]
     singles = [inkling.decode_patchify(file, 16, 1.5, 90) for file in files]
 
     for single, batched in zip(singles, inkling.decode_patchify_batch(files, 16, 1.5, 90), strict=True):
@@ -200,7 +194,7 @@ def test_pixels_are_found_wherever_they_lie(view: Callable[[pillow_oracle.Pixels
 # Misuse is the point, so no type checker may look.
 untyped: Any = inkling
 IMAGE = noise(4, 6)
-FILE = png(IMAGE)
+FILE = saved(IMAGE)
 
 
 @pytest.mark.parametrize(

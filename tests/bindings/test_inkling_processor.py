@@ -14,6 +14,7 @@ import numpy as np
 import PIL
 import pillow_oracle
 import pytest
+from pictures import saved
 from PIL import Image, UnidentifiedImageError
 from pillow_oracle import noise
 from sglang.srt.multimodal.bfloat16 import bf16_bits
@@ -27,18 +28,12 @@ if TYPE_CHECKING:
 PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes of a resize are those of Pillow 13.0.0")
 
 
-def encoded(image: Image.Image, kind: str = "PNG") -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind)
-    return file.getvalue()
-
-
 FILES = [
-    encoded(Image.fromarray(noise(40, 40))),
-    encoded(Image.fromarray(noise(37, 53)).convert("RGBA")),
-    encoded(Image.fromarray(noise(200, 320)).convert("L")),
-    encoded(Image.fromarray(noise(64, 61)), "JPEG"),
-    encoded(Image.fromarray(noise(1, 1)).convert("P"), "GIF"),
+    saved(noise(40, 40)),
+    saved(Image.fromarray(noise(37, 53)).convert("RGBA")),
+    saved(Image.fromarray(noise(200, 320)).convert("L")),
+    saved(noise(64, 61), "JPEG"),
+    saved(Image.fromarray(noise(1, 1)).convert("P"), "GIF"),
 ]
 
 

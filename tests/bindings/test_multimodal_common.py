@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import os
 import subprocess
 import sys
@@ -20,29 +19,20 @@ import thread_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pictures import saved
 from PIL import Image
+from pillow_oracle import PassOrder, noise
 from sglang.srt.rust_extensions._multimodal import common
 
 PilResample: TypeAlias = Literal["pil_lanczos", "pil_bicubic"]
-PassOrder: TypeAlias = Literal["pillow13", "pillow12_2", "horizontal"]
 
 FILTERS: dict[PilResample, Image.Resampling] = {"pil_lanczos": Image.Resampling.LANCZOS, "pil_bicubic": Image.Resampling.BICUBIC}
 SIDES = st.one_of(st.just(1), st.integers(1, 9), st.integers(1, 200))
 PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the pass order is that of Pillow 13.0.0")
 
 
-def noise(height: int, width: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(height * 1009 + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
-
-
 def pillow(image: NDArray[np.uint8], width: int, height: int, resample: PilResample) -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(image).resize((width, height), FILTERS[resample])).ravel()
-
-
-def png(image: NDArray[np.uint8]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "PNG")
-    return file.getvalue()
 
 
 @PILLOW_13
@@ -120,7 +110,7 @@ def test_decode_gives_height_first() -> None:
     """
     image = noise(3, 5)
 
-    height, width, pixels = common.image_decode_rgb(png(image))
+    height, width, pixels = common.image_decode_rgb(saved(image))
 
     assert (height, width) == (3, 5)
     np.testing.assert_array_equal(image.ravel(), pixels)
@@ -135,7 +125,7 @@ def test_encoded_bytes_come_in_many_coats(wrap: Callable[[bytes], Any]) -> None:
     """
     What carries the same bytes has the same hash and decodes to the same pixels.
     """
-    file = png(noise(4, 4))
+    file = saved(noise(4, 4))
 
     assert common.content_hash(file) == common.content_hash(wrap(file))
     assert common.image_decode_rgb(file)[:2] == common.image_decode_rgb(wrap(file))[:2]

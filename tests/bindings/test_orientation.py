@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import PIL
 import pytest
-from pictures import check, chunk, noise, saved, segment
+from pictures import check, chunk, saved, scene, segment
 from PIL import Image
 
 pytestmark = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes are those of Pillow 13.0.0")
@@ -73,7 +73,7 @@ def test_orientations_turn_as_pillow_turns(orientation: int) -> None:
     The eight ways and two that are none, in every format and byte order, at odd sizes.
     """
     for (height, width), order in itertools.product([(1, 1), (1, 7), (7, 1), (33, 70), (64, 31)], "<>"):
-        for name, data in carriers(noise(height, width), oriented(orientation, order)):
+        for name, data in carriers(scene(height, width), oriented(orientation, order)):
             turned = check(data, (name, height, width), exif_transpose=True)
             assert turned is not None
             assert turned.shape[:2] == ((width, height) if orientation in range(5, 9) else (height, width))
@@ -83,7 +83,7 @@ def test_orientation_is_ignored_unless_asked_for() -> None:
     """
     The default is Pillow's `convert("RGB")`, which turns nothing.
     """
-    for name, data in carriers(noise(5, 9), oriented(6)):
+    for name, data in carriers(scene(5, 9), oriented(6)):
         upright = check(data, name)
         assert upright is not None
         assert upright.shape == (5, 9, 3)
@@ -117,7 +117,7 @@ def test_damaged_exif_is_what_pillow_makes_of_it(block: bytes, xmp: bytes) -> No
     """
     Refused, ignored or read nonetheless, and whether XMP counts instead: in every format as Pillow.
     """
-    image = noise(5, 9)
+    image = scene(5, 9)
     for name, data in carriers(image, block):
         if not xmp:
             check(data, name, exif_transpose=True)

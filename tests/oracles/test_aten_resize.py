@@ -10,16 +10,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from pillow_oracle import noise
 from sglang.srt.rust_extensions._multimodal import common
 from torchvision.transforms.v2 import InterpolationMode
 from torchvision.transforms.v2 import functional as vision
 
 SIDES = st.one_of(st.integers(1, 9), st.integers(1, 700))
 PLANES, INTERLEAVED = torch.contiguous_format, torch.channels_last
-
-
-def noise(height: int, width: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(height * 1009 + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def torch_resize(image: NDArray[np.uint8], width: int, height: int, layout: torch.memory_format) -> NDArray[np.uint8]:

@@ -4,10 +4,9 @@ What the processors of families call bfloat16, torch calls so too.
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import torch
+from pictures import saved
 from PIL import Image
 from pillow_oracle import Bits, noise
 from sglang.srt.multimodal.bfloat16 import bf16_bits
@@ -48,9 +47,7 @@ def test_inkling_tensors_are_the_arrays() -> None:
     """
     A tensor has the shape and the numbers of the array, and both frames are the same memory.
     """
-    file = io.BytesIO()
-    Image.fromarray(noise(40, 40)).save(file, "PNG")
-    image = InklingRustImageProcessor()([file.getvalue()])[0]
+    image = InklingRustImageProcessor()([saved(noise(40, 40))])[0]
 
     tensor = image.torch_pixel_values()
 

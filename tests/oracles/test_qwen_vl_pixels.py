@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from pictures import saved
 from PIL import Image
+from pillow_oracle import noise
 from qwen_vl_settings import BACKENDS, SETTINGS, Backend, Setting
 from sglang.srt.rust_extensions._multimodal import common, qwen_vl
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
@@ -32,16 +33,6 @@ by_backend = pytest.mark.parametrize("backend", BACKENDS)
 @cache
 def processor(setting: Setting, backend: Backend) -> Any:
     return setting.processor(backend)
-
-
-def noise(height: int, width: int) -> NDArray[np.uint8]:
-    return np.random.default_rng(height * 1009 + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
-
-
-def bmp(image: NDArray[np.uint8]) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(image).save(file, "BMP")
-    return file.getvalue()
 
 
 def check(data: bytes, picture: Image.Image, setting: Setting, backend: Backend) -> None:
@@ -70,7 +61,7 @@ def test_noise(size: tuple[int, int], setting: Setting, backend: Backend) -> Non
     """
     image = noise(size[1], size[0])
 
-    check(bmp(image), Image.fromarray(image), setting, backend)
+    check(saved(image, "BMP"), Image.fromarray(image), setting, backend)
 
 
 @by_backend
@@ -82,7 +73,7 @@ def test_any_size(backend: Backend, size: tuple[int, int], setting: Setting) -> 
     """
     image = noise(*size)
 
-    check(bmp(image), Image.fromarray(image), setting, backend)
+    check(saved(image, "BMP"), Image.fromarray(image), setting, backend)
 
 
 def _golden() -> list[Path]:

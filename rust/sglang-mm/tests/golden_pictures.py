@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,14 +34,15 @@ def files() -> list[Path]:
     return found
 
 
-def decoded(data: bytes) -> NDArray[np.uint8] | None:
+def decoded(data: bytes, *, exif_transpose: bool = False) -> NDArray[np.uint8] | None:
     """
-    The RGB pixels that Pillow finds, or nothing if it refuses.
+    The RGB pixels that Pillow finds, or nothing if it refuses. A warning is no refusal.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with Image.open(io.BytesIO(data)) as image:
-                return np.array(image.convert("RGB"))
+                upright = ImageOps.exif_transpose(image) if exif_transpose else image
+                return np.array(upright.convert("RGB"))
     except Exception:  # noqa: BLE001 -- Pillow refuses with whatever its codec raised
         return None

@@ -40,11 +40,11 @@ def bf16(values: NDArray[np.float32]) -> Bits:
     return nearest.astype(np.uint16)
 
 
-def noise(height: int, width: int) -> Pixels:
+def noise(height: int, width: int, seed: int = 0) -> Pixels:
     """
     A picture in which every mistake shows, the same one each time.
     """
-    return np.random.default_rng(height * 1009 + width).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return np.random.default_rng(height * 1009 + width + (seed << 32)).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
 def pixels(image: Image.Image) -> Pixels:
