@@ -101,10 +101,7 @@ pub fn decode_rescale(
     cap: Option<i64>,
 ) -> Result<RgbImage, DecodeRescaleError> {
     let mut image = decode_rgb_with(file, options)?;
-    let from = Size {
-        height: image.height,
-        width: image.width,
-    };
+    let from = image.size();
     let to = scaled_dims(from, fraction, cap)?;
     if to != from {
         let lanczos = Resample::Pil(Filter::Lanczos, PassOrder::default());

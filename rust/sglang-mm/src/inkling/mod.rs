@@ -132,11 +132,7 @@ pub fn rescale_patchify(rgb: &[u8], size: Size, options: Options) -> Result<Patc
 /// As [`rescale_patchify`], and whatever the decoder refuses.
 pub fn decode_patchify(file: &[u8], options: Options) -> Result<Patches, InklingError> {
     let image = decode_rgb_with(file, &options.decode)?;
-    let size = Size {
-        height: image.height,
-        width: image.width,
-    };
-    rescale_patchify(&image.pixels, size, options)
+    rescale_patchify(&image.pixels, image.size(), options)
 }
 
 /// [`decode_patchify`] of every file, in order.

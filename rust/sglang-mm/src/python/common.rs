@@ -79,6 +79,9 @@ fn scaled_dims(
     Ok((to.width, to.height))
 }
 
+/// `help()` shows a number only if the signature below spells it.
+const _: () = assert!(DecodeLimits::PILLOW.max_pixels == 178_956_970);
+
 /// Decode a JPEG, PNG, WebP, GIF or BMP file to RGB as Pillow does.
 ///
 /// Gives height, width and the pixels: row by row, three bytes a pixel. `exif_transpose`

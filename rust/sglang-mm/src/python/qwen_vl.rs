@@ -9,11 +9,7 @@ use pyo3::{exceptions::PyValueError, prelude::*, pybacked::PyBackedStr, types::P
 
 use super::{arguments::Encoded, released::released, value_error};
 use crate::{
-    common::{
-        Size,
-        decode::{RgbImage, decode_rgb_with},
-        fetch::FetchPolicy,
-    },
+    common::{Size, decode::decode_rgb_with, fetch::FetchPolicy},
     driver::{ImageSource, MmInput},
     pipeline::{FamilyError, MmFamilyProcessor as _},
     qwen_vl::{
@@ -47,12 +43,8 @@ fn preprocess<'py>(
 ) -> PyResult<(Bound<'py, PyArray1<f32>>, Grid)> {
     let work = || -> Result<PixelValues, FamilyError> {
         let family = QwenVl::from_json(spec_json)?;
-        let RgbImage {
-            height,
-            width,
-            pixels,
-        } = decode_rgb_with(&data, &family.decode_options())?;
-        Ok(family.pixel_values(&pixels, Size { height, width })?)
+        let image = decode_rgb_with(&data, &family.decode_options())?;
+        Ok(family.pixel_values(&image.pixels, image.size())?)
     };
     let PixelValues { values, grid } = released(py, work)?.map_err(refused)?;
     Ok((values.into_pyarray(py), grid.into()))

@@ -40,8 +40,8 @@ pub use error::DecodeError;
 pub use pixels::{DecodeLimits, DecodeOptions, RgbImage};
 pub use sniff::{Format, sniff};
 
+use crate::common::Size;
 use orientation::Orientation;
-use pixels::Size;
 
 /// Decode `bytes` under the default options.
 ///

@@ -3,7 +3,8 @@
 //! Invariant: pixels change their places and nothing else.
 
 use super::super::memory::{OutOfMemory, zeroed};
-use super::pixels::{RgbImage, Size};
+use super::pixels::RgbImage;
+use crate::common::Size;
 
 /// Where the pixels of the upright picture lie in the stored one: `1` to `8` of EXIF.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,9 @@
 //! What a decoder hands out, and the samples of old formats on their way there.
 
-use super::super::memory::{OutOfMemory, zeroed};
+use super::super::{
+    Size,
+    memory::{OutOfMemory, zeroed},
+};
 use super::error::DecodeError;
 use super::sniff::Format;
 
@@ -13,6 +16,17 @@ pub struct RgbImage {
     pub width: usize,
     /// Height, width, channel; contiguous.
     pub pixels: Vec<u8>,
+}
+
+impl RgbImage {
+    /// Its height and width.
+    #[must_use]
+    pub fn size(&self) -> Size {
+        Size {
+            height: self.height,
+            width: self.width,
+        }
+    }
 }
 
 /// What a caller may choose about decoding. The default is Pillow's `convert("RGB")`.
@@ -50,14 +64,9 @@ impl Default for DecodeLimits {
     }
 }
 
-/// A size that passed the limits: not empty, and small enough to multiply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Size {
-    pub(super) width: usize,
-    pub(super) height: usize,
-}
-
+/// What decoders ask of the size in a header, once it is [`Size::checked`].
 impl Size {
+    /// A size within the limits: not empty, and small enough to multiply.
     pub(super) fn checked(
         format: Format,
         width: u64,
@@ -154,8 +163,8 @@ mod tests {
     fn the_cap_names_size_cap_and_setting() {
         let limits = DecodeLimits::default();
         let rows: &[(&str, u64, u64, bool)] = &[
-            ("at the cap", 178_956_970, 1, true),
-            ("one over", 178_956_971, 1, false),
+            ("at the cap", limits.max_pixels, 1, true),
+            ("one over", limits.max_pixels + 1, 1, false),
             ("product overflows", u64::MAX, u64::MAX, false),
             ("empty", 0, 5, false),
         ];

@@ -2,7 +2,7 @@
 
 use super::super::memory::{OutOfMemory, empty};
 use super::cursor::Cursor;
-use super::pixels::Size;
+use crate::common::Size;
 
 /// What a run repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use mozjpeg_sys as _;
 
 use super::super::super::memory;
 use super::super::error::DecodeError;
-use super::super::pixels::Size;
 use super::super::sniff::Format;
 use super::kernels::Kernels;
+use crate::common::Size;
 
 /// Longest message of libjpeg, with its final zero byte.
 const MESSAGE: usize = 200;

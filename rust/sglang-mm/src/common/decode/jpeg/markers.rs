@@ -9,9 +9,10 @@ use super::super::cursor::{Cursor, u16_be};
 use super::super::error::DecodeError;
 use super::super::exif::{self, Metadata, Unreadable};
 use super::super::orientation::Orientation;
-use super::super::pixels::{DecodeLimits, Size};
+use super::super::pixels::DecodeLimits;
 use super::super::sniff::Format;
 use super::Model;
+use crate::common::Size;
 
 /// A file read up to its first scan.
 #[derive(Debug)]

@@ -3,8 +3,9 @@
 
 use super::super::super::memory::zeroed;
 use super::super::error::DecodeError;
-use super::super::pixels::{RgbImage, Size};
+use super::super::pixels::RgbImage;
 use super::{corrupt, filter, pick};
+use crate::common::Size;
 
 /// Rows that are handed to the filters together.
 const GROUP: usize = 4;

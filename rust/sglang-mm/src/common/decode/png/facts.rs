@@ -5,11 +5,11 @@
 
 use super::super::cursor::u32_be;
 use super::super::error::DecodeError;
-use super::super::pixels::Size;
 use super::super::sniff::Format;
 use super::notes::Notes;
 use super::text::{International, TextBudget, compressed_text_fits};
 use super::{Color, Region, corrupt};
+use crate::common::Size;
 
 /// Everything known about the picture so far.
 #[derive(Debug, Default)]

@@ -20,8 +20,9 @@ mod text;
 use super::super::memory::zeroed;
 use super::error::DecodeError;
 use super::orientation::Orientation;
-use super::pixels::{DecodeLimits, Palette, RgbImage, Size, unpack_bits};
+use super::pixels::{DecodeLimits, Palette, RgbImage, unpack_bits};
 use super::sniff::Format;
+use crate::common::Size;
 
 use chunks::Chunks;
 use layout::{Pass, passes};
