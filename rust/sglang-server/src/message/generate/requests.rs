@@ -71,7 +71,8 @@ impl GenerateBody {
         for (item, ((prompt, sampling), name)) in rows.enumerate() {
             let first = requests.len();
             let charge = sampling.charge;
-            let request = options.request(rid(name, &sampling.params), prompt, sampling.params);
+            let rid = name.map_or_else(Rid::mint, |name| Rid::from_client(&name));
+            let request = options.request(rid, prompt, sampling.params);
             answers(request, charge, &mut copies, &mut requests)?;
             for (choice, request) in requests[first..].iter_mut().enumerate() {
                 request.bootstrap.room = room(&rooms, item, choice, first);
@@ -135,15 +136,6 @@ impl std::io::Write for Length {
 
     fn flush(&mut self) -> std::io::Result<()> {
         Ok(())
-    }
-}
-
-/// The name of the first request of a prompt; those of its other answers are made of it.
-fn rid(name: Option<String>, params: &SamplingParams) -> Rid {
-    match name {
-        Some(name) => Rid::from_client(&name),
-        None if params.n == 1 => Rid::mint(),
-        None => Rid::from_client(Rid::mint().as_str()),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Objects that are kept as they are, within a budget.
 //!
 //! A tree takes many times the memory of its text (`{"a":1},` of eight bytes is a node
-//! of 640), so it is paid for while it grows.
+//! of 640), so it is paid for while it grows. Strings are not: they are as long as they
+//! were.
 
 use std::{borrow::Cow, cell::Cell};
 
@@ -12,7 +13,7 @@ use super::{At, Scalar, Shape};
 
 /// Bytes that an object takes once it has a key: one node of a B-tree.
 const NODE: usize = 640;
-/// Bytes that a key takes beside its text: its share of a node that is half full.
+/// Bytes that a key and its value take: their share of a node that is half full.
 const KEY: usize = 128;
 /// Bytes of an element, in a list that may have room for as many again.
 const ELEMENT: usize = 64;
@@ -73,7 +74,7 @@ impl<'de> Shape<'de> for Tree<'_> {
     fn array<A: SeqAccess<'de>>(self, at: At, mut list: A) -> Result<Value, A::Error> {
         let mut values = Vec::new();
         while let Some(value) = list.next_element_seed(at.index(values.len()).expect(self))? {
-            self.pay(at, ELEMENT + text_len(&value))?;
+            self.pay(at, ELEMENT)?;
             values.push(value);
         }
         Ok(Value::Array(values))
@@ -96,7 +97,7 @@ impl Tree<'_> {
             }
             let value = object.next_value_seed(at.key(&key).expect(self))?;
             let node = if map.is_empty() { NODE } else { 0 };
-            self.pay(at, node + KEY + key.len() + text_len(&value))?;
+            self.pay(at, node + KEY)?;
             map.insert(key, value);
         }
         Ok(map)
@@ -111,8 +112,4 @@ impl Tree<'_> {
             None => Err(at.refuse("takes more memory than one call may; send less of it")),
         }
     }
-}
-
-fn text_len(value: &Value) -> usize {
-    value.as_str().map_or(0, str::len)
 }

@@ -203,6 +203,8 @@ fn refused() {
         ("names of one prompt", json!({"text": "a", "rid": ["x"]}),                         "rid",                  "is a list, but there is one prompt; send a string"),
         ("a name twice",        json!({"text": ["a", "b", "c"], "rid": ["x", "y", "x"]}),   "rid[2]",               "is the name of another prompt of this call"),
         ("a long name",         json!({"text": "a", "rid": long}),                          "rid",                  "is 129 bytes long; at most 128 are allowed"),
+        ("a long name in bytes", json!({"text": "a", "rid": "é".repeat(65)}),               "rid",                  "is 130 bytes long; at most 128 are allowed"),
+        ("the longest number",  json!({"text": vec!["a"; 11], "rid": long[3..]}),           "rid",                  "is 129 bytes long; at most 128 are allowed"),
         ("a long name of many", json!({"text": ["a", "b"], "rid": ["x", long]}),            "rid[1]",               "is 129 bytes long; at most 128 are allowed"),
         ("long once numbered",  json!({"text": ["a"], "rid": long[2..]}),                   "rid",                  "is 129 bytes long; at most 128 are allowed"),
         ("a probe's name",      json!({"text": "a", "rid": "HEALTH_CHECK_1"}),              "rid",                  "begins with `HEALTH_CHECK_`, which is kept for health checks"),
@@ -299,6 +301,20 @@ fn the_budget_for_copies() {
     };
     let schema = |bytes| json!({"json_schema": "x".repeat(bytes)});
     let most = (64 << 20) / 8 / 4 - r#"{"json_schema":""}"#.len();
+    let said = |text: Column<String>| sampling(text, json!({"n": 3}));
+    let long_host = GenerateBody {
+        bootstrap_host: Column::One(mib(33)),
+        ..said(one())
+    };
+    let long_scores = GenerateBody {
+        token_ids_logprob: Column::One(vec![1; 9 << 20]),
+        ..said(one())
+    };
+    let long_schema = json!({"n": 3, "regex": "x".repeat(5 << 20)});
+    let preferred = GenerateBody {
+        preferred_sampling: object(json!({"regex": "x".repeat(3 << 20)})),
+        ..sampling(texts(), json!({}))
+    };
     let both = GenerateBody {
         bootstrap_pair_key: Column::One(mib(9)),
         ..host(texts(), Column::One(mib(9)))
@@ -316,6 +332,10 @@ fn the_budget_for_copies() {
         ("one byte more",      sampling(texts(), schema(most + 1)),                       Err(("sampling_params", 4))),
         ("parameters of one",  sampling(one(), schema(9 << 20)),                          Ok(1)),
         ("answers",            sampling(Column::One(mib(31)), json!({"n": 3})),           Ok(3)),
+        ("a host, answers",    long_host,                                                 Err(("sampling_params.n", 2))),
+        ("scores, answers",    long_scores,                                               Err(("sampling_params.n", 2))),
+        ("parameters, answers", sampling(one(), long_schema),                             Err(("sampling_params.n", 2))),
+        ("preferred ones",     preferred,                                                 Err(("sampling_params", 4))),
         ("one answer more",    sampling(Column::One(mib(31)), json!({"n": 4})),           Err(("sampling_params.n", 3))),
     ];
     for (name, body, expected) in cases {

@@ -264,6 +264,19 @@ fn trees_have_an_end() {
     assert!(message.ends_with(rule), "{message}");
 }
 
+/// However deep and long-named the place, the text about it is short.
+#[test]
+fn long_paths_are_cut() {
+    let key = "k".repeat(1000);
+    let open = format!(r#"{{"{key}":"#).repeat(50);
+    let json = format!(
+        r#"{{"sampling_params": {open}{{"a": 1, "a": 1}}{}}}"#,
+        "}".repeat(50)
+    );
+    let path = format!("sampling_params.{0}.{0}.{1}...", &key[..100], &key[..82]);
+    assert_eq!(Err(refusal(&path, "is given twice")), read(&json));
+}
+
 proptest! {
     /// Whatever stands at whatever field, alone or beside a prompt, becomes requests or
     /// is refused in few words.
