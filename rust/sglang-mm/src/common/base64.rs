@@ -5,21 +5,33 @@
 //!
 //! Invariant: nothing is skipped and nothing is guessed.
 
-use ::base64::{DecodeError, Engine as _, engine::general_purpose::STANDARD};
+use ::base64::{DecodeError, Engine as _, decoded_len_estimate, engine::general_purpose::STANDARD};
 
-/// The text is not base64 as we read it.
+use super::memory::{OutOfMemory, empty};
+
+/// No bytes come from the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("base64 decode error: {0}")]
-pub struct Base64Error(DecodeError);
+pub enum Base64Error {
+    /// It is not base64 as we read it.
+    #[error("base64 decode error: {0}")]
+    Text(#[from] DecodeError),
+    /// The system has no room for them.
+    #[error("base64 decode error: the bytes need more memory than there is")]
+    OutOfMemory,
+}
 
 /// The bytes that `encoded` stands for.
 ///
 /// # Errors
 ///
 /// A character outside the alphabet (inner white space too), missing or misplaced
-/// padding, or bits after the last byte that are not zero.
+/// padding, bits after the last byte that are not zero, or too little memory.
 pub fn base64_decode(encoded: &str) -> Result<Vec<u8>, Base64Error> {
-    STANDARD.decode(encoded.trim()).map_err(Base64Error)
+    let text = encoded.trim();
+    let room = empty(decoded_len_estimate(text.len()));
+    let mut bytes = room.map_err(|OutOfMemory| Base64Error::OutOfMemory)?;
+    STANDARD.decode_vec(text, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// The most bytes that `encoded` can decode to: what to reserve from a budget

@@ -114,12 +114,20 @@ fn content_hash(py: Python<'_>, data: Encoded) -> PyResult<u64> {
 #[pyfunction]
 fn fetch_bytes<'py>(py: Python<'py>, source: &str) -> PyResult<Bound<'py, PyBytes>> {
     let bytes = released(py, || fetch::fetch_bytes(source))?.map_err(value_error)?;
-    Ok(PyBytes::new(py, &bytes))
+    handed_over(py, &bytes)
 }
 
 /// The bytes of strict base64: canonical, padded, white space at the ends only.
 #[pyfunction]
 fn base64_decode<'py>(py: Python<'py>, encoded: &str) -> PyResult<Bound<'py, PyBytes>> {
     let bytes = released(py, || decode_base64(encoded))?.map_err(value_error)?;
-    Ok(PyBytes::new(py, &bytes))
+    handed_over(py, &bytes)
+}
+
+/// `bytes` as Python's; too little memory is a `MemoryError`, where `PyBytes::new` would panic.
+fn handed_over<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |room| {
+        room.copy_from_slice(bytes);
+        Ok(())
+    })
 }

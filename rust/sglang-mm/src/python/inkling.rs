@@ -6,7 +6,7 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
 use super::{
-    arguments::{Encoded, Image},
+    arguments::{Encoded, Image, Many},
     released::released,
     value_error,
 };
@@ -76,7 +76,7 @@ fn decode_patchify<'py>(
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 fn decode_patchify_batch<'py>(
     py: Python<'py>,
-    datas: Vec<Encoded>,
+    datas: Many<Encoded>,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
@@ -86,7 +86,7 @@ fn decode_patchify_batch<'py>(
 ) -> PyResult<Vec<Patchified<'py>>> {
     let decode = decoding(exif_transpose, max_image_pixels);
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
-    let images = released(py, || inkling::decode_patchify_batch(&datas, options))?;
+    let images = released(py, || inkling::decode_patchify_batch(&datas.0, options))?;
     let images = images.map_err(value_error)?.into_iter();
     Ok(images.map(|patches| patchified(py, patches)).collect())
 }
@@ -99,7 +99,7 @@ fn decode_patchify_batch<'py>(
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 fn preprocess_images<'py>(
     py: Python<'py>,
-    datas: Vec<Encoded>,
+    datas: Many<Encoded>,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
@@ -109,7 +109,7 @@ fn preprocess_images<'py>(
 ) -> PyResult<Vec<Hashed<'py>>> {
     let decode = decoding(exif_transpose, max_image_pixels);
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
-    let images = released(py, || inkling::preprocess_images(&datas, options))?;
+    let images = released(py, || inkling::preprocess_images(&datas.0, options))?;
     let images = images.map_err(value_error)?.into_iter();
     Ok(images
         .map(|(patches, hash)| hashed(py, patches, hash))

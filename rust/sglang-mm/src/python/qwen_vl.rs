@@ -7,7 +7,11 @@ use std::{borrow::Cow, num::NonZeroUsize};
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::{exceptions::PyValueError, prelude::*, pybacked::PyBackedStr, types::PyString};
 
-use super::{arguments::Encoded, released::released, value_error};
+use super::{
+    arguments::{Encoded, Many},
+    released::released,
+    value_error,
+};
 use crate::{
     common::{Size, decode::decode_rgb_with, fetch::FetchPolicy},
     driver::{ImageSource, MmInput},
@@ -74,7 +78,7 @@ fn smart_resize_py(
 fn mrope_image_only_py(
     py: Python<'_>,
     input_len: usize,
-    items: Vec<(usize, usize, u32, u32, u32)>,
+    items: Many<(usize, usize, u32, u32, u32)>,
     merge_size: usize,
 ) -> PyResult<(Bound<'_, PyArray1<i64>>, i64)> {
     let span = |&(start, end, time, height, width)| ImageSpan {
@@ -83,7 +87,7 @@ fn mrope_image_only_py(
         grid: [time, height, width],
     };
     let work = || {
-        let spans: Vec<ImageSpan> = items.iter().map(span).collect();
+        let spans: Vec<ImageSpan> = items.0.iter().map(span).collect();
         mrope_image_only(input_len, &spans, merge_size)
     };
     let mrope = released(py, work)?.map_err(value_error)?;
@@ -134,16 +138,16 @@ type Processed<'py> = (
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn process_mm<'py>(
     py: Python<'py>,
-    input_ids: Option<Vec<i32>>,
-    images: Vec<Source>,
+    input_ids: Option<Many<i32>>,
+    images: Many<Source>,
     spec_json: &str,
 ) -> PyResult<Processed<'py>> {
     let work = || -> Result<QwenPackedOutput, FamilyError> {
         let family = QwenVl::from_json(spec_json)?;
         let input = MmInput {
             text: None,
-            input_ids: input_ids.map(Cow::Owned),
-            images: images.iter().map(Source::borrowed).collect(),
+            input_ids: input_ids.map(|Many(ids)| Cow::Owned(ids)),
+            images: images.0.iter().map(Source::borrowed).collect(),
         };
         // Never asked: there is no text.
         let tokenize = |_: &str| Err::<_, FamilyError>("no tokenizer here".into());
