@@ -17,6 +17,7 @@ from PIL import Image
 from sglang.srt.rust_extensions._multimodal import common, inkling, qwen_vl
 
 # Misuse is the point, so no type checker may look.
+untyped_common: Any = common
 untyped_inkling: Any = inkling
 untyped_qwen: Any = qwen_vl
 IMAGE = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
@@ -105,6 +106,32 @@ def test_an_array_that_is_its_own_base_is_copied() -> None:
     The search for `bytes` behind an array ends.
     """
     np.testing.assert_array_equal(common.resize_rgb(IMAGE, 3, 3), common.resize_rgb(IMAGE.view(Endless), 3, 3))
+
+
+LONG = "x" * 1_000_000
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        pytest.param(lambda: untyped_common.resize_rgb(IMAGE, 1, 1, LONG), id="resample"),
+        pytest.param(lambda: untyped_common.resize_rgb(IMAGE, 1, 1, pass_order=LONG), id="pass order"),
+        pytest.param(lambda: common.fetch_bytes(f"/{LONG}"), id="path"),
+        pytest.param(lambda: common.fetch_bytes(f"http://{LONG}.invalid/"), id="URL"),
+        pytest.param(lambda: common.fetch_bytes(LONG), id="base64"),
+        pytest.param(lambda: qwen_vl.preprocess(FILE, LONG), id="no JSON"),
+        pytest.param(lambda: qwen_vl.preprocess(FILE, json.dumps(json.loads(SPEC) | {"resample": LONG})), id="setting"),
+        pytest.param(lambda: untyped_qwen.process_mm(type(LONG, (), {})(), [FILE], SPEC), id="type"),
+    ],
+)
+def test_errors_repeat_little(call: Callable[[], object]) -> None:
+    """
+    However long a text is, an error shows its beginning at most.
+    """
+    with pytest.raises((ValueError, TypeError)) as error:
+        call()
+
+    assert len(str(error.value)) < 400
 
 
 POOR = """

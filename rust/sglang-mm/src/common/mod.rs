@@ -4,6 +4,7 @@ pub mod base64;
 pub mod bf16;
 pub mod content_hash;
 pub mod decode;
+pub(crate) mod excerpt;
 pub mod fetch;
 mod isa;
 pub(crate) mod memory;

@@ -17,6 +17,7 @@ use pyo3::{
 
 use crate::common::{
     Size,
+    excerpt::excerpt,
     memory::{OutOfMemory, empty},
 };
 
@@ -71,7 +72,7 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Many<T> {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         let unordered = object.is_instance_of::<PyDict>() || !object.hasattr("__getitem__")?;
         if unordered || object.is_instance_of::<PyString>() {
-            let kind = object.get_type();
+            let kind = excerpt(object.get_type());
             return Err(PyTypeError::new_err(format!("expected a list, got {kind}")));
         }
         Ok(Self(items(&object)?))

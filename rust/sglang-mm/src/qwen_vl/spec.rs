@@ -11,6 +11,7 @@ use super::patch_grid::PatchGrid;
 
 use crate::common::{
     decode::{DecodeLimits, DecodeOptions},
+    excerpt::excerpt,
     resize::{Filter, PassOrder, Resample},
 };
 
@@ -63,7 +64,7 @@ pub struct QwenVlSpec {
 #[non_exhaustive]
 pub enum QwenVlSpecError {
     /// Not JSON, or a field is missing or of another type.
-    #[error("qwen_vl spec: {0}")]
+    #[error("qwen_vl spec: {}", excerpt(.0))]
     Json(#[from] serde_json::Error),
     /// A size of zero.
     #[error(
@@ -241,6 +242,16 @@ mod tests {
             let error = check(field, value).expect_err(&name);
             assert!(error.starts_with("qwen_vl spec: "), "{name}: {error}");
             assert!(error.contains(words), "{name}: {error}");
+        }
+    }
+
+    #[test]
+    fn long_fields_are_cut() {
+        let long = "x".repeat(1 << 20);
+        for field in ["resample", "patch_size", "image_mean"] {
+            let error = check(field, json!(long)).expect_err(field);
+            assert!(error.starts_with("qwen_vl spec: "), "{field}: {error}");
+            assert!(error.len() < 300, "{field}: {error}");
         }
     }
 

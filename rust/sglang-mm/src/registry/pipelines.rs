@@ -8,6 +8,7 @@
 use serde::Deserialize;
 
 use crate::{
+    common::excerpt::excerpt,
     pipeline::MmFamilyProcessor,
     qwen_vl::{QwenVl, QwenVlSpec, QwenVlSpecError},
 };
@@ -26,9 +27,9 @@ pub enum PipelineSpec {
 #[non_exhaustive]
 pub enum PipelineSpecError {
     /// Not an object with a family, or its fields are not that family's.
-    #[error("pipeline spec: {0}")]
+    #[error("pipeline spec: {}", excerpt(.0))]
     Json(#[from] serde_json::Error),
-    /// A name that is not known here.
+    /// A name that is not known here; a long one is cut.
     #[error("unknown multimodal family: {0}")]
     UnknownFamily(String),
     /// Settings that the family cannot work with.
@@ -61,7 +62,7 @@ pub fn pipeline_from_spec(json: &str) -> Result<Box<dyn MmFamilyProcessor>, Pipe
     match family.as_str() {
         // The family reads its own settings, and names itself in its errors.
         "qwen_vl" => Ok(Box::new(QwenVl::from_json(json)?)),
-        _ => Err(PipelineSpecError::UnknownFamily(family)),
+        _ => Err(PipelineSpecError::UnknownFamily(excerpt(family))),
     }
 }
 
@@ -117,11 +118,13 @@ mod tests {
             ("no family",      "{}".to_owned(),                      "pipeline spec: missing field `family`"),
             ("no name",        spec("family", json!(7)),             "pipeline spec: invalid type: integer `7`"),
             ("unknown family", spec("family", json!("llava")),       "unknown multimodal family: llava"),
+            ("long family",    spec("family", json!("x".repeat(999))), "unknown multimodal family: xxx"),
             ("wrong type",     spec("patch_size", json!("14")),      "qwen_vl spec: invalid type: string \"14\""),
         ];
         for (name, json, words) in cases {
             let [text, typed] = doors(&json).map(|result| result.expect_err(name));
             assert!(text.starts_with(words), "{name}: {text}");
+            assert!(text.len() < 300, "{name}: {text}");
             assert!(!typed.is_empty(), "{name}");
         }
     }

@@ -1,12 +1,12 @@
 //! What can go wrong with a source, in words that are safe to show to whoever sent it.
 //!
 //! Invariant: of a URL only scheme, host and port appear, never its credentials, path or
-//! query, which may be signatures; of inline data nothing appears.
+//! query, which may be signatures; of inline data nothing appears; what appears is short.
 
 use std::{error::Error, io, time::Duration};
 
 use super::MAX_REDIRECTS;
-use crate::common::base64::Base64Error;
+use crate::common::{base64::Base64Error, excerpt::excerpt};
 
 /// A source gave no bytes.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,9 @@ pub enum FetchError {
     /// What begins like an http URL is none.
     #[error("media fetch: malformed URL: {0}")]
     MalformedUrl(#[source] url::ParseError),
+    /// A URL that no request can hold.
+    #[error("media fetch: malformed URL: {0} bytes are more than a request can hold")]
+    LongUrl(usize),
     /// Reading failed half-way.
     #[error("media fetch: read {what}: {source}")]
     Read {
@@ -132,6 +135,6 @@ pub enum HttpError {
     #[error("unexpected content encoding `{0}`")]
     Encoding(String),
     /// Connecting, TLS or the protocol failed.
-    #[error("{0}")]
+    #[error("{}", excerpt(.0))]
     Exchange(#[source] Box<dyn Error + Send + Sync>),
 }

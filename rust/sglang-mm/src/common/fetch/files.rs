@@ -15,6 +15,7 @@ use std::{
 };
 
 use super::{ByteBudget, FetchError, Files, MAX_FETCH_BYTES, budget::Claim, capped};
+use crate::common::excerpt::excerpt;
 
 /// The bytes of a file, at most [`MAX_FETCH_BYTES`].
 pub(super) fn read(
@@ -180,12 +181,7 @@ fn place(_: &File, path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// A path as errors show it: a source may be megabytes long.
+/// A path as errors show it.
 fn shown(path: &Path) -> String {
-    const MOST: usize = 200;
-    let text = path.display().to_string();
-    match text.char_indices().nth(MOST) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
-    }
+    excerpt(path.display())
 }

@@ -27,12 +27,18 @@ use super::{
     target::{Target, basic_authorization},
 };
 
+/// Bytes of the longest URL that the client can send.
+const MOST_URL: usize = 65_534;
+
 /// The body that a URL stands for in the end.
 pub(super) fn get(
     policy: &FetchPolicy,
     source: &str,
     budget: &ByteBudget,
 ) -> Result<Vec<u8>, FetchError> {
+    if source.len() > MOST_URL {
+        return Err(FetchError::LongUrl(source.len()));
+    }
     let deadline = Deadline::after(policy.timeout.unwrap_or_else(timeout_of_environment));
     let proxies = policy
         .proxies
@@ -41,7 +47,7 @@ pub(super) fn get(
     let mut target = Target::parse(source).map_err(FetchError::MalformedUrl)?;
     for _ in 0..=MAX_REDIRECTS {
         let failed = |cause| FetchError::Http {
-            origin: target.origin(),
+            origin: target.shown(),
             cause,
         };
         let response = exchange(policy, &proxies, &target, &deadline).map_err(failed)?;
@@ -51,7 +57,7 @@ pub(super) fn get(
         };
     }
     Err(FetchError::Http {
-        origin: target.origin(),
+        origin: target.shown(),
         cause: HttpError::TooManyRedirects,
     })
 }
@@ -151,7 +157,7 @@ fn body(
     deadline: &Deadline,
     budget: &ByteBudget,
 ) -> Result<Vec<u8>, FetchError> {
-    let origin = target.origin();
+    let origin = target.shown();
     let failed = |cause| FetchError::Http {
         origin: origin.clone(),
         cause,

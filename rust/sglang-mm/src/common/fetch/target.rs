@@ -11,6 +11,7 @@ use ureq::http::Uri;
 use url::{Host, ParseError, Position, Url};
 
 use super::HttpError;
+use crate::common::excerpt::excerpt;
 use ::base64::{Engine as _, engine::general_purpose::STANDARD};
 
 /// An http or https URL.
@@ -37,7 +38,7 @@ impl Target {
     pub(super) fn follow(&self, location: &str) -> Result<Self, HttpError> {
         let mut url = self.url.join(location).map_err(HttpError::BadRedirect)?;
         if !matches!(url.scheme(), "http" | "https") {
-            return Err(HttpError::RedirectScheme(url.scheme().to_owned()));
+            return Err(HttpError::RedirectScheme(excerpt(url.scheme())));
         }
         if url.origin() == self.url.origin()
             && url.username().is_empty()
@@ -70,9 +71,14 @@ impl Target {
         self.spelled_port
     }
 
-    /// Scheme, host and port: all of the URL that may be shown. The rest may be a secret.
+    /// Scheme, host and port.
     pub(super) fn origin(&self) -> String {
         self.url.origin().ascii_serialization()
+    }
+
+    /// The origin as errors show it: the rest may be a secret.
+    pub(super) fn shown(&self) -> String {
+        excerpt(self.origin())
     }
 
     /// The URL as the client sends it, without credentials.

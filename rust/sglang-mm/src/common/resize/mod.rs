@@ -25,6 +25,7 @@ use std::mem::MaybeUninit;
 
 use super::{
     Size,
+    excerpt::excerpt,
     isa::Isa,
     memory::{OutOfMemory, filled, zeroed},
     par,
@@ -61,7 +62,7 @@ impl Resample {
             "pil_lanczos" => Ok(Self::Pil(Filter::Lanczos, order)),
             "pil_bicubic" => Ok(Self::Pil(Filter::Bicubic, order)),
             "aten_u8" => Ok(Self::AtenU8),
-            _ => Err(UnknownResample(name.to_owned())),
+            _ => Err(UnknownResample(excerpt(name))),
         }
     }
 
@@ -80,7 +81,7 @@ impl Resample {
     }
 }
 
-/// No resize method has this name.
+/// No resize method has this name, of which a long one is cut.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown resample `{0}`: expected `pil_lanczos`, `pil_bicubic` or `aten_u8`")]
 pub struct UnknownResample(pub String);

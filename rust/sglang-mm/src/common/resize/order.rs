@@ -6,7 +6,7 @@ use std::{fmt, str::FromStr};
 
 use serde::Deserialize;
 
-use crate::common::Size;
+use crate::common::{Size, excerpt::excerpt};
 
 /// A rule of some Pillow version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
@@ -62,11 +62,11 @@ impl FromStr for PassOrder {
         Self::ALL
             .into_iter()
             .find(|order| order.name() == name)
-            .ok_or_else(|| UnknownPassOrder(name.to_owned()))
+            .ok_or_else(|| UnknownPassOrder(excerpt(name)))
     }
 }
 
-/// No pass order has this name.
+/// No pass order has this name, of which a long one is cut.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown pass order `{0}`: expected `pillow13`, `pillow12_2` or `horizontal`")]
 pub struct UnknownPassOrder(pub String);

@@ -5,7 +5,7 @@ use std::io::Write;
 use flate2::{Compression, write::GzEncoder};
 
 use super::{
-    fetch, open,
+    fetch, open, refusal,
     server::{Server, answer, ok},
 };
 
@@ -102,4 +102,20 @@ fn nobody_listens() {
     drop(server);
     let error = super::refusal(&open(), &url);
     assert!(error.contains("refused"), "{error}");
+}
+
+/// What is repeated of a source is its beginning.
+#[test]
+fn long_urls() {
+    let host = format!("http://{}.invalid/", "a".repeat(60_000));
+    let path = format!("http://127.0.0.1:1/{}", "a".repeat(10_000_000));
+    #[rustfmt::skip]
+    let cases = [
+        ("a host", host, "media fetch: GET http://aaaa"),
+        ("a path", path, "media fetch: malformed URL: 10000019 bytes are more than a request can hold"),
+    ];
+    for (name, url, words) in cases {
+        let error = refusal(&open(), &url);
+        assert!(error.starts_with(words), "{name}: {error}");
+    }
 }

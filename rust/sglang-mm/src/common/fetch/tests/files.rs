@@ -65,7 +65,6 @@ fn what_is_no_file() {
         let start = Instant::now();
         let error = refusal(&open(), source);
         assert!(error.ends_with(words), "{name}: {error}");
-        assert!(error.len() < 400, "{name}: {error}");
         assert!(start.elapsed().as_secs() < 10, "{name}");
     }
     assert_eq!(Ok(Vec::new()), fetch(&open(), "/dev/null"));

@@ -1,7 +1,7 @@
 //! Fetches against servers that misbehave, files that are none, and policies.
 //!
 //! Every fetch goes through [`fetch`], which also holds the laws of all of them: the budget
-//! is charged with what comes back and nothing else, and no secret of a URL is in an error.
+//! is charged with what comes back and nothing else, and an error is short and holds no secret.
 
 mod answers;
 mod bodies;
@@ -60,6 +60,7 @@ fn budgeted<E: std::error::Error>(
     if let Err(error) = &result {
         assert!(error.starts_with("media fetch: "), "{error}");
         assert!(!error.contains(SECRET), "{error}");
+        assert!(error.len() < 400, "{error}");
     }
     result
 }

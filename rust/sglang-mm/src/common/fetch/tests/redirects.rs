@@ -88,11 +88,18 @@ fn a_redirect_with_a_body() {
 
 #[test]
 fn destinations_that_are_refused() {
+    let scheme = "x".repeat(5000);
+    let cut = format!(
+        "redirect to a `{}... (5000 characters):` URL is refused",
+        &scheme[..200]
+    );
+    let scheme = format!("{scheme}://h.x/");
     #[rustfmt::skip]
     let cases = [
         ("a file",        "file:///etc/passwd",               "redirect to a `file:` URL is refused"),
         ("data",          "data:,cGl4ZWxz",                   "redirect to a `data:` URL is refused"),
         ("ftp",           "ftp://127.0.0.1/a.png",            "redirect to a `ftp:` URL is refused"),
+        ("no scheme",     &scheme,                            &cut),
         ("no URL",        "http://[::1",                      "redirect to a malformed URL: invalid IPv6 address"),
         ("no host",       "https://",                         "redirect to a malformed URL: empty host"),
     ];
