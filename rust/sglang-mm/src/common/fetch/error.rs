@@ -104,6 +104,9 @@ pub enum HttpError {
     /// A redirect without a destination.
     #[error("status {0} without a Location")]
     NoLocation(ureq::http::StatusCode),
+    /// A redirect whose destination is no text.
+    #[error("status {0} with a Location that is not UTF-8")]
+    RedirectText(ureq::http::StatusCode),
     /// A redirect to what is no URL.
     #[error("redirect to a malformed URL: {0}")]
     BadRedirect(#[source] url::ParseError),

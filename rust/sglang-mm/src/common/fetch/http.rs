@@ -147,7 +147,7 @@ fn redirect(response: &Response<Body>) -> Result<Option<&str>, HttpError> {
     let location = str::from_utf8(location.as_bytes());
     location
         .map(Some)
-        .map_err(|_| HttpError::BadRedirect(url::ParseError::InvalidDomainCharacter))
+        .map_err(|_| HttpError::RedirectText(status))
 }
 
 /// The body of an answer, its compression undone.

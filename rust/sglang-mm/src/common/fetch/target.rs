@@ -6,6 +6,8 @@
 //!
 //! Invariant: the scheme is http or https, and there is a host.
 
+use std::borrow::Cow;
+
 use percent_encoding::percent_decode_str;
 use ureq::http::Uri;
 use url::{Host, ParseError, Position, Url};
@@ -18,25 +20,24 @@ use ::base64::{Engine as _, engine::general_purpose::STANDARD};
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     url: Url,
-    spelled_port: Option<u16>,
+    /// The same under the other scheme. A URL drops a port that is its scheme's own; this one
+    /// keeps it.
+    twin: Url,
 }
 
 impl Target {
     /// Reads a source that begins with `http://` or `https://`.
     pub(super) fn parse(text: &str) -> Result<Self, ParseError> {
-        let url = Url::parse(text)?;
-        // The URL drops a port that is its scheme's own. Under the other scheme it stays.
-        let other = match text.strip_prefix("https:") {
-            Some(rest) => format!("http:{rest}"),
-            None => text.replacen("http:", "https:", 1),
-        };
-        let spelled_port = url.port().or(Url::parse(&other)?.port());
-        Ok(Self { url, spelled_port })
+        Ok(Self {
+            url: Url::parse(text)?,
+            twin: Url::parse(&under_the_other_scheme(text))?,
+        })
     }
 
     /// Where a redirect leads. Credentials go along to the same origin only.
     pub(super) fn follow(&self, location: &str) -> Result<Self, HttpError> {
-        let mut url = self.url.join(location).map_err(HttpError::BadRedirect)?;
+        let join = |base: &Url, location: &str| base.join(location).map_err(HttpError::BadRedirect);
+        let mut url = join(&self.url, location)?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(HttpError::RedirectScheme(excerpt(url.scheme())));
         }
@@ -48,8 +49,8 @@ impl Target {
             let _ = url.set_username(self.url.username());
             let _ = url.set_password(self.url.password());
         }
-        let spelled_port = url.port();
-        Ok(Self { url, spelled_port })
+        let twin = join(&self.twin, &under_the_other_scheme(location))?;
+        Ok(Self { url, twin })
     }
 
     pub(super) fn is_https(&self) -> bool {
@@ -68,7 +69,7 @@ impl Target {
 
     /// The port, if the URL spells one.
     pub(super) fn spelled_port(&self) -> Option<u16> {
-        self.spelled_port
+        self.url.port().or(self.twin.port())
     }
 
     /// Scheme, host and port.
@@ -93,6 +94,19 @@ impl Target {
     /// The value of `Authorization`, if the URL holds credentials.
     pub(super) fn authorization(&self) -> Option<String> {
         basic_authorization(&self.url)
+    }
+}
+
+/// An absolute URL under https instead of http, or the other way round; else as it stands.
+fn under_the_other_scheme(text: &str) -> Cow<'_, str> {
+    let behind = |scheme: &str| {
+        let (start, rest) = text.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    };
+    match (behind("http:"), behind("https:")) {
+        (Some(rest), _) => format!("https:{rest}").into(),
+        (_, Some(rest)) => format!("http:{rest}").into(),
+        _ => text.into(),
     }
 }
 
@@ -184,6 +198,26 @@ mod tests {
                 Target::parse(text).unwrap().spelled_port(),
                 "{text}"
             );
+        }
+    }
+
+    #[test]
+    fn ports_that_redirects_spell() {
+        #[rustfmt::skip]
+        let cases = [
+            ("absolute",               "http://h.x/",     "http://e.x:80/",   Some(80)),
+            ("absolute, upper case",   "http://h.x/",     "HTTP://e.x:80/",   Some(80)),
+            ("without scheme",         "http://h.x/",     "//e.x:80/",        Some(80)),
+            ("without, not spelled",   "http://h.x:80/",  "//e.x/",           None),
+            ("relative",               "http://h.x:80/",  "/c",               Some(80)),
+            ("relative, not spelled",  "http://h.x/",     "./c:80",             None),
+            ("other scheme",           "http://h.x/",     "https://h.x:443/", Some(443)),
+            ("its default elsewhere",  "https://h.x/",    "http://h.x:443/",  Some(443)),
+            ("scheme without slashes", "http://h.x:80/a", "http:c",           Some(80)),
+        ];
+        for (name, from, location, expected) in cases {
+            let target = Target::parse(from).unwrap().follow(location).unwrap();
+            assert_eq!(expected, target.spelled_port(), "{name}");
         }
     }
 

@@ -119,6 +119,11 @@ fn destinations_that_are_refused() {
         let server = Server::closing(answer("302 Found", head, b""));
         assert!(fetch(&open(), &server.url("/")).is_err(), "{name}");
     }
+    let server = Server::closing(b"HTTP/1.1 302 Found\r\nLocation: /\xe9\r\n\r\n".to_vec());
+    assert!(
+        refusal(&open(), &server.url("/"))
+            .ends_with("status 302 Found with a Location that is not UTF-8")
+    );
     let server = Server::closing(answer("302 Found", "", b""));
     assert!(refusal(&open(), &server.url("/")).ends_with("status 302 Found without a Location"));
 }
