@@ -25,6 +25,16 @@ pub enum RescaleError {
     },
 }
 
+/// Whether any size may be scaled by `fraction`: known before there is one.
+pub(crate) fn check_fraction(fraction: Option<f64>) -> Result<(), RescaleError> {
+    match fraction {
+        Some(fraction) if !(fraction.is_finite() && fraction > 0.0) => {
+            Err(RescaleError::Fraction(fraction))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `size` scaled by `fraction`, the longer side growing at most to `cap`.
 ///
 /// Halves round away from zero. No fraction means no change.
@@ -37,12 +47,10 @@ pub fn scaled_dims(
     fraction: Option<f64>,
     cap: Option<i64>,
 ) -> Result<Size, RescaleError> {
+    check_fraction(fraction)?;
     let Some(fraction) = fraction else {
         return Ok(size);
     };
-    if !(fraction.is_finite() && fraction > 0.0) {
-        return Err(RescaleError::Fraction(fraction));
-    }
     let longer = size.height.max(size.width) as f64;
     if longer == 0.0 {
         return Ok(size);
@@ -100,6 +108,7 @@ pub fn decode_rescale(
     fraction: Option<f64>,
     cap: Option<i64>,
 ) -> Result<RgbImage, DecodeRescaleError> {
+    check_fraction(fraction)?;
     let mut image = decode_rgb_with(file, options)?;
     let from = image.size();
     let to = scaled_dims(from, fraction, cap)?;
@@ -194,10 +203,12 @@ mod tests {
             refusal(b"text", 2.0),
             DecodeRescaleError::Decode(_)
         ));
-        assert!(matches!(
-            refusal(&ramp(), f64::NAN),
-            DecodeRescaleError::Rescale(_)
-        ));
+        for file in [ramp(), b"text".to_vec()] {
+            assert!(matches!(
+                refusal(&file, f64::NAN),
+                DecodeRescaleError::Rescale(_)
+            ));
+        }
         assert!(matches!(
             refusal(&ramp(), 4e8),
             DecodeRescaleError::Resize(_)

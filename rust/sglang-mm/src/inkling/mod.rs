@@ -16,7 +16,7 @@ use crate::common::{
     memory::{OutOfMemory, empty, filled},
     par,
     patches::Interleaved,
-    rescale::{RescaleError, scaled_dims},
+    rescale::{RescaleError, check_fraction, scaled_dims},
     resize::{Filter, PassOrder, Resample, ResizeError, Resizing},
 };
 
@@ -77,6 +77,14 @@ pub struct Options {
     pub decode: DecodeOptions,
 }
 
+impl Options {
+    /// What can be refused before a file is looked at.
+    fn check(self) -> Result<(), InklingError> {
+        check_patch_size(self.patch_size)?;
+        Ok(check_fraction(self.rescale_frac)?)
+    }
+}
+
 /// An image as patches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patches {
@@ -131,6 +139,7 @@ pub fn rescale_patchify(rgb: &[u8], size: Size, options: Options) -> Result<Patc
 ///
 /// As [`rescale_patchify`], and whatever the decoder refuses.
 pub fn decode_patchify(file: &[u8], options: Options) -> Result<Patches, InklingError> {
+    options.check()?;
     let image = decode_rgb_with(file, &options.decode)?;
     rescale_patchify(&image.pixels, image.size(), options)
 }
@@ -173,7 +182,7 @@ where
     F: AsRef<[u8]> + Sync,
     R: Send,
 {
-    check_patch_size(options.patch_size)?;
+    options.check()?;
     let numbered: Vec<_> = files.iter().enumerate().collect();
     par::try_map(&numbered, |&(index, file)| {
         one(file.as_ref()).map_err(|error| InklingError::InBatch {

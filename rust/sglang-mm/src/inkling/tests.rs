@@ -1,8 +1,8 @@
 //! Grids, padding, the order of values in a patch, and what is refused.
 
 use super::{
-    InklingError, Options, Patches, decode_patchify_batch, patch_grid, patchify, preprocess_images,
-    rescale_patchify, values,
+    InklingError, Options, Patches, decode_patchify, decode_patchify_batch, patch_grid, patchify,
+    preprocess_images, rescale_patchify, values,
 };
 use crate::common::{
     Size,
@@ -125,6 +125,29 @@ fn what_cannot_be_is_refused() {
         nan,
         Err(InklingError::Rescale(RescaleError::Fraction(_)))
     ));
+    // The options are looked at before the file is.
+    for (name, options, words) in [
+        (
+            "no patch",
+            Options {
+                patch_size: 0,
+                ..AS_IS
+            },
+            "patch_size must be greater than zero",
+        ),
+        (
+            "no fraction",
+            scaled(-2.0),
+            "rescale fraction must be finite and positive, got -2",
+        ),
+    ] {
+        for error in [
+            decode_patchify(b"text", options).unwrap_err(),
+            preprocess_images(&[b"text"], options).unwrap_err(),
+        ] {
+            assert_eq!(words, error.to_string(), "{name}");
+        }
+    }
     // A place on the canvas that cannot be counted, and one that cannot be had.
     for patch_size in [usize::MAX, 1 << 31, 1 << 30] {
         let refused = patchify(&rgb, size(2, 2), patch_size);
@@ -162,14 +185,6 @@ fn a_batch_fails_with_its_first_fault() {
     assert!(
         message.ends_with("(image 0 of the batch, counted from 0)"),
         "{message}"
-    );
-    let no_patch = Options {
-        patch_size: 0,
-        ..AS_IS
-    };
-    assert_eq!(
-        Err(InklingError::PatchSize),
-        preprocess_images(&files, no_patch)
     );
     assert_eq!(Ok(vec![]), preprocess_images::<&[u8]>(&[], AS_IS));
 }

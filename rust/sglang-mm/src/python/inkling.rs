@@ -16,7 +16,7 @@ use crate::{
         decode::{DecodeLimits, DecodeOptions},
         resize::PassOrder,
     },
-    inkling::{self, Options, Patches},
+    inkling::{self, InklingError, Options, Patches},
 };
 
 /// Height, width and bf16 bits.
@@ -131,11 +131,12 @@ fn rescale_patchify_hash<'py>(
 ) -> PyResult<Hashed<'py>> {
     let decode = DecodeOptions::default();
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
-    let (patches, hash) = released(py, || {
-        let patches = inkling::rescale_patchify(&arr.pixels, arr.size, options);
-        (patches, content_hash_u64(&raw_bytes))
-    })?;
-    Ok(hashed(py, patches.map_err(value_error)?, hash))
+    let work = || {
+        let patches = inkling::rescale_patchify(&arr.pixels, arr.size, options)?;
+        Ok::<_, InklingError>((patches, content_hash_u64(&raw_bytes)))
+    };
+    let (patches, hash) = released(py, work)?.map_err(value_error)?;
+    Ok(hashed(py, patches, hash))
 }
 
 fn options(

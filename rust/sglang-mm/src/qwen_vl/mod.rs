@@ -23,7 +23,7 @@ use crate::{
         decode::DecodeOptions,
         memory::filled,
         patches::{Planar, ValueTable},
-        resize::{ResizeError, Resizing},
+        resize::{self, ResizeError, Resizing},
         token_layout::layout_by_placeholder,
     },
     pipeline::{
@@ -105,6 +105,7 @@ impl QwenVl {
     /// little memory.
     pub fn pixel_values(&self, rgb: &[u8], size: Size) -> Result<PixelValues, QwenVlError> {
         let target = self.target(size)?;
+        resize::check(rgb, size, target.size)?;
         let too_large = QwenVlError::TooLarge(target.size);
         let values = filled(target.len, too_large, |room| {
             Ok(self.write(rgb, size, target, room)?)

@@ -124,8 +124,8 @@ fn an_item_carries_patches_and_grid() {
 fn refused_items() {
     let family = QwenVl::new(spec()).unwrap();
     let huge = QwenVl::new(QwenVlSpec {
-        min_pixels: 1 << 60,
-        max_pixels: 1 << 60,
+        min_pixels: 1 << 40,
+        max_pixels: 1 << 40,
         ..spec()
     })
     .unwrap();
@@ -134,6 +134,7 @@ fn refused_items() {
         ("no pixels",         &family, 0,  0, 5,   "empty image"),
         ("thin",              &family, 603, 1, 201, "absolute aspect ratio must be smaller than 200, got 201.0"),
         ("buffer too short",  &family, 5,  2, 2,   "an RGB image 2 high, 2 wide does not have 5 bytes"),
+        ("the buffer first",  &huge,   2,  1, 1,   "an RGB image 1 high, 1 wide does not have 2 bytes"),
         ("beyond all memory", &huge,   3,  1, 1,   "need more memory than there is"),
     ];
     for (name, family, len, height, width, words) in cases {

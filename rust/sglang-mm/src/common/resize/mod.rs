@@ -284,7 +284,8 @@ where
     par::for_chunks_mut_with(out, canvas.band_len, scratch, fill).map_err(too_large)
 }
 
-fn check(src: &[u8], from: Size, to: Size) -> Result<(), ResizeError> {
+/// What can be refused without any work: callers that take memory of their own ask before.
+pub(crate) fn check(src: &[u8], from: Size, to: Size) -> Result<(), ResizeError> {
     if to.is_empty() {
         return Err(ResizeError::EmptyOutput(to));
     }
