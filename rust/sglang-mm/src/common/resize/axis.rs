@@ -10,7 +10,7 @@
 
 use std::{f64::consts::PI, ops::Range};
 
-use super::{OutOfMemory, zeroed};
+use super::{OutOfMemory, empty, zeroed};
 
 /// A resampling kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,7 +123,6 @@ impl Taps<'_> {
 }
 
 /// The source pixels that a target pixel sees.
-#[derive(Clone, Default)]
 pub(super) struct Window {
     pub(super) start: usize,
     len: usize,
@@ -149,16 +148,13 @@ impl Axis {
         let stride = kernel.most_taps();
         let len = to.checked_mul(stride).ok_or(OutOfMemory)?;
         // All memory first: what is refused must be refused before any work is done.
-        let mut windows = zeroed::<Window>(to)?;
+        let mut windows = empty(to)?;
         let mut weights = zeroed(len)?;
         let mut exact = zeroed::<f64>(len)?;
-        for ((x, window), row) in windows
-            .iter_mut()
-            .enumerate()
-            .zip(exact.chunks_exact_mut(stride))
-        {
-            *window = kernel.window(x);
-            kernel.fill(x, window, row);
+        for (x, row) in exact.chunks_exact_mut(stride).enumerate() {
+            let window = kernel.window(x);
+            kernel.fill(x, &window, row);
+            windows.push(window);
         }
         let precision = quantization.precision(&exact);
         for (integer, &weight) in weights.iter_mut().zip(&exact) {

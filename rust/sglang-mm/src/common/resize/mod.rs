@@ -27,7 +27,7 @@ use super::{
     Size,
     excerpt::excerpt,
     isa::Isa,
-    memory::{OutOfMemory, filled, zeroed},
+    memory::{OutOfMemory, empty, filled, zeroed},
     par,
 };
 use axis::{Axis, Quantization};
