@@ -9,7 +9,10 @@
 )]
 use std::arch::x86_64::*;
 
-use super::scalar::{self, DROPPED, weights};
+use super::{
+    Fresh,
+    scalar::{self, DROPPED, weights},
+};
 
 /// Samples in a vector.
 const STEP: usize = 32;
@@ -24,7 +27,7 @@ fn starts(first: usize, width: usize) -> impl Iterator<Item = usize> {
 pub(super) fn inverse_dct(
     multipliers: &[i16; 64],
     coefficients: &[i16; 64],
-    rows: [&mut [u8; 8]; 8],
+    rows: [&mut [Fresh; 8]; 8],
 ) {
     let stored: [__m256i; 4] = std::array::from_fn(|i| load_rows(coefficients, i));
     let inputs: [__m256i; 4] =
@@ -61,18 +64,18 @@ fn has_one_row(block: [__m256i; 4]) -> bool {
 }
 
 /// The block of one dequantized constant and nothing else.
-fn fill(constant: i16, rows: [&mut [u8; 8]; 8]) {
+fn fill(constant: i16, rows: [&mut [Fresh; 8]; 8]) {
     // What the passes leave of it: two bits more, then five less, rounded.
     let value = (i32::from(constant.wrapping_shl(2)) + 16) >> 5;
     let sample = (value.clamp(-128, 127) + 128) as u8;
     for row in rows {
-        *row = [sample; 8];
+        *row = [Fresh::new(sample); 8];
     }
 }
 
 /// Writes the rows `i` and `i + 4` of each vector `i`.
 #[target_feature(enable = "avx2")]
-fn store_block([r04, r15, r26, r37]: [__m256i; 4], rows: [&mut [u8; 8]; 8]) {
+fn store_block([r04, r15, r26, r37]: [__m256i; 4], rows: [&mut [Fresh; 8]; 8]) {
     let centre = _mm256_set1_epi8(-128);
     let r0145 = _mm256_add_epi8(_mm256_packs_epi16(r04, r15), centre);
     let r2367 = _mm256_add_epi8(_mm256_packs_epi16(r26, r37), centre);
@@ -84,8 +87,8 @@ fn store_block([r04, r15, r26, r37]: [__m256i; 4], rows: [&mut [u8; 8]; 8]) {
     ];
     let [a, b, c, d, e, f, g, h] = rows;
     for (pair, [upper, lower]) in pairs.into_iter().zip([[a, b], [c, d], [e, f], [g, h]]) {
-        *upper = _mm_cvtsi128_si64(pair).to_le_bytes();
-        *lower = _mm_extract_epi64::<1>(pair).to_le_bytes();
+        *upper = _mm_cvtsi128_si64(pair).to_le_bytes().map(Fresh::new);
+        *lower = _mm_extract_epi64::<1>(pair).to_le_bytes().map(Fresh::new);
     }
 }
 
@@ -183,7 +186,7 @@ fn weigh(pairs: __m256i, [a, b]: [i16; 2]) -> __m256i {
 
 /// See [`scalar::ycc_to_rgb`].
 #[target_feature(enable = "avx2")]
-pub(super) fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [u8]) {
+pub(super) fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [Fresh]) {
     let width = planes[0].len();
     if width < STEP {
         return scalar::ycc_to_rgb(planes, rgb);
@@ -249,7 +252,7 @@ const PLACES: [[[i8; 32]; 3]; 3] = {
 
 /// Writes 32 pixels, of which each half of the planes holds 16.
 #[target_feature(enable = "avx2")]
-fn store_interleaved(planes: [__m256i; 3], out: &mut [u8]) {
+fn store_interleaved(planes: [__m256i; 3], out: &mut [Fresh]) {
     let [a, b, c] = PLACES.map(|places| {
         let [r, g, b] = std::array::from_fn(|channel| {
             // SAFETY: the array is as long as what is read.
@@ -268,7 +271,7 @@ fn store_interleaved(planes: [__m256i; 3], out: &mut [u8]) {
 
 /// See [`scalar::double_columns`].
 #[target_feature(enable = "avx2")]
-pub(super) fn double_columns(row: &[u8], out: &mut [u8]) {
+pub(super) fn double_columns(row: &[u8], out: &mut [Fresh]) {
     let width = row.len();
     if width < STEP + 2 {
         return scalar::double_columns(row, out);
@@ -299,7 +302,7 @@ pub(super) fn double_columns(row: &[u8], out: &mut [u8]) {
 
 /// See [`scalar::double_columns_between`].
 #[target_feature(enable = "avx2")]
-pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
+pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh]) {
     let width = near.len();
     if width < STEP + 2 {
         return scalar::double_columns_between(near, far, out);
@@ -340,7 +343,7 @@ fn alternate(left: __m256i, right: __m256i) -> __m256i {
 
 /// Vectors made of unpacked halves, in the order of the columns.
 #[target_feature(enable = "avx2")]
-fn store_doubled(low: __m256i, high: __m256i, out: &mut [u8]) {
+fn store_doubled(low: __m256i, high: __m256i, out: &mut [Fresh]) {
     let [first, second, ..] = out.as_chunks_mut().0 else {
         unreachable!("each column gets two samples");
     };
@@ -365,7 +368,7 @@ fn load_rows(block: &[i16; 64], pair: usize) -> __m256i {
 }
 
 #[target_feature(enable = "avx2")]
-fn store(vector: __m256i, out: &mut [u8; 32]) {
+fn store(vector: __m256i, out: &mut [Fresh; 32]) {
     // SAFETY: the reference is to as many bytes as are written.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), vector) }
 }

@@ -9,7 +9,7 @@
 mod avx2;
 mod scalar;
 
-use std::slice;
+use std::{mem::MaybeUninit, slice};
 
 #[cfg(target_arch = "x86_64")]
 use crate::common::isa::Isa;
@@ -58,33 +58,36 @@ impl Kernels {
     }
 }
 
+/// A sample as kernels find it: outputs are fresh memory, in libjpeg and in the picture.
+type Fresh = MaybeUninit<u8>;
+
 /// The kernels on slices. `scalar` says what each one is.
 trait Set {
-    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [u8; 8]; 8]);
-    /// The planes are equally long.
-    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [u8]);
+    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [Fresh; 8]; 8]);
+    /// The planes are equally long, `rgb` three times as long.
+    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [Fresh]);
     /// `out` is twice as long as `row`, which is not empty.
-    fn double_columns(row: &[u8], out: &mut [u8]);
+    fn double_columns(row: &[u8], out: &mut [Fresh]);
     /// `out` is twice as long as `near` and as `far`, which are not empty.
-    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]);
+    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh]);
 }
 
 struct Scalar;
 
 impl Set for Scalar {
-    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [u8; 8]; 8]) {
+    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [Fresh; 8]; 8]) {
         scalar::inverse_dct(multipliers, coefficients, rows);
     }
 
-    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [u8]) {
+    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [Fresh]) {
         scalar::ycc_to_rgb(planes, rgb);
     }
 
-    fn double_columns(row: &[u8], out: &mut [u8]) {
+    fn double_columns(row: &[u8], out: &mut [Fresh]) {
         scalar::double_columns(row, out);
     }
 
-    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
+    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh]) {
         scalar::double_columns_between(near, far, out);
     }
 }
@@ -95,29 +98,29 @@ struct Avx2;
 
 #[cfg(target_arch = "x86_64")]
 impl Set for Avx2 {
-    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [u8; 8]; 8]) {
+    fn inverse_dct(multipliers: &[i16; 64], coefficients: &[i16; 64], rows: [&mut [Fresh; 8]; 8]) {
         // SAFETY: this type is used where AVX2 was found.
         unsafe { avx2::inverse_dct(multipliers, coefficients, rows) }
     }
 
-    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [u8]) {
+    fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [Fresh]) {
         // SAFETY: as above.
         unsafe { avx2::ycc_to_rgb(planes, rgb) }
     }
 
-    fn double_columns(row: &[u8], out: &mut [u8]) {
+    fn double_columns(row: &[u8], out: &mut [Fresh]) {
         // SAFETY: as above.
         unsafe { avx2::double_columns(row, out) }
     }
 
-    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
+    fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh]) {
         // SAFETY: as above.
         unsafe { avx2::double_columns_between(near, far, out) }
     }
 }
 
 // The functions that C calls. libjpeg keeps its inputs and outputs in different arrays, so that no
-// slice below overlaps one that is written to. Outputs are C's: kernels write to them and never read.
+// slice below overlaps one that is written to.
 
 unsafe extern "C" fn inverse_dct<S: Set>(
     multipliers: *const i16,
@@ -128,7 +131,7 @@ unsafe extern "C" fn inverse_dct<S: Set>(
     // SAFETY: C passes two blocks of 64 numbers, and eight rows that reach 8 samples past the column.
     // They are different rows, so each is borrowed once.
     unsafe {
-        let row = |y| &mut *(*rows.add(y)).add(column).cast::<[u8; 8]>();
+        let row = |y| &mut *(*rows.add(y)).add(column).cast::<[Fresh; 8]>();
         S::inverse_dct(
             &*multipliers.cast(),
             &*coefficients.cast(),
@@ -147,7 +150,7 @@ unsafe extern "C" fn ycc_to_rgb<S: Set>(
     // SAFETY: C passes three rows of `width` samples and one of `width` pixels.
     unsafe {
         let planes = [luma, blue, red].map(|plane| slice::from_raw_parts(plane, width));
-        S::ycc_to_rgb(planes, slice::from_raw_parts_mut(rgb, width * 3));
+        S::ycc_to_rgb(planes, slice::from_raw_parts_mut(rgb.cast(), width * 3));
     }
 }
 
@@ -156,7 +159,7 @@ unsafe extern "C" fn double_columns<S: Set>(row: *const u8, out: *mut u8, width:
     unsafe {
         S::double_columns(
             slice::from_raw_parts(row, width),
-            slice::from_raw_parts_mut(out, width * 2),
+            slice::from_raw_parts_mut(out.cast(), width * 2),
         );
     }
 }
@@ -172,7 +175,7 @@ unsafe extern "C" fn double_columns_between<S: Set>(
         S::double_columns_between(
             slice::from_raw_parts(near, width),
             slice::from_raw_parts(far, width),
-            slice::from_raw_parts_mut(out, width * 2),
+            slice::from_raw_parts_mut(out.cast(), width * 2),
         );
     }
 }

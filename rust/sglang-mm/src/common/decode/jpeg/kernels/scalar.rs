@@ -4,6 +4,8 @@
 
 use std::array::from_fn;
 
+use super::Fresh;
+
 /// Bits behind the point of the constants below.
 const CONSTANT_BITS: u32 = 13;
 
@@ -33,7 +35,7 @@ pub(super) const DROPPED: [u32; 2] = [CONSTANT_BITS - PASS_BITS, CONSTANT_BITS +
 pub(super) fn inverse_dct(
     multipliers: &[i16; 64],
     coefficients: &[i16; 64],
-    rows: [&mut [u8; 8]; 8],
+    rows: [&mut [Fresh; 8]; 8],
 ) {
     let inputs: Block =
         from_fn(|y| from_fn(|x| coefficients[y * 8 + x].wrapping_mul(multipliers[y * 8 + x])));
@@ -48,7 +50,7 @@ pub(super) fn inverse_dct(
     };
     let samples = transposed(&pass::<{ DROPPED[1] }>(&transposed(&half)));
     for (row, samples) in rows.into_iter().zip(samples) {
-        *row = samples.map(|value| (value.clamp(-128, 127) + 128) as u8);
+        *row = samples.map(|value| Fresh::new((value.clamp(-128, 127) + 128) as u8));
     }
 }
 
@@ -112,10 +114,10 @@ fn pass<const DROPPED: u32>([i0, i1, i2, i3, i4, i5, i6, i7]: &Block) -> Block {
 }
 
 /// JFIF's luma and chroma to RGB.
-pub(super) fn ycc_to_rgb([luma, blue, red]: [&[u8]; 3], rgb: &mut [u8]) {
+pub(super) fn ycc_to_rgb([luma, blue, red]: [&[u8]; 3], rgb: &mut [Fresh]) {
     let chroma = blue.iter().zip(red);
     for ((&y, (&cb, &cr)), rgb) in luma.iter().zip(chroma).zip(rgb.as_chunks_mut().0) {
-        *rgb = ycc_pixel(y, cb, cr);
+        *rgb = ycc_pixel(y, cb, cr).map(Fresh::new);
     }
 }
 
@@ -132,7 +134,7 @@ fn ycc_pixel(y: u8, cb: u8, cr: u8) -> [u8; 3] {
 
 /// Two samples for each one of `row`: three parts of it and one of the neighbour on that side, or of
 /// itself at the ends.
-pub(super) fn double_columns(row: &[u8], out: &mut [u8]) {
+pub(super) fn double_columns(row: &[u8], out: &mut [Fresh]) {
     let value = |x: usize| row[x].into();
     let triples = row
         .windows(3)
@@ -141,7 +143,7 @@ pub(super) fn double_columns(row: &[u8], out: &mut [u8]) {
 }
 
 /// The same between two rows: three parts of `near` and one of `far`, then as above.
-pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
+pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh]) {
     let value = |x: usize| u16::from(near[x]) * 3 + u16::from(far[x]);
     let triples = near.windows(3).zip(far.windows(3));
     let triples =
@@ -153,14 +155,15 @@ pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [u8]) {
 /// neighbours; the biases round halves down and up in turn.
 fn double<const BITS: u32>(
     width: usize,
-    out: &mut [u8],
+    out: &mut [Fresh],
     value: impl Fn(usize) -> u16,
     triples: impl Iterator<Item = [u16; 3]>,
     [left_bias, right_bias]: [u16; 2],
 ) {
     let out = out.as_chunks_mut::<2>().0;
     let split = |[left, here, right]: [u16; 3]| {
-        [here * 3 + left + left_bias, here * 3 + right + right_bias].map(|sum| (sum >> BITS) as u8)
+        [here * 3 + left + left_bias, here * 3 + right + right_bias]
+            .map(|sum| Fresh::new((sum >> BITS) as u8))
     };
     for (out, triple) in out[1..].iter_mut().zip(triples) {
         *out = split(triple);

@@ -1,6 +1,6 @@
 //! Each set of kernels against the definition, and the definition against the mathematics.
 
-use super::{Kernels, scalar};
+use super::{Fresh, Kernels, scalar};
 
 /// A small generator: a failing case can be run again.
 struct Random(u64);
@@ -17,6 +17,12 @@ impl Random {
     fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }
+}
+
+/// An output as kernels take it.
+fn fresh(out: &mut [u8]) -> &mut [Fresh] {
+    // SAFETY: the same samples, and kernels only write whole ones.
+    unsafe { &mut *(std::ptr::from_mut(out) as *mut [Fresh]) }
 }
 
 type Block = [i16; 64];
@@ -119,7 +125,7 @@ fn every_colour_is_converted_as_defined() {
                 let (y, rgb) = (luma.as_ptr(), got.as_mut_ptr());
                 (set.ycc_to_rgb)(y, blue.as_ptr(), red.as_ptr(), rgb, 256);
             }
-            scalar::ycc_to_rgb([&luma, &blue, &red], &mut expected);
+            scalar::ycc_to_rgb([&luma, &blue, &red], fresh(&mut expected));
             assert_eq!(got, expected, "{name}: {chroma:04x}");
         }
     }
@@ -134,9 +140,11 @@ fn every_width_is_as_defined_and_nothing_behind_it_is_touched() {
             let [a, b, c] = std::array::from_fn(|_| random.bytes(width));
             let [a, b, c] = [&a, &b, &c].map(Vec::as_slice);
             let check =
-                |what: &str, length: usize, got: [u8; ROOM], expected: &dyn Fn(&mut [u8])| {
-                    let mut definition = [7; ROOM];
-                    expected(&mut definition[..length]);
+                |what: &str, length: usize, got: [u8; ROOM], expected: &dyn Fn(&mut [Fresh])| {
+                    let [mut definition, mut again] = [[7; ROOM], [8; ROOM]];
+                    expected(fresh(&mut definition[..length]));
+                    expected(fresh(&mut again[..length]));
+                    assert_eq!(again[..length], definition[..length], "{what}: unwritten");
                     assert_eq!(got, definition, "{name}: {what} of {width}");
                 };
 
@@ -173,8 +181,8 @@ fn every_width_is_as_defined_and_nothing_behind_it_is_touched() {
 #[test]
 fn doubling_leans_on_the_nearer_sample() {
     let mut out = [0; 6];
-    scalar::double_columns(&[0, 100, 200], &mut out);
+    scalar::double_columns(&[0, 100, 200], fresh(&mut out));
     assert_eq!(out, [0, 25, 75, 125, 175, 200]);
-    scalar::double_columns_between(&[0, 100, 200], &[100, 200, 44], &mut out);
+    scalar::double_columns_between(&[0, 100, 200], &[100, 200, 44], fresh(&mut out));
     assert_eq!(out, [25, 50, 100, 134, 152, 161]);
 }
