@@ -17,6 +17,7 @@ const MESSAGE: usize = 200;
 const DECODED: c_int = 0;
 const BROKEN: c_int = 1;
 const TRUNCATED: c_int = 2;
+const NO_MEMORY: c_int = 4;
 
 /// What to ask of libjpeg for each pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,7 @@ fn decode_with(
         }
         BROKEN => Err(DecodeError::corrupt(Format::Jpeg, text(&message))),
         TRUNCATED => Err(DecodeError::truncated(Format::Jpeg, "the pixel data")),
+        NO_MEMORY => Err(DecodeError::OutOfMemory),
         _ => Err(DecodeError::corrupt(
             Format::Jpeg,
             "its headers name two sizes",

@@ -19,7 +19,7 @@
 #include <jdct.h>
 #include <jdsample.h>
 
-enum outcome { DECODED = 0, BROKEN = 1, TRUNCATED = 2, OTHER_SIZE = 3 };
+enum outcome { DECODED = 0, BROKEN = 1, TRUNCATED = 2, OTHER_SIZE = 3, NO_MEMORY = 4 };
 
 struct failure {
     struct jpeg_error_mgr manager;
@@ -31,7 +31,7 @@ static void leave(j_common_ptr info)
 {
     struct failure *failure = (struct failure *)info->err;
     failure->manager.format_message(info, failure->message);
-    longjmp(failure->escape, 1);
+    longjmp(failure->escape, info->err->msg_code == JERR_OUT_OF_MEMORY ? NO_MEMORY : BROKEN);
 }
 
 static void stay_silent(j_common_ptr info)
@@ -50,7 +50,7 @@ static void count_scans(j_common_ptr info)
     if (((j_decompress_ptr)info)->input_scan_number <= MOST_SCANS)
         return;
     strcpy(failure->message, "too many scans");
-    longjmp(failure->escape, 1);
+    longjmp(failure->escape, BROKEN);
 }
 
 static void do_nothing(j_decompress_ptr info)
@@ -210,7 +210,13 @@ int sglang_mm_jpeg_decode(const unsigned char *bytes, size_t length, unsigned ch
     source.next_input_byte = bytes;
     source.bytes_in_buffer = length;
 
-    if (setjmp(failure.escape)) {
+    switch (setjmp(failure.escape)) {
+    case 0:
+        break;
+    case NO_MEMORY:
+        jpeg_destroy_decompress(&info);
+        return NO_MEMORY;
+    default:
         jpeg_destroy_decompress(&info);
         return BROKEN;
     }
