@@ -18,6 +18,11 @@
 //!
 //! All else is equal: pixels, and which files are refused, damaged ones too.
 //!
+//! Beside the file and its pixels, 3 bytes each, a JPEG of several scans takes 2 bytes for each of its
+//! samples: up to 6 a pixel, 3 where chroma is halved both ways. Four inks take 4 bytes a pixel, and up
+//! to 8 more. A file may announce all that in a few hundred bytes, in Pillow as well: where it is too
+//! much, lower the limit of pixels.
+//!
 //! Invariant: the size in the header is checked against [`DecodeLimits`] before anything that grows
 //! with it is allocated, and no bytes, however damaged, can panic.
 
