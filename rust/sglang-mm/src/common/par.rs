@@ -12,6 +12,13 @@
 #[cfg(feature = "parallel")]
 mod pool;
 
+/// Reads now what the pool would ask of the environment at its start.
+#[cfg(feature = "python")]
+pub(crate) fn read_environment() {
+    #[cfg(feature = "parallel")]
+    pool::size();
+}
+
 /// `f` of every item, in order; if several fail, the error of the lowest index.
 ///
 /// # Errors

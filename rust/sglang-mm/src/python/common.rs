@@ -16,7 +16,8 @@ use crate::common::{
     base64::base64_decode as decode_base64,
     content_hash::content_hash_u64,
     decode::{self, DecodeLimits, DecodeOptions},
-    fetch, rescale,
+    fetch::{ByteBudget, FetchPolicy, MAX_FETCH_BYTES},
+    rescale,
     resize::{self, PassOrder, Resample},
 };
 
@@ -113,7 +114,9 @@ fn content_hash(py: Python<'_>, data: Encoded) -> PyResult<u64> {
 /// The bytes of an http(s) URL, a local file, a data: URL or base64.
 #[pyfunction]
 fn fetch_bytes<'py>(py: Python<'py>, source: &str) -> PyResult<Bound<'py, PyBytes>> {
-    let bytes = released(py, || fetch::fetch_bytes(source))?.map_err(value_error)?;
+    let policy = FetchPolicy::open().with_environment();
+    let budget = ByteBudget::new(MAX_FETCH_BYTES);
+    let bytes = released(py, || policy.fetch(source, &budget))?.map_err(value_error)?;
     handed_over(py, &bytes)
 }
 

@@ -142,6 +142,7 @@ fn process_mm<'py>(
     images: Many<Source>,
     spec_json: &str,
 ) -> PyResult<Processed<'py>> {
+    let policy = FetchPolicy::open().with_environment();
     let work = || -> Result<QwenPackedOutput, FamilyError> {
         let family = QwenVl::from_json(spec_json)?;
         let input = MmInput {
@@ -151,7 +152,6 @@ fn process_mm<'py>(
         };
         // Never asked: there is no text.
         let tokenize = |_: &str| Err::<_, FamilyError>("no tokenizer here".into());
-        let policy = FetchPolicy::open();
         Ok(process_packed(&family, input, &policy, tokenize)?)
     };
     let packed = released(py, work)?.map_err(refused)?;

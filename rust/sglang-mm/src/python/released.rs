@@ -6,7 +6,7 @@
 
 use pyo3::{exceptions::PyRuntimeError, marker::Ungil, prelude::*};
 
-use crate::common::panics::caught;
+use crate::common::{panics::caught, par};
 
 /// What `work` returns, computed while other Python threads run.
 pub(super) fn released<T, F>(py: Python<'_>, work: F) -> PyResult<T>
@@ -14,6 +14,8 @@ where
     T: Ungil + Send,
     F: Ungil + Send + FnOnce() -> T,
 {
+    // Python's other threads may change the environment as soon as they run.
+    par::read_environment();
     py.detach(|| caught(work))
         .map_err(|panic| PyRuntimeError::new_err(panic.to_string()))
 }

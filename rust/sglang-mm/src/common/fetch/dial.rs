@@ -56,6 +56,15 @@ impl Default for Dialler {
 }
 
 impl Dialler {
+    /// The same, having asked the environment whom to trust. What is wrong there is told by
+    /// the request that needs it.
+    pub(super) fn with_environment(self) -> Self {
+        Self {
+            trust: self.trust.or_else(|| Trust::of_environment().ok()),
+            ..self
+        }
+    }
+
     /// All addresses of a host; there is at least one.
     pub(super) fn resolve(
         &self,

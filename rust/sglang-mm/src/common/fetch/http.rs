@@ -194,7 +194,7 @@ fn decoded(response: Response<Body>) -> Result<Box<dyn Read>, HttpError> {
 }
 
 /// `REQUEST_TIMEOUT` in whole seconds, else three.
-fn timeout_of_environment() -> Duration {
+pub(super) fn timeout_of_environment() -> Duration {
     let seconds = env::var("REQUEST_TIMEOUT")
         .ok()
         .and_then(|text| text.trim().parse().ok());

@@ -5,7 +5,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use super::{HostList, HttpError, dial::Dialler, proxies::Proxies, target::Target};
+use super::{
+    HostList, HttpError, dial::Dialler, http::timeout_of_environment, proxies::Proxies,
+    target::Target,
+};
 
 /// What a fetch may reach, and for how long.
 #[derive(Clone, Debug)]
@@ -76,6 +79,18 @@ impl FetchPolicy {
             },
             files: Files::Nowhere,
             ..Self::open()
+        }
+    }
+
+    /// The same with all that it would ask the environment for while it fetches, asked now:
+    /// for a host whose other threads change the environment, but not at this moment.
+    #[must_use]
+    pub fn with_environment(self) -> Self {
+        Self {
+            timeout: self.timeout.or_else(|| Some(timeout_of_environment())),
+            proxies: self.proxies.or_else(|| Some(Proxies::from_environment())),
+            dialler: self.dialler.with_environment(),
+            ..self
         }
     }
 }

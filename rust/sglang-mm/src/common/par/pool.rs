@@ -14,11 +14,14 @@ use std::{
 
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 
-/// Sets the size of the pool; read once, at the first fan-out.
+/// Sets the size of the pool; read once, at the first fan-out at the latest.
 const THREADS_VARIABLE: &str = "SGL_MM_RS_THREADS";
 
 /// More threads than this do not make one image faster, and the host has other work.
 const DEFAULT_LIMIT: usize = 8;
+
+/// Nor is a mistaken number to take all the threads of the machine.
+const MOST: usize = 1024;
 
 struct Shared {
     /// The process that started the threads.
@@ -47,10 +50,8 @@ pub(super) fn shared() -> Option<&'static ThreadPool> {
 }
 
 fn start() -> Option<Shared> {
-    let asked = std::env::var(THREADS_VARIABLE).ok();
-    let cores = thread::available_parallelism().ok().map(usize::from);
     let pool = ThreadPoolBuilder::new()
-        .num_threads(pool_size(asked.as_deref(), cores))
+        .num_threads(size())
         .thread_name(|index| format!("sgl-mm-{index}"))
         .build()
         .ok()?;
@@ -60,11 +61,22 @@ fn start() -> Option<Shared> {
     })
 }
 
+/// How many threads the pool has, or will have.
+pub(super) fn size() -> usize {
+    static SIZE: OnceLock<usize> = OnceLock::new();
+    *SIZE.get_or_init(|| {
+        let asked = std::env::var(THREADS_VARIABLE).ok();
+        let cores = thread::available_parallelism().ok().map(usize::from);
+        pool_size(asked.as_deref(), cores)
+    })
+}
+
 fn pool_size(asked: Option<&str>, cores: Option<usize>) -> usize {
     asked
         .and_then(|text| text.parse().ok())
         .filter(|&count| count > 0)
         .unwrap_or_else(|| cores.map_or(DEFAULT_LIMIT, |count| count.min(DEFAULT_LIMIT)))
+        .min(MOST)
 }
 
 /// See [`super::try_map`]. Items behind a known failure are skipped: they cannot
@@ -147,6 +159,7 @@ mod tests {
             ("cores unknown",   None,       None,     8),
             ("asked",           Some("3"),  Some(64), 3),
             ("asked for more",  Some("64"), Some(2),  64),
+            ("too many",        Some("99999999"), Some(2), 1024),
             ("zero",            Some("0"),  Some(4),  4),
             ("negative",        Some("-1"), Some(4),  4),
             ("not a number",    Some("x"),  Some(4),  4),

@@ -84,8 +84,23 @@ fn closed_refuses_what_is_not_global() {
         "172.16.0.1",
         "100.64.0.1",
         "%31%32%37.0.0.1",
+        "0x7f.0x0.0x0.0x1",
+        "017700000001",
+        "00000177.0.0.1",
         "\u{ff11}27.0.0.1",
+        "\u{2460}27.0.0.1",
         "127\u{3002}0.0.1",
+        "127.0.0.1\u{ad}",
+        "12\t7.0.0.1",
+        "/127.0.0.1",
+        "\\127.0.0.1",
+        "[::ffff:0:127.0.0.1]",
+        "[::ffff:169.254.169.254]",
+        "[64:ff9b:1::127.0.0.1]",
+        "[2001::7f00:1]",
+        "[fe80::1]",
+        "l\u{ff4f}cal.test",
+        "local\u{3002}test",
         "local.test",
         "local.test.",
         "LOCAL.test",
@@ -214,6 +229,10 @@ fn every_hop_is_checked() {
     let cases = [
         ("an address",            global(), format!("http://127.0.0.1:{port}/"),     NOT_GLOBAL),
         ("IPv6",                  global(), format!("http://[::ffff:127.0.0.1]:{port}/"), NOT_GLOBAL),
+        ("a number",              global(), format!("http://2130706433:{port}/"),    NOT_GLOBAL),
+        ("wide digits",           global(), format!("http://\u{ff11}27.0.0.1:{port}/"), NOT_GLOBAL),
+        ("behind a trusted user", global(), format!("http://local.test@127.0.0.1:{port}/"), NOT_GLOBAL),
+        ("behind backslashes",    global(), format!("\\\\127.0.0.1:{port}/"),    NOT_GLOBAL),
         ("a name",                global(), format!("http://metadata.test:{port}/"), NOT_GLOBAL),
         ("one bad address of two", global(), format!("//mixed.test:{port}/"),        NOT_GLOBAL),
         ("a host not listed",     only(),   format!("http://other.test:{port}/"),    "this host is not allowed"),
@@ -228,6 +247,17 @@ fn every_hop_is_checked() {
         assert!(error.ends_with(words), "{name}: {error}");
     }
     assert_eq!(0, hidden.rest());
+}
+
+/// Whoever asked the environment for all of it need not ask again.
+#[test]
+fn the_environment_may_be_asked_before() {
+    let policy = FetchPolicy::closed().with_environment();
+    assert!(policy.timeout.is_some() && policy.proxies.is_some());
+    assert!(policy.dialler.trust.is_some());
+    assert_eq!(FetchPolicy::closed().reach, policy.reach);
+    let own = open().with_environment();
+    assert_eq!(open().timeout, own.timeout, "what is set stays");
 }
 
 /// One error, whether the file is there or not.
