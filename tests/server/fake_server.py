@@ -139,6 +139,7 @@ def fake_extension() -> SimpleNamespace:
         DefaultSamplingParams=settings,
         FrontendConfig=settings,
         DisaggregationMode=modes,
+        set_up_logging=lambda level: SimpleNamespace(level=level),
     )
 
 

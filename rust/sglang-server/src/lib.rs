@@ -18,6 +18,7 @@ mod from_scheduler;
 mod frontend;
 pub mod ids;
 pub mod live;
+pub mod logging;
 pub mod message;
 #[cfg(feature = "python")]
 pub mod python;

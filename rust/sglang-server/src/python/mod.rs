@@ -7,7 +7,9 @@
 mod args;
 mod server;
 
-use pyo3::prelude::*;
+use pyo3::{exceptions::PyValueError, prelude::*};
+
+use crate::logging;
 
 pub use args::{
     DefaultSamplingParams, DisaggregationMode, FrontendConfig, ModelConfig, ServerArgs,
@@ -33,5 +35,20 @@ pub fn register_boundary_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
 #[pymodule]
 fn _server(module: &Bound<'_, PyModule>) -> PyResult<()> {
     register_boundary_types(module)?;
-    module.add_class::<Server>()
+    module.add_class::<Server>()?;
+    module.add_class::<Log>()?;
+    module.add_function(wrap_pyfunction!(set_up_logging, module)?)
+}
+
+/// The log of this process, until it is dropped.
+#[pyclass(frozen, module = "sglang.srt.rust_extensions._server")]
+pub struct Log(#[expect(dead_code, reason = "held until it is dropped")] logging::Log);
+
+/// Sends the log to stderr, for the program that serves: an import alone sets nothing up.
+#[pyfunction]
+#[pyo3(signature = (level="info"))]
+fn set_up_logging(level: &str) -> PyResult<Log> {
+    let log = logging::set_up(level);
+    log.map(Log)
+        .map_err(|error| PyValueError::new_err(error.to_string()))
 }

@@ -18,6 +18,20 @@ __all__ = [
 ]
 
 @final
+class Log:
+    """
+    The log of this process, until it is dropped.
+    """
+
+def set_up_logging(level: str = "info") -> Log:
+    """
+    Send the log to stderr, a line an event; nothing waits for a reader who is slow.
+
+    *level* is `error`, `warn`, `info`, `debug` or `trace`, or directives such as `warn,sglang_server::api::serve=info`; the
+    environment's `RUST_LOG` goes first. An import alone sets nothing up. Raises `ValueError` for another level, and where this
+    process has a log already.
+    """
+
 class DisaggregationMode:
     """
     Which half of a disaggregated pair this is, if it is one.

@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(str(error))
     context.set_context(_context(options))
     try:
+        log = scheduler.get_rust_server_class().set_up_logging(_directives(options))
         server = scheduler.launch()
     except (ImportError, ValueError) as error:
         print(f"{parser.prog}: the server cannot start: {error}", file=sys.stderr)
@@ -55,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     received = _stop_on_signals(scheduler.stop)
     print(f"serving {context.get_serving().served_model_name} on {_url(options.host, server.http_port)}", flush=True)
     scheduler.run()
+    # Not earlier: dropped, it writes what is left.
+    del log
     return _KILLED + signal.SIGINT if signal.SIGINT in received else 0
 
 
@@ -123,6 +126,11 @@ def _port(text: str) -> int:
 
 def _seconds(text: str) -> float:
     return _number("number", text, 0)
+
+
+def _directives(options: argparse.Namespace) -> str:
+    level, http = ("warn" if level == "warning" else level for level in (options.log_level, options.log_level_http or options.log_level))
+    return f"{level},sglang_server::api::serve={http}"
 
 
 def _limits(options: argparse.Namespace) -> Limits:

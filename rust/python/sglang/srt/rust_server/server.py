@@ -86,6 +86,15 @@ class RustServer:
         return self
 
     @classmethod
+    def set_up_logging(cls, directives: str) -> object:
+        """
+        Send the extension's log to stderr until what this returns is dropped: for the program that serves.
+
+        *directives* are a level, or levels by target. Raises `ValueError` for others, and where the process has such a log already.
+        """
+        return cls._load_extension().set_up_logging(directives)
+
+    @classmethod
     def _load_extension(cls) -> ModuleType:
         """
         The extension module, which has `Server` and the types of its settings.
