@@ -12,6 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde_json::Map;
 use tokio::{runtime, sync::watch};
 use tracing::{info, warn};
 
@@ -21,8 +22,10 @@ use crate::{
     config::{FrontendConfig, ServerArgs},
     cores::Cores,
     detokenizer::{self, Shards},
+    error::RequestError,
     from_scheduler,
     frontend::{Frontend, Signs},
+    message::SamplingParams,
     to_scheduler::{Inlets, Intake},
     tokenizer::{self, LoadError, TextTokenizer},
     workers::Workers,
@@ -46,7 +49,7 @@ const LEAST_HTTP_THREADS: usize = 4;
 pub enum StartError {
     /// Arguments that make no sense.
     #[error("invalid server_args: {0}")]
-    Args(&'static str),
+    Args(String),
     /// No address to listen on.
     #[error("{0}")]
     Listen(String),
@@ -101,9 +104,7 @@ impl Server {
         port_offset: u16,
         cores: &[usize],
     ) -> Result<Self, StartError> {
-        if args.served_model_name.is_empty() {
-            return Err(StartError::Args("`served_model_name` is empty"));
-        }
+        check(&args)?;
         let listener = listen(&args.host, args.port, port_offset)
             .map_err(|error| StartError::Listen(error.to_string()))?;
         let address = listener.local_addr()?;
@@ -290,6 +291,19 @@ impl Running {
         for (name, count) in left.into_iter().filter(|(_, count)| *count > 0) {
             warn!("{count} thread(s) `{name}` did not end and are left behind");
         }
+    }
+}
+
+/// Refuses arguments that would have every request, or some client's, refused later.
+fn check(args: &ServerArgs) -> Result<(), StartError> {
+    if args.served_model_name.is_empty() {
+        return Err(StartError::Args("`served_model_name` is empty".into()));
+    }
+    let preferred = args.preferred_sampling_params.clone().unwrap_or_default();
+    match SamplingParams::from_json(preferred, &Map::new(), "preferred_sampling_params") {
+        Ok(_) => Ok(()),
+        Err(RequestError::Invalid { message, .. }) => Err(StartError::Args(message)),
+        Err(other) => Err(StartError::Args(other.to_string())),
     }
 }
 

@@ -23,6 +23,12 @@ pub(super) fn received(request: &GenerateRequest, args: &ServerArgs) -> Result<(
     if let Some(ids) = &request.token_ids_logprob {
         in_vocabulary("token_ids_logprob", ids, vocab_size)?;
     }
+    if request.top_logprobs_num > vocab_size {
+        let asked = request.top_logprobs_num;
+        let message =
+            format!("`top_logprobs_num` is {asked}, but this model has {vocab_size} tokens");
+        return Err(RequestError::field("top_logprobs_num", message));
+    }
     if request.return_hidden_states && !args.enable_return_hidden_states {
         let message = "this server does not return hidden states";
         return Err(RequestError::field("return_hidden_states", message));
@@ -214,6 +220,10 @@ mod tests {
         let ids = with(&|request, _| request.token_ids_logprob = Some(vec![1, 2, 100]));
         let message = "token_ids_logprob[2] is 100: this model has tokens 0 to 99";
         assert_eq!(refused("token_ids_logprob", message), ids);
+        assert_eq!(Ok(()), with(&|request, _| request.top_logprobs_num = 100));
+        let top = with(&|request, _| request.top_logprobs_num = 101);
+        let message = "`top_logprobs_num` is 101, but this model has 100 tokens";
+        assert_eq!(refused("top_logprobs_num", message), top);
         let hidden = with(&|request, _| request.return_hidden_states = true);
         let message = "this server does not return hidden states";
         assert_eq!(refused("return_hidden_states", message), hidden);

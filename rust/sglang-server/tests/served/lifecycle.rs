@@ -345,6 +345,27 @@ fn a_port_that_is_taken_fails_the_start() {
     );
 }
 
+#[test]
+fn arguments_that_make_no_sense_fail_the_start() {
+    let preferring = |params: Value| {
+        let mut args = args();
+        args.preferred_sampling_params = params.as_object().cloned();
+        args
+    };
+    let mut nameless = args();
+    nameless.served_model_name.clear();
+    #[rustfmt::skip]
+    let cases = [
+        (nameless,                         "`served_model_name` is empty"),
+        (preferring(json!({"top_n": 1})),  "`preferred_sampling_params.top_n` is not a sampling parameter"),
+        (preferring(json!({"top_k": 0})),  "`preferred_sampling_params.top_k` must be at least 1, or -1 for all tokens, not 0"),
+    ];
+    for (args, problem) in cases {
+        let error = Server::start(args, FrontendConfig::default(), 0, &[]).unwrap_err();
+        assert_eq!(format!("invalid server_args: {problem}"), error.to_string());
+    }
+}
+
 /// A client that has sent all and reads on is no client that has left.
 #[test]
 fn a_client_that_reads_slowly_gets_everything() {
