@@ -224,13 +224,15 @@ class Decision:
             self._read(path, listed)
         self._read(NEW, listed)
         self._read(CONFIG, [CONFIG] if configured else [])
+        # As the loader does: whatever was asked about is watched, by one look after all were read.
+        watched = [path for path in (NEW, CONFIG) if path in self.believed or (path == CONFIG and self.disk.exists(path))]
         present = {}
         for path in (FOLDER, A, B):
             self.happen(f"stat {path.rpartition('/')[2] if path != FOLDER else 'folder'}")
             present[path] = self.disk.signature(path)
-        present.update({path: self.disk.signature(path) for path in (NEW, CONFIG) if path in self.believed})
+        present.update({path: self.disk.signature(path) for path in watched})
         self.happen("record")
-        self._record(began, {path: seen for path, seen in present.items() if path == FOLDER or path in self.believed}, configured)
+        self._record(began, {path: seen for path, seen in present.items() if path in {FOLDER, *watched} or path in self.believed})
         self.happen("check")
         self.stands = self._check()
         return self
@@ -239,7 +241,7 @@ class Decision:
         if path in listed and path in self.disk.nodes:
             self.believed[path] = self.disk.nodes[path].content
 
-    def _record(self, began: tuple[int, int], present: dict[str, _record.Signature | None], configured: bool) -> None:
+    def _record(self, began: tuple[int, int], present: dict[str, _record.Signature | None]) -> None:
         found = {path: seen for path, seen in present.items() if seen is not None}
         if len(found) != len(present):
             return
@@ -247,7 +249,7 @@ class Decision:
             ("m",),
             declared=(),
             present=found,
-            absent=() if configured else (CONFIG,),
+            absent=() if CONFIG in present else (CONFIG,),
             library="library",
             started_ns=_record.started_at(began, self.disk.clocks()),
             boot=None,
@@ -292,6 +294,19 @@ def test_what_stands_is_what_was_seen(root: Path, granularity: int, script: dict
     decision = decide(root, granularity, script)
 
     assert not decision.stands or decision.disk.truth() == decision.believed
+
+
+def test_what_is_away_when_it_is_read_is_watched(root: Path) -> None:
+    """
+    A configuration file that is there, is gone when it is read, and is back: on a disk of fine stamps as on a coarse one.
+    """
+    for granularity in GRANULARITIES.values():
+        script: dict[str, list[Action]] = {
+            "begin": [(Disk.add, CONFIG), (Disk.wait, 5 * SECOND)],
+            "read a": [(Disk.remove, CONFIG)],
+            "stat folder": [(Disk.add, CONFIG)],
+        }
+        assert not decide(root, granularity, script).stands
 
 
 QUIET: list[Action] = [(Disk.wait, 5 * SECOND)]
