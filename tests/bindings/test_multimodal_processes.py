@@ -196,3 +196,37 @@ def test_a_mistaken_number_does_not_take_all_threads_of_the_machine() -> None:
     The pool has at most 1024 threads; a system that grants no such number works without a pool.
     """
     assert int(run(THREADS, SGL_MM_RS_THREADS="99999999").split()[1]) in (0, 1024)
+
+
+ENVIRONMENT = """
+over = threading.Event()
+for index in range(3000):
+    os.environ[f"FILLER_{index}"] = ""
+
+def fetch():
+    while not over.is_set():
+        try:
+            common.fetch_bytes("http://127.0.0.1:1/")
+        except ValueError:
+            pass
+
+others = [threading.Thread(target=fetch) for _ in range(4)]
+for other in others:
+    other.start()
+for turn in range(30):
+    for index in range(300):
+        os.environ[f"CHANGED_{turn}_{index}"] = "x" * index
+    for index in range(300):
+        del os.environ[f"CHANGED_{turn}_{index}"]
+over.set()
+for other in others:
+    other.join()
+print("over")
+"""
+
+
+def test_the_environment_may_change_meanwhile() -> None:
+    """
+    It is read before other threads of the interpreter run: C's `getenv` and `putenv` at once may crash.
+    """
+    assert run(ENVIRONMENT) == "over\n"

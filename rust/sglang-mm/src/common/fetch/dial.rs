@@ -21,9 +21,9 @@ use std::{
 };
 
 use ureq::{
-    Agent,
+    Agent, Body,
     config::Config,
-    http::Uri,
+    http::{Request, Response, Uri},
     tls::{PemItem, RootCerts, TlsConfig, parse_pem},
     unversioned::{
         resolver::{ResolvedSocketAddrs, Resolver},
@@ -59,6 +59,7 @@ impl Dialler {
     /// The same, having asked the environment whom to trust. What is wrong there is told by
     /// the request that needs it.
     pub(super) fn with_environment(self) -> Self {
+        settings();
         Self {
             trust: self.trust.or_else(|| Trust::of_environment().ok()),
             ..self
@@ -90,7 +91,7 @@ impl Dialler {
         addresses: Vec<SocketAddr>,
         way: Way,
         time: Duration,
-    ) -> Result<Agent, HttpError> {
+    ) -> Result<Client, HttpError> {
         let trust = match &self.trust {
             Some(trust) => trust.clone(),
             None => Trust::of_environment()?,
@@ -100,9 +101,28 @@ impl Dialler {
             Way::Forwarded(origin) => (Some(origin), None),
             Way::Tunnelled(proxy) => (None, Some(proxy)),
         };
-        let config = Agent::config_builder()
-            .proxy(tunnel)
-            .timeout_global(Some(time))
+        let connector =
+            ().chain(ConnectProxyConnector::default())
+                .chain(TcpConnector::default())
+                .chain(Forward(origin))
+                .chain(Tls(trust.clone()));
+        Ok(Client {
+            agent: Agent::with_parts(settings().clone(), connector, Resolved(addresses)),
+            tunnel,
+            time,
+            trust,
+        })
+    }
+}
+
+/// What all clients have in common.
+///
+/// Made once: whatever settings they begin with, ureq asks the environment for proxies.
+fn settings() -> &'static Config {
+    static SETTINGS: OnceLock<Config> = OnceLock::new();
+    SETTINGS.get_or_init(|| {
+        Agent::config_builder()
+            .proxy(None)
             .http_status_as_error(false)
             .max_redirects(0)
             .max_redirects_will_error(false)
@@ -113,14 +133,30 @@ impl Dialler {
                 env!("CARGO_PKG_VERSION")
             ))
             .accept_encoding("gzip")
-            .tls_config(trust.config.clone())
+            .build()
+    })
+}
+
+/// A client for one exchange.
+#[derive(Debug)]
+pub(super) struct Client {
+    agent: Agent,
+    tunnel: Option<ureq::Proxy>,
+    time: Duration,
+    trust: Arc<Trust>,
+}
+
+impl Client {
+    /// Sends `request` and reads the head of its answer.
+    pub(super) fn run(&self, request: Request<()>) -> Result<Response<Body>, ureq::Error> {
+        let request = self
+            .agent
+            .configure_request(request)
+            .proxy(self.tunnel.clone())
+            .timeout_global(Some(self.time))
+            .tls_config(self.trust.config.clone())
             .build();
-        let connector =
-            ().chain(ConnectProxyConnector::default())
-                .chain(TcpConnector::default())
-                .chain(Forward(origin))
-                .chain(Tls(trust));
-        Ok(Agent::with_parts(config, connector, Resolved(addresses)))
+        self.agent.run(request)
     }
 }
 
