@@ -98,6 +98,7 @@ where
 
 /// Where elements lie, and how many.
 fn span<T>(elements: &[T]) -> (usize, usize) {
+    const { assert!(size_of::<T>() > 0, "elements of no size share a place") };
     (elements.as_ptr().addr(), elements.len())
 }
 
