@@ -101,13 +101,12 @@ pub struct Patches {
 ///
 /// # Errors
 ///
-/// A patch size of 0.
+/// A patch size of 0, or more columns than can be counted.
 pub fn patch_grid(size: Size, patch_size: usize) -> Result<(usize, usize), InklingError> {
     check_patch_size(patch_size)?;
-    Ok((
-        size.height.div_ceil(patch_size),
-        size.width / patch_size + 1,
-    ))
+    let columns = (size.width / patch_size).checked_add(1);
+    let columns = columns.ok_or(InklingError::TooLarge { size, patch_size })?;
+    Ok((size.height.div_ceil(patch_size), columns))
 }
 
 /// The RGB image `rgb` of size `size` as patches, as it is.

@@ -156,6 +156,15 @@ fn what_cannot_be_is_refused() {
             "{patch_size}"
         );
     }
+    // One column more than there are numbers.
+    let endless = size(0, usize::MAX);
+    assert_eq!(
+        Err(InklingError::TooLarge {
+            size: endless,
+            patch_size: 1
+        }),
+        patchify(&[], endless, 1)
+    );
     #[rustfmt::skip]
     let cases = [
         ("no patch",       patchify(&rgb, size(2, 2), 0), "patch_size must be greater than zero"),

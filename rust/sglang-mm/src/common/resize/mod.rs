@@ -230,8 +230,9 @@ pub(super) unsafe fn fill<'o, T: Copy + Send>(
     Ok(unsafe { out.assume_init_mut() })
 }
 
-/// Resizes without ever holding the resized image: `write(y, strip, window)` gets every strip of the canvas, in order within its band, with its first
-/// canvas row `y` and the band's window of `out`.
+/// Resizes without ever holding the resized image: `write(y, strip, window)` gets every
+/// strip of the canvas, in order within its band, with its first canvas row `y` and the
+/// band's window of `out`.
 ///
 /// Bands fan out through [`par`]; what is written does not depend on how.
 ///
@@ -267,11 +268,11 @@ where
     let plan = Plan::new(Isa::best(), rgb, from, to, resample).map_err(too_large)?;
     let row_len = to.width * CHANNELS;
     let inside = |y: usize| y.saturating_sub(canvas.top).min(to.height);
-    let fill = |rows: &mut Rows<'_>, band: usize, window: &mut [T]| {
+    let hand_out = |rows: &mut Rows<'_>, band: usize, window: &mut [T]| {
         let first = band * canvas.band_rows;
-        let last = canvas.height.min(first + canvas.band_rows);
+        let last = canvas.height.min(first.saturating_add(canvas.band_rows));
         for y in (first..last).step_by(canvas.strip_rows) {
-            let end = last.min(y + canvas.strip_rows);
+            let end = last.min(y.saturating_add(canvas.strip_rows));
             let strip = Strip {
                 above: canvas.top.saturating_sub(y).min(end - y),
                 rows: rows.get(inside(y)..inside(end)),
@@ -281,7 +282,7 @@ where
         }
     };
     let scratch = || plan.rows(canvas.strip_rows);
-    par::for_chunks_mut_with(out, canvas.band_len, scratch, fill).map_err(too_large)
+    par::for_chunks_mut_with(out, canvas.band_len, scratch, hand_out).map_err(too_large)
 }
 
 /// What can be refused without any work: callers that take memory of their own ask before.

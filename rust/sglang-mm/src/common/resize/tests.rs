@@ -198,6 +198,7 @@ fn canvases() {
         ("one band",                 [0, 4, 4, 4, 3],          3, true),
         ("two bands",                [0, 4, 2, 1, 3],          6, true),
         ("strips over two bands",    [0, 4, 2, 9, 3],          6, true),
+        ("a strip without end",      [0, 4, 2, usize::MAX, 3], 6, true),
         ("a low last band",          [0, 4, 3, 3, 3],          4, true),
         ("rows around",              [2, 9, 3, 2, 1],          3, true),
         ("just below",               [1, 5, 5, 5, 1],          1, true),
