@@ -1,7 +1,7 @@
 //! The general steps from pixels to patches, one at a time: what a new family starts from.
 //!
 //! Each step reads a whole image and makes another. A family with a kernel of its own
-//! writes patches from resized rows instead (`resize::resize_into`), and must give the
+//! writes patches from resized rows instead ([`patches`](super::patches)), and must give the
 //! same values as these.
 //!
 //! Invariant: images are height, width, channel (HWC), row by row; no step changes the

@@ -1,3 +1,5 @@
+//! Order, first errors and budgets, by a family that is simple enough to see through.
+
 use std::{
     cell::Cell,
     mem::MaybeUninit,

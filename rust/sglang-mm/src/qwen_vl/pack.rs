@@ -61,7 +61,7 @@ pub enum PackError {
 ///
 /// # Errors
 ///
-/// As [`driver::process_with`].
+/// As [`driver::process_packed`].
 pub fn process_packed<E: Into<FamilyError>>(
     family: &QwenVl,
     input: MmInput<'_>,

@@ -1,3 +1,5 @@
+//! Patches by the slow definition, tokens per picture, and what is refused.
+
 use proptest::prelude::*;
 
 use super::{Backend, PixelValues, QwenVl, QwenVlSpec, normalize::value_table, smart_resize};

@@ -1,3 +1,5 @@
+//! Layouts that cover a prompt, layouts that do not, and placeholders in random places.
+
 use proptest::prelude::*;
 
 use super::{

@@ -26,7 +26,8 @@ def base64_decode(encoded: str) -> bytes:
     Strict: the standard alphabet, padded, the unused bits zero. White space is
     forgiven at the ends only.
 
-    Raises `ValueError` ("base64 decode error: ...") for anything else.
+    Raises `ValueError` ("base64 decode error: ...") for anything else, and for bytes beyond
+    memory.
     """
 
 def content_hash(data: _Encoded) -> int:
