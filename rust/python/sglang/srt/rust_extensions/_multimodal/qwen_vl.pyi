@@ -63,7 +63,8 @@ def preprocess(data: _Encoded, spec_json: str) -> tuple[NDArray[np.float32], _Gr
     each other.
 
     Raises `ValueError` for a spec that cannot be used, a file that cannot be decoded,
-    or a picture more than 200 times longer than wide (or the reverse).
+    a picture more than 200 times longer than wide (or the reverse), or patches beyond
+    memory.
     """
 
 def process_mm(
@@ -91,7 +92,8 @@ def process_mm(
 
     Raises `ValueError` for a request without tokens or pictures or with more than 64
     pictures or 1.25 GiB of files, for a picture that cannot be had, decoded or
-    processed, and for a number of placeholders that is not the number of pictures.
+    processed, for features beyond memory, and for a number of placeholders that is not
+    the number of pictures.
     """
 
 def smart_resize_py(
