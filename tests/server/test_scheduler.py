@@ -396,7 +396,7 @@ def test_control_messages_are_answered() -> None:
 
     assert server.results["busy"] == {"success": False, "message": "the cache is in use: 1 requests are running and 1 waiting"}
     assert server.results["free"] == {"success": True, "message": "cache flushed"}
-    state, later = (server.results[rid]["internal_state"] for rid in ("state", "later"))
+    state, later = (server.results[rid] for rid in ("state", "later"))
     assert state.pop("memory_usage")["max_rss_bytes"] > 1_000_000
     assert state == {
         "last_gen_throughput": 1.0,

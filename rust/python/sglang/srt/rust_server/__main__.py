@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     # Not before: what launching takes may be interrupted as any command is.
     received = _stop_on_signals(scheduler.stop)
+    # A first look at the queue: from then on the server knows that somebody serves, and is ready.
+    scheduler.step()
     print(f"serving {context.get_serving().served_model_name} on {_url(options.host, server.http_port)}", flush=True)
     scheduler.run()
     # Not earlier: dropped, it writes what is left.

@@ -227,7 +227,7 @@ class Scheduler:
             case wire.AbortReq():
                 self._abort(request)
             case wire.GetInternalStateReq():
-                self.server.push_control_output(request, wire.GetInternalStateReqOutput(internal_state=self.internal_state()))
+                self.server.push_control_output(request, self.internal_state())
             case wire.FlushCacheReq():
                 self.server.push_control_output(request, self._flush_cache())
 

@@ -130,7 +130,7 @@ class AbortReq(msgspec.Struct, array_like=True, tag=True, kw_only=True):
 
 class GetInternalStateReq(msgspec.Struct, array_like=True, tag=True, kw_only=True):
     """
-    How is the scheduler? Answered by `GetInternalStateReqOutput`.
+    How is the scheduler? Answered by a map.
     """
 
     rid: str
@@ -144,14 +144,6 @@ class FlushCacheReq(msgspec.Struct, array_like=True, tag=True, kw_only=True):
 
     rid: str
     http_worker_ipc: str | None = None
-
-
-class GetInternalStateReqOutput(msgspec.Struct, kw_only=True):
-    """
-    The answer to `GetInternalStateReq`.
-    """
-
-    internal_state: dict[str, Any]
 
 
 class FlushCacheReqOutput(msgspec.Struct, kw_only=True):
