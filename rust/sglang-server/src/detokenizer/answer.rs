@@ -106,7 +106,11 @@ impl Answer {
         }
         let (text, stopped) = self.text(&output_ids, finish.is_some(), matched.as_ref())?;
         let abort = finish.is_none() && stopped.is_some();
-        finish = finish.or_else(|| stopped.map(stopped_by));
+        if let Some(stop) = stopped
+            && finish.as_ref().is_none_or(|finish| !says_why(finish))
+        {
+            finish = Some(stopped_by(stop));
+        }
         let extras = step.extras.map(|extras| self.extras(*extras)).transpose();
         Ok(Told {
             chunk: Chunk {
@@ -150,7 +154,9 @@ impl Answer {
                 Some(Matched::Text(stop)) => Some(stop.as_str()),
                 _ => None,
             };
-            return Ok((text.stop.finish(more + &end, matched), None));
+            let rest = text.stop.finish(more + &end, matched);
+            let stopped = text.stop.found().map(str::to_owned);
+            return Ok((rest, stopped));
         }
         let certain = text.stop.push(more);
         let stopped = text.stop.found().map(str::to_owned);
@@ -186,6 +192,12 @@ impl Answer {
             hidden: extras.hidden,
         })
     }
+}
+
+/// Whether the scheduler has named a stop string, or given up: otherwise one that we have
+/// found in its last step is why the text ends.
+fn says_why(finish: &FinishReason) -> bool {
+    finish.kind() == "abort" || matches!(finish.matched(), Some(Matched::Text(_)))
 }
 
 /// The error of a generation that the scheduler gave up with a status.

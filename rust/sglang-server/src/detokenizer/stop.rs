@@ -116,8 +116,7 @@ impl StopFinder {
     ///
     /// `matched` is the stop string that the scheduler has seen, which need not be one that
     /// we know. The text ends there if it is in what has not been given yet.
-    #[must_use]
-    pub fn finish(mut self, more: String, matched: Option<&str>) -> String {
+    pub fn finish(&mut self, more: String, matched: Option<&str>) -> String {
         let mut text = self.push(more);
         if self.found.is_none() {
             text.push_str(&self.held);

@@ -123,6 +123,34 @@ fn a_stop_string_that_the_scheduler_does_not_see_ends_the_answer_too() {
     }
 }
 
+/// The last step may complete a stop string before the scheduler looks: then that is why
+/// the text ends, unless the scheduler names a stop string or has given up.
+#[test]
+fn a_stop_string_in_the_last_step_is_why_the_text_ends() {
+    let ours = json!({"type": "stop", "matched": "!!"});
+    let abort = json!({"type": "abort", "message": "no"});
+    #[rustfmt::skip]
+    let cases = [
+        ("by length",         "a!! b", json!({"type": "length", "length": 5}),         &ours),
+        ("by token",          "a!! b", json!({"type": "stop", "matched": 7}),          &ours),
+        ("scheduler saw it",  "a!!",   ours.clone(),                                   &ours),
+        ("given up",          "a!! b", abort.clone(),                                  &abort),
+    ];
+    for (name, text, finish, expected) in cases {
+        let running = bytes();
+        let mut reader = running.register(8, stopping(&["!!"]));
+        let ids: Vec<i32> = text.bytes().map(i32::from).collect();
+        running.steps(&reader.rid, [step(&ids, &finish)]);
+        let chunks = reader.all();
+        assert_eq!("a", chunks[0].text, "{name}");
+        assert_eq!(reason(expected), chunks[0].finish, "{name}");
+        assert!(
+            running.end().is_empty(),
+            "{name}: the scheduler has ended already"
+        );
+    }
+}
+
 #[test]
 fn an_abort_with_a_status_is_an_error() {
     let running = bytes();
