@@ -5,6 +5,7 @@
 //! it has computed must not be lost.
 
 use std::{
+    collections::VecDeque,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -54,15 +55,15 @@ pub struct ToSchedulerRing(flume::Sender<ToScheduler>);
 #[derive(Debug)]
 pub struct SchedulerInbox {
     ring: flume::Receiver<ToScheduler>,
-    /// What a wait has taken out, for the next [`Self::take`].
-    stash: Mutex<Option<ToScheduler>>,
+    /// What waits have taken out, for the next [`Self::take`].
+    stash: Mutex<VecDeque<ToScheduler>>,
 }
 
 /// A ring to the scheduler with room for `capacity` messages.
 #[must_use]
 pub fn to_scheduler(capacity: usize) -> (ToSchedulerRing, SchedulerInbox) {
     let (sender, ring) = flume::bounded(capacity);
-    let stash = Mutex::new(None);
+    let stash = Mutex::default();
     (ToSchedulerRing(sender), SchedulerInbox { ring, stash })
 }
 
@@ -93,31 +94,31 @@ impl ToSchedulerRing {
 }
 
 impl SchedulerInbox {
-    /// Up to `most` messages that are there, in order. Never waits.
+    /// Up to `most` messages that are there, in order. Never waits, not even for a
+    /// [`Self::wait`] in another thread.
     #[must_use]
     pub fn take(&self, most: usize) -> Vec<ToScheduler> {
-        if most == 0 {
-            return Vec::new();
-        }
-        let stashed = self.stash().take();
-        let rest = most - usize::from(stashed.is_some());
-        stashed
-            .into_iter()
-            .chain(self.ring.try_iter().take(rest))
-            .collect()
+        let mut stash = self.stash();
+        let stashed = stash.len().min(most);
+        let mut messages: Vec<_> = stash.drain(..stashed).collect();
+        messages.extend(self.ring.try_iter().take(most - stashed));
+        messages
     }
 
     /// Waits until there is a message, at most for `timeout`; says whether there is one.
     pub fn wait(&self, timeout: Duration) -> bool {
-        let mut stash = self.stash();
-        if stash.is_none() {
-            *stash = self.ring.recv_timeout(timeout).ok();
+        if !self.stash().is_empty() {
+            return true;
         }
-        stash.is_some()
+        // Without the lock, which is held by nobody for long.
+        let message = self.ring.recv_timeout(timeout).ok();
+        let there = message.is_some();
+        self.stash().extend(message);
+        there
     }
 
-    fn stash(&self) -> MutexGuard<'_, Option<ToScheduler>> {
-        // An option is whole at any time.
+    fn stash(&self) -> MutexGuard<'_, VecDeque<ToScheduler>> {
+        // A queue is whole between any two of its calls.
         self.stash.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -155,7 +156,10 @@ impl FromSchedulerRing {
 
 #[cfg(test)]
 mod tests {
-    use std::{thread, time::Duration};
+    use std::{
+        thread,
+        time::{Duration, Instant},
+    };
 
     use super::{Refused, ToScheduler, from_scheduler, to_scheduler};
 
@@ -185,6 +189,26 @@ mod tests {
         assert_eq!(vec![message(2), message(3)], inbox.take(256));
         assert_eq!(Vec::<ToScheduler>::new(), inbox.take(256));
         assert!(!inbox.wait(Duration::ZERO));
+    }
+
+    /// A thread that waits keeps no other from looking: it may hold the interpreter.
+    #[test]
+    fn take_does_not_wait_for_a_wait() {
+        let (ring, inbox) = to_scheduler(1);
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| inbox.wait(SOON));
+            let begin = Instant::now();
+            while !waiter.is_finished() {
+                // Looks while the other waits, and then ends the wait.
+                assert_eq!(Vec::<ToScheduler>::new(), inbox.take(0));
+                if begin.elapsed() > Duration::from_millis(100) {
+                    let _ = ring.push(message(1));
+                }
+            }
+            assert!(begin.elapsed() < SOON / 2, "{:?}", begin.elapsed());
+            assert!(waiter.join().unwrap());
+        });
+        assert_eq!(vec![message(1)], inbox.take(1));
     }
 
     #[test]

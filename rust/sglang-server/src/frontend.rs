@@ -286,9 +286,15 @@ impl Answer {
 impl Drop for Answer {
     fn drop(&mut self) {
         self.signs.live.fetch_sub(1, Ordering::Relaxed);
+        // Before the abort: a request whose sink is closed is not begun any more.
+        self.events.close();
+        // An end that nobody has read is an end: the scheduler has nothing to give up.
+        while let Ok(event) = self.events.try_recv() {
+            if event.is_last() {
+                self.rid = None;
+            }
+        }
         if let Some(rid) = self.rid.take() {
-            // Before the abort: a request whose sink is closed is not begun any more.
-            self.events.close();
             self.signs.aborted.fetch_add(1, Ordering::Relaxed);
             // Whoever would read it is gone only when the server is.
             let _ = self.aborts.send(rid);

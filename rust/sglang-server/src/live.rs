@@ -87,7 +87,7 @@ impl Drop for Held {
 #[derive(Debug)]
 pub struct Sink {
     events: mpsc::Sender<ResponseEvent>,
-    _name: Option<LiveName>,
+    name: Option<LiveName>,
 }
 
 /// The reader is too slow, or gone.
@@ -104,13 +104,7 @@ impl Sink {
     #[must_use]
     pub fn new(capacity: usize, name: Option<LiveName>) -> (Self, mpsc::Receiver<ResponseEvent>) {
         let (events, reader) = mpsc::channel(capacity + LAST);
-        (
-            Self {
-                events,
-                _name: name,
-            },
-            reader,
-        )
+        (Self { events, name }, reader)
     }
 
     /// Whether nobody reads any more.
@@ -129,11 +123,25 @@ impl Sink {
         if !event.is_last() && self.events.capacity() <= LAST && !self.events.is_closed() {
             return Err(SinkError::Full);
         }
-        self.events.try_send(event).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => SinkError::Full,
-            mpsc::error::TrySendError::Closed(_) => SinkError::Closed,
-        })
+        try_send(&self.events, event)
     }
+
+    /// Sends the last event. Whoever reads it finds the name free.
+    ///
+    /// # Errors
+    ///
+    /// When nobody reads any more.
+    pub fn end(self, last: ResponseEvent) -> Result<(), SinkError> {
+        drop(self.name);
+        try_send(&self.events, last)
+    }
+}
+
+fn try_send(events: &mpsc::Sender<ResponseEvent>, event: ResponseEvent) -> Result<(), SinkError> {
+    events.try_send(event).map_err(|error| match error {
+        mpsc::error::TrySendError::Full(_) => SinkError::Full,
+        mpsc::error::TrySendError::Closed(_) => SinkError::Closed,
+    })
 }
 
 #[cfg(test)]
@@ -157,6 +165,18 @@ mod tests {
         drop(sink);
         assert!(names.take("x").is_some());
         assert_eq!(0, names.count());
+    }
+
+    #[test]
+    fn who_reads_the_end_finds_the_name_free() {
+        let names = LiveNames::default();
+        for _ in 0..1000 {
+            let (sink, mut reader) = Sink::new(1, Some(names.take("x").unwrap()));
+            let ending = std::thread::spawn(move || sink.end(failed()));
+            assert_eq!(Some(failed()), reader.blocking_recv());
+            assert_eq!(0, names.count());
+            assert_eq!(Ok(()), ending.join().unwrap());
+        }
     }
 
     fn chunk() -> ResponseEvent {

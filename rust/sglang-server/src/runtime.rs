@@ -40,6 +40,12 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How often a server that goes down looks whether everything is answered.
 const POLL: Duration = Duration::from_millis(5);
 
+/// Most places of a queue: what would fill it needs more memory than there is.
+const MOST_ROOM: usize = 1 << 24;
+
+/// Most threads of a kind.
+const MOST_THREADS: usize = 1024;
+
 /// Fewest threads that serve HTTP.
 const LEAST_HTTP_THREADS: usize = 4;
 
@@ -50,6 +56,9 @@ pub enum StartError {
     /// Arguments that make no sense.
     #[error("invalid server_args: {0}")]
     Args(String),
+    /// A queue without room, or with room for more than can ever wait.
+    #[error("invalid capacity: {0} is {1}; it must be from 1 to {MOST_ROOM}")]
+    Capacity(&'static str, usize),
     /// No address to listen on.
     #[error("{0}")]
     Listen(String),
@@ -105,6 +114,7 @@ impl Server {
         cores: &[usize],
     ) -> Result<Self, StartError> {
         check(&args)?;
+        check_room(&config)?;
         let listener = listen(&args.host, args.port, port_offset)
             .map_err(|error| StartError::Listen(error.to_string()))?;
         let address = listener.local_addr()?;
@@ -249,8 +259,9 @@ impl Server {
         };
         self.frontend.signs.draining.store(true, Ordering::Relaxed);
         let _ = running.stop_http.send(true);
-        let deadline = Instant::now() + drain;
-        while self.frontend.live() > 0 && Instant::now() < deadline {
+        let begin = Instant::now();
+        // Compared as lengths: an end of time after `begin` may not exist.
+        while self.frontend.live() > 0 && begin.elapsed() < drain {
             thread::sleep(POLL);
         }
         self.frontend.release_tokenizer();
@@ -299,11 +310,33 @@ fn check(args: &ServerArgs) -> Result<(), StartError> {
     if args.served_model_name.is_empty() {
         return Err(StartError::Args("`served_model_name` is empty".into()));
     }
+    if args.tokenizer_worker_num.max(args.detokenizer_worker_num) > MOST_THREADS {
+        let message = format!(
+            "`tokenizer_worker_num` and `detokenizer_worker_num` may be {MOST_THREADS} at most"
+        );
+        return Err(StartError::Args(message));
+    }
     let preferred = args.preferred_sampling_params.clone().unwrap_or_default();
     match SamplingParams::from_json(preferred, &Map::new(), "preferred_sampling_params") {
         Ok(_) => Ok(()),
         Err(RequestError::Invalid { message, .. }) => Err(StartError::Args(message)),
         Err(other) => Err(StartError::Args(other.to_string())),
+    }
+}
+
+/// Refuses queues that would hold nothing, or that cannot be made.
+fn check_room(config: &FrontendConfig) -> Result<(), StartError> {
+    let queues = [
+        ("to_scheduler_cap", config.to_scheduler_cap),
+        ("from_scheduler_cap", config.from_scheduler_cap),
+        ("stage_channel_cap", config.stage_cap),
+    ];
+    match queues
+        .into_iter()
+        .find(|(_, room)| !(1..=MOST_ROOM).contains(room))
+    {
+        Some((name, room)) => Err(StartError::Capacity(name, room)),
+        None => Ok(()),
     }
 }
 

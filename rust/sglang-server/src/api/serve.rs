@@ -4,7 +4,12 @@
 //! Invariant: a failing connection ends itself and no other, and one that says nothing
 //! does not stay.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    io,
+    net::{Shutdown, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -17,6 +22,7 @@ use hyper_util::{
     server::{conn::auto, graceful::GracefulShutdown},
     service::TowerToHyperService,
 };
+use socket2::SockRef;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
@@ -52,6 +58,11 @@ pub(crate) async fn serve(
             Ok((stream, peer)) => connect(&http, &connections, stream, peer, &routes),
             Err(error) => after(&error).await,
         }
+    }
+    // Not only closed: a forked child may have it too, and clients would go on connecting
+    // to nobody.
+    if let Err(error) = SockRef::from(&listener).shutdown(Shutdown::Both) {
+        debug!("the listening socket: {error}");
     }
     drop(listener);
     connections.shutdown().await;

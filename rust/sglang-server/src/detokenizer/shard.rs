@@ -199,7 +199,7 @@ impl Shard {
         }
         for (_, entry) in self.entries.drain() {
             let gone = RequestError::Unavailable("the server is shutting down".into());
-            let _ = entry.sink.send(ResponseEvent::Failed(gone));
+            let _ = entry.sink.end(ResponseEvent::Failed(gone));
         }
     }
 
@@ -212,13 +212,12 @@ impl Shard {
                     self.guarded(&name, |shard| shard.step(&name, step));
                 }
             }
-            Event::Control(rid, payload) => self.end(rid.as_str(), ResponseEvent::Control(payload)),
+            Event::Control(rid, payload) => {
+                self.end(rid.as_str(), ResponseEvent::Control(payload));
+            }
             Event::Fail(rid, error) => {
-                let known = self.entries.contains_key(&rid);
-                if known && matches!(error, RequestError::Codec(_) | RequestError::Internal(_)) {
-                    self.abort(rid.clone());
-                }
-                self.end(rid.as_str(), ResponseEvent::Failed(error));
+                let working = matches!(error, RequestError::Codec(_) | RequestError::Internal(_));
+                self.end_early(rid.as_str(), ResponseEvent::Failed(error), working);
             }
             Event::Detokenize { rid, ids } => {
                 self.guarded(rid.as_str(), |shard| shard.detokenize(&rid, &ids));
@@ -231,7 +230,7 @@ impl Shard {
         let before = self.entries.insert(rid, Entry { sink, answer });
         if let Some(before) = before {
             let error = RequestError::Internal("its name was given to another request".into());
-            let _ = before.sink.send(ResponseEvent::Failed(error));
+            let _ = before.sink.end(ResponseEvent::Failed(error));
         }
     }
 
@@ -240,26 +239,22 @@ impl Shard {
             return; // It has ended, and the scheduler did not know yet.
         };
         let finished = step.finish.is_some();
-        let (event, mut abort) = match entry.answer.step(step) {
+        let (event, abort) = match entry.answer.step(step) {
             Ok(told) => (ResponseEvent::Chunk(told.chunk), told.abort),
             Err(error) => (ResponseEvent::Failed(error), !finished),
         };
-        let mut ended = event.is_last();
+        if event.is_last() {
+            self.end_early(name, event, abort);
+            return;
+        }
         match entry.sink.send(event) {
             Ok(()) => (),
-            // The handler that read it aborts by itself.
-            Err(SinkError::Closed) => ended = true,
+            // Whoever read it aborts by himself, once.
+            Err(SinkError::Closed) => drop(self.entries.remove(name)),
             Err(SinkError::Full) => {
                 let error = RequestError::QueueFull(TOO_SLOW.into());
-                let _ = entry.sink.send(ResponseEvent::Failed(error));
-                (ended, abort) = (true, !finished);
+                self.end_early(name, ResponseEvent::Failed(error), true);
             }
-        }
-        if ended
-            && let Some((rid, _)) = self.entries.remove_entry(name)
-            && abort
-        {
-            self.abort(rid);
         }
     }
 
@@ -274,11 +269,17 @@ impl Shard {
         self.end(rid.as_str(), event);
     }
 
-    /// Sends the last event of a request.
-    fn end(&mut self, name: &str, event: ResponseEvent) {
-        if let Some(entry) = self.entries.remove(name) {
-            // The last event has a place of its own, and a reader who is gone needs none.
-            let _ = entry.sink.send(event);
+    /// Sends the last event of a request. False where there is no such request, or its
+    /// reader is gone: he aborts by himself.
+    fn end(&mut self, name: &str, event: ResponseEvent) -> bool {
+        let entry = self.entries.remove(name);
+        entry.is_some_and(|entry| entry.sink.end(event).is_ok())
+    }
+
+    /// As [`Self::end`]; where the scheduler still works on the request, it is told.
+    fn end_early(&mut self, name: &str, event: ResponseEvent, working: bool) {
+        if self.end(name, event) && working {
+            self.abort(Rid::whole(name.to_owned()));
         }
     }
 
@@ -294,11 +295,8 @@ impl Shard {
         }
         self.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(rid = name, "the detokenizer panicked on a request");
-        if let Some((rid, entry)) = self.entries.remove_entry(name) {
-            let error = RequestError::Detokenize("it panicked on these tokens".into());
-            let _ = entry.sink.send(ResponseEvent::Failed(error));
-            self.abort(rid);
-        }
+        let error = RequestError::Detokenize("it panicked on these tokens".into());
+        self.end_early(name, ResponseEvent::Failed(error), true);
     }
 }
 

@@ -208,7 +208,7 @@ impl Intake {
         let state = step(State::Received, Event::Validate);
         if let Err(error) = rules::received(&request, &self.args) {
             // Not registered yet, so there is nothing to take back.
-            let _ = sink.send(ResponseEvent::Failed(error));
+            let _ = sink.end(ResponseEvent::Failed(error));
             return;
         }
         self.register(&request.rid, sink, Options::of(&request));
@@ -349,7 +349,7 @@ impl Submission {
         else {
             return;
         };
-        let _ = sink.send(ResponseEvent::Failed(error.clone()));
+        let _ = sink.end(ResponseEvent::Failed(error.clone()));
     }
 }
 

@@ -316,6 +316,15 @@ fn unchunked(mut body: &str) -> String {
     whole
 }
 
+/// A gauge or counter of `/metrics`.
+pub(crate) fn metric(server: &Server, name: &str) -> u64 {
+    let text = get(server.address(), "/metrics").body;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.unwrap().parse().unwrap()
+}
+
 /// Looks again until `done`.
 #[track_caller]
 pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sglang_server::{config::FrontendConfig, runtime::Server, wire};
 
 use crate::common::{
-    SOON, args, ask, eventually, finish, get, post, read_answer, send, silent, step, told,
+    SOON, args, ask, eventually, finish, get, metric, post, read_answer, send, silent, step, told,
 };
 
 fn server() -> Server {
@@ -23,15 +23,6 @@ fn generate(body: Value) -> String {
     let mut body = body;
     body["input_ids"] = json!([1, 2, 3]);
     body.to_string()
-}
-
-/// A gauge or counter of `/metrics`.
-fn metric(server: &Server, name: &str) -> u64 {
-    let text = get(server.address(), "/metrics").body;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(&format!("{name} ")));
-    line.unwrap().parse().unwrap()
 }
 
 #[test]

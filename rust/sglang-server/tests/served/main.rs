@@ -2,4 +2,5 @@
 
 mod common;
 mod http;
+mod leaving;
 mod lifecycle;

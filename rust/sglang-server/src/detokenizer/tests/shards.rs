@@ -87,7 +87,46 @@ fn a_slow_reader_gets_its_last_chunk() {
     );
 }
 
-/// Whoever left has aborted by himself.
+/// Whoever left has aborted by himself, and once is enough, whatever ends the answer then.
+#[test]
+fn a_second_abort_is_not_sent() {
+    type Start = fn() -> Running;
+    type Ends = fn(&Running, &Rid);
+    let ends: [(&str, Start, Ends); 5] = [
+        ("a token", faulty, |running, rid| {
+            running.steps(rid, [step(&[97], &Value::Null)]);
+        }),
+        ("a stop string", bytes, |running, rid| {
+            running.steps(rid, [step(&[98], &Value::Null)]);
+        }),
+        ("a panic", faulty, |running, rid| {
+            let end = json!({"type": "length", "length": 1});
+            running.steps(rid, [step(&[9], &end)]);
+        }),
+        ("a malformed frame", faulty, |running, rid| {
+            let error = RequestError::Codec("no".into());
+            running.send(rid, Event::Fail(rid.clone(), error));
+        }),
+        ("a fault", faulty, |running, rid| {
+            let error = RequestError::Internal("no".into());
+            running.send(rid, Event::Fail(rid.clone(), error));
+        }),
+    ];
+    for (name, start, end) in ends {
+        for left in [true, false] {
+            let running = start();
+            let reader = running.register(4, super::stopping(&["b"]));
+            let rid = reader.rid.clone();
+            let reader = (!left).then_some(reader);
+            end(&running, &rid);
+            let told = running.end();
+            let expected = usize::from(!left && name != "a token");
+            assert_eq!(expected, told.len(), "{name}, left: {left}");
+            drop(reader);
+        }
+    }
+}
+
 #[test]
 fn a_closed_sink_is_dropped_and_nobody_is_told() {
     let running = bytes();
