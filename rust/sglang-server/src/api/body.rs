@@ -7,7 +7,7 @@ use std::{io::Read as _, time::Duration};
 
 use axum::{
     Extension,
-    body::Bytes,
+    body::{Bytes, HttpBody as _},
     extract::{FromRequest, FromRequestParts as _, Request, rejection::BytesRejection},
     http::{HeaderMap, StatusCode, header},
     response::Response,
@@ -54,6 +54,10 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
                 return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
             }
         };
+        // A client that says so beforehand is told before it sends it.
+        if body.size_hint().lower() > rules.limit as u64 {
+            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE));
+        }
         let request = Request::from_parts(parts, body);
         match timeout(rules.patience, Bytes::from_request(request, state)).await {
             Ok(Ok(bytes)) if packed => match unpacked(&bytes, rules.limit) {

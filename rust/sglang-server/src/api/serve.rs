@@ -26,14 +26,17 @@ use socket2::SockRef;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::watch,
-    time::sleep,
+    time::{sleep, timeout},
 };
 use tracing::{debug, info, warn};
 
 use super::router;
 use crate::frontend::Frontend;
 
-/// How long to wait when the system has no more descriptors.
+/// What HTTP/2 begins with.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long to wait when the system has no more descriptors, or a beginning is not whole.
 const BREATH: Duration = Duration::from_millis(100);
 
 /// Serves `listener` until `stop` changes, then until all connections have ended.
@@ -42,20 +45,20 @@ pub(crate) async fn serve(
     frontend: Arc<Frontend>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let (timeout, access_log) = (frontend.config.read_timeout, frontend.config.access_log);
+    let (patience, access_log) = (frontend.config.read_timeout, frontend.config.access_log);
     let mut routes = router(frontend);
     if access_log {
         routes = routes.layer(middleware::from_fn(log_access));
     }
     let connections = GracefulShutdown::new();
-    let http = builder(timeout);
+    let http = builder(patience);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, peer)) => connect(&http, &connections, stream, peer, &routes),
+            Ok((stream, peer)) => connect(&http, &connections, stream, peer, &routes, patience),
             Err(error) => after(&error).await,
         }
     }
@@ -86,16 +89,41 @@ fn connect(
     stream: TcpStream,
     peer: SocketAddr,
     routes: &Router,
+    patience: Duration,
 ) {
     let routes = routes.clone().layer(axum::Extension(ConnectInfo(peer)));
     let service = TowerToHyperService::new(routes);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
-    let connection = connections.watch(connection.into_owned());
+    let (http, watcher) = (http.clone(), connections.watcher());
     tokio::spawn(async move {
+        if !speaks(&stream, patience).await {
+            return;
+        }
+        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let connection = watcher.watch(connection.into_owned());
         if let Err(error) = connection.await {
             debug!(%peer, "connection: {error}");
         }
     });
+}
+
+/// Whether a client says within its time which HTTP it speaks. Up to there nobody else
+/// looks at the time.
+async fn speaks(stream: &TcpStream, patience: Duration) -> bool {
+    let said = async {
+        let mut beginning = [0; PREFACE.len()];
+        loop {
+            match stream.peek(&mut beginning).await {
+                Ok(0) | Err(_) => return false,
+                Ok(length)
+                    if length < PREFACE.len() && PREFACE.starts_with(&beginning[..length]) =>
+                {
+                    sleep(BREATH).await;
+                }
+                Ok(_) => return true,
+            }
+        }
+    };
+    timeout(patience, said).await.unwrap_or(false)
 }
 
 /// A connection that was given up before it was accepted costs nothing; one for which
