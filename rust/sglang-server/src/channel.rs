@@ -117,6 +117,12 @@ impl SchedulerInbox {
         there
     }
 
+    /// Whether no message will come any more.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.ring.is_disconnected()
+    }
+
     fn stash(&self) -> MutexGuard<'_, VecDeque<ToScheduler>> {
         // A queue is whole between any two of its calls.
         self.stash.lock().unwrap_or_else(PoisonError::into_inner)

@@ -232,6 +232,12 @@ impl Server {
         there
     }
 
+    /// Whether there will be no more messages.
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
     /// Hands a frame over if there is room: true; false when the server is shutting down.
     ///
     /// # Errors

@@ -216,12 +216,19 @@ impl FrontendConfig {
     }
 }
 
+/// A time that passes before clocks end: about 30 years.
+const MOST: Duration = Duration::from_secs(1_000_000_000);
+
 /// `given` seconds, if it is a time that can pass.
 pub(super) fn seconds(name: &str, given: Option<f64>, default: Duration) -> PyResult<Duration> {
     let Some(given) = given else {
         return Ok(default);
     };
-    Duration::try_from_secs_f64(given).map_err(|_| {
-        PyValueError::new_err(format!("{name} must be a number of seconds, not {given}"))
+    let time = Duration::try_from_secs_f64(given).ok();
+    time.filter(|time| *time <= MOST).ok_or_else(|| {
+        let most = MOST.as_secs();
+        PyValueError::new_err(format!(
+            "{name} must be a number of seconds up to {most}, not {given}"
+        ))
     })
 }

@@ -1,6 +1,10 @@
 //! The frontend's handle in the scheduler's thread.
 
-use std::{process, time::Duration};
+use std::{
+    mem, process,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
@@ -11,10 +15,13 @@ use pyo3::{
 use super::args::{FrontendConfig, ServerArgs, seconds};
 use crate::{channel::ToScheduler, config, runtime, wire};
 
+/// How often a wait looks whether Ctrl-C was pressed.
+const SIGNALS: Duration = Duration::from_millis(100);
+
 /// A running frontend.
 #[pyclass(frozen, module = "sglang.srt.rust_extensions._server")]
 pub struct Server {
-    runtime: runtime::Server,
+    runtime: Arc<runtime::Server>,
     /// The process that its threads live in: a child has none of them.
     process: u32,
 }
@@ -50,7 +57,7 @@ impl Server {
             .detach(start)
             .map_err(|error| PyValueError::new_err(error.to_string()))?;
         Ok(Self {
-            runtime,
+            runtime: Arc::new(runtime),
             process: process::id(),
         })
     }
@@ -73,7 +80,17 @@ impl Server {
     #[pyo3(signature = (timeout_ms=1000))]
     fn wait_request(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check_process()?;
-        Ok(py.detach(|| self.runtime.wait(Duration::from_millis(timeout_ms))))
+        let (begin, timeout) = (Instant::now(), Duration::from_millis(timeout_ms));
+        loop {
+            let left = timeout.saturating_sub(begin.elapsed());
+            if py.detach(|| self.runtime.wait(left.min(SIGNALS))) {
+                return Ok(true);
+            }
+            py.check_signals()?;
+            if begin.elapsed() >= timeout || self.runtime.is_shut_down() {
+                return Ok(false);
+            }
+        }
     }
 
     /// Hands a step of several requests over. False when the server is shutting down.
@@ -139,8 +156,9 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.check_process().is_ok() {
-            self.runtime.shutdown(Duration::ZERO);
+        if self.check_process().is_err() {
+            // Not even taken apart: its locks may be held, and its sockets are the parent's.
+            mem::forget(Arc::clone(&self.runtime));
         }
     }
 }

@@ -149,7 +149,7 @@ class FrontendConfig:
         for `/health` (30). *most_requests* may be in one body (4096; negative: any number). With *access_log* each request is a
         line of the log.
 
-        Raises `ValueError` for a time that is no number of seconds.
+        Raises `ValueError` for a time that is no number of seconds up to 1e9.
         """
 
 @final
