@@ -30,6 +30,7 @@ def test_the_workspaces_own_crates_are_found() -> None:
     assert found == {
         "sglang.srt.rust_extensions._multimodal": ("sglang-mm", "sglang_mm_core", ("python", "parallel"), "release"),
         "sglang.srt.rust_extensions._radix_tree": ("sglang-radix-tree", "sglang_radix_tree", ("python",), "release"),
+        "sglang.srt.rust_extensions._server": ("sglang-server", "sglang_server", ("python",), "release"),
     }
     assert (declared.broken, dict(declared.duplicates)) == ((), {})
 
