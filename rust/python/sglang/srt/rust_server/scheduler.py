@@ -255,7 +255,7 @@ class Scheduler:
             return wire.FlushCacheReqOutput(success=False, message=busy)
         try:
             self._engine.flush_cache()
-        except Exception as error:
+        except Exception as error:  # an engine is anybody's code, and whoever asked is told what it raised
             _logger.exception("the engine did not flush its cache")
             return wire.FlushCacheReqOutput(success=False, message=_named(error))
         return wire.FlushCacheReqOutput(success=True, message="cache flushed")
@@ -299,7 +299,7 @@ class Scheduler:
         self._metrics.steps += 1
         try:
             self._hand_out(generations, step())
-        except Exception as error:
+        except Exception as error:  # an engine is anybody's code: others' requests go on
             _logger.exception("a step of the engine failed, with %d requests", len(generations))
             self._metrics.failed_steps += 1
             for generation in generations:
@@ -345,7 +345,7 @@ class Scheduler:
     def _forget(self, rid: str) -> None:
         try:
             self._engine.abort(rid)
-        except Exception:
+        except Exception:  # the request has ended all the same, and the loop goes on
             _logger.exception("the engine did not forget request %s", rid)
 
 
