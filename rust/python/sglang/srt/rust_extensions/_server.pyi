@@ -11,10 +11,12 @@ __all__ = [
     "DefaultSamplingParams",
     "DisaggregationMode",
     "FrontendConfig",
+    "Log",
     "ModelConfig",
     "RequestBatch",
     "Server",
     "ServerArgs",
+    "set_up_logging",
 ]
 
 @final
@@ -32,6 +34,7 @@ def set_up_logging(level: str = "info") -> Log:
     process has a log already.
     """
 
+@final
 class DisaggregationMode:
     """
     Which half of a disaggregated pair this is, if it is one.
