@@ -6,9 +6,10 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener, ToSocketAddrs as _},
+    time::Duration,
 };
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use tracing::warn;
 
 /// Connections that may wait to be accepted.
@@ -16,6 +17,15 @@ const BACKLOG: i32 = 2048;
 
 /// Bytes that the system may hold for a connection: a prompt with its pictures in one go.
 const RECEIVE_BUFFER: usize = 16 << 20;
+
+/// How long a connection is quiet before its client's system is asked whether it is there,
+/// and how long between two such questions.
+const QUIET: Duration = Duration::from_mins(1);
+const ASK_AGAIN: Duration = Duration::from_secs(15);
+
+/// How long an answer may wait for a client that takes nothing of it.
+#[cfg(target_os = "linux")]
+const UNTAKEN: Duration = Duration::from_mins(5);
 
 /// The address is none, or cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -64,11 +74,17 @@ fn bound(address: SocketAddr) -> io::Result<TcpListener> {
         Some(Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit both.
+    // Accepted sockets inherit all of this.
     if let Err(error) = socket.set_recv_buffer_size(RECEIVE_BUFFER) {
         warn!("the receive buffer keeps its size: {error}");
     }
     socket.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(QUIET)
+        .with_interval(ASK_AGAIN);
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_user_timeout(Some(UNTAKEN))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -91,6 +107,25 @@ mod tests {
             let taken = listen(host, address.port(), 0).map(|_| ()).unwrap_err();
             assert!(matches!(taken, ListenError::Bind { .. }), "{host}: {taken}");
         }
+    }
+
+    /// Neither a client whose machine is gone nor one that takes nothing stays for ever.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn accepted_connections_have_limits() {
+        use super::{ASK_AGAIN, QUIET, UNTAKEN};
+        use socket2::SockRef;
+
+        let listener = listen("127.0.0.1", 0, 0).unwrap();
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        listener.set_nonblocking(false).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let accepted = SockRef::from(&accepted);
+        assert!(accepted.keepalive().unwrap());
+        assert_eq!(QUIET, accepted.tcp_keepalive_time().unwrap());
+        assert_eq!(ASK_AGAIN, accepted.tcp_keepalive_interval().unwrap());
+        assert_eq!(Some(UNTAKEN), accepted.tcp_user_timeout().unwrap());
+        assert!(accepted.tcp_nodelay().unwrap());
     }
 
     #[test]

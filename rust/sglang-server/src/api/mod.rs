@@ -4,6 +4,7 @@
 //! error.
 
 mod body;
+mod connection;
 mod control;
 mod errors;
 mod events;

@@ -17,6 +17,7 @@ use axum::{
     middleware::{self, Next},
     response::Response,
 };
+use hyper::service::service_fn;
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
     server::{conn::auto, graceful::GracefulShutdown},
@@ -30,7 +31,10 @@ use tokio::{
 };
 use tracing::{debug, info, warn};
 
-use super::router;
+use super::{
+    connection::{Connection, Exchange},
+    router,
+};
 use crate::frontend::Frontend;
 
 /// What HTTP/2 begins with.
@@ -91,14 +95,17 @@ fn connect(
     routes: &Router,
     patience: Duration,
 ) {
-    let routes = routes.clone().layer(axum::Extension(ConnectInfo(peer)));
-    let service = TowerToHyperService::new(routes);
+    let routes = TowerToHyperService::new(routes.clone());
     let (http, watcher) = (http.clone(), connections.watcher());
     tokio::spawn(async move {
         if !speaks(&stream, patience).await {
             return;
         }
-        let connection = http.serve_connection(TokioIo::new(stream), service);
+        let exchange = Exchange::default();
+        let bytes = TokioIo::new(Connection::new(stream, exchange.clone()));
+        let service =
+            service_fn(move |request| exchange.clone().answer(routes.clone(), request, peer));
+        let connection = http.serve_connection(bytes, service);
         let connection = watcher.watch(connection.into_owned());
         if let Err(error) = connection.await {
             debug!(%peer, "connection: {error}");
