@@ -33,6 +33,8 @@ TESTED_FEATURES = ("none", "parallel")
 SUITES = ("unit", "properties", "integration", "cli", "bindings", "server", "packaging")
 #: What any Python must pass: the toolkit's own behaviour.
 TOOLKIT_SUITES = ("unit", "properties", "integration")
+#: Of the integration tests those in which the interpreter has the greatest part: what a CPython between the oldest and the newest runs.
+IMPORT_TESTS = ("bundled", "discovery", "hook", "interpreters", "keys", "modes", "needed", "process_state", "shortcut", "warm")
 _WORKERS = ("-n", "2", "--dist", "worksteal")
 
 
@@ -101,8 +103,9 @@ def _steps(pythons: list[Interpreter]) -> Iterator[Step]:
     yield from _python_steps()
     yield from _rust_steps()
     yield from _suite_steps()
+    minors = [sys.version_info[:2], *(python.version[:2] for python in pythons)]
     for python in pythons:
-        yield _other_python_step(python)
+        yield _other_python_step(python, whole=python.version[:2] in (min(minors), max(minors)))
 
 
 def _python_steps() -> Iterator[Step]:
@@ -170,13 +173,15 @@ def _suite_steps() -> Iterator[Step]:
     yield Step("tests", "real builds, commands, modules and installs", (("pytest", *_WORKERS, *rest),), slow=True)
 
 
-def _other_python_step(python: Interpreter) -> Step:
+def _other_python_step(python: Interpreter, *, whole: bool) -> Step:
     from environment import toolkit_environment
     from steps import Step
 
     home = toolkit_environment(python.executable, python.minor)
-    command = (home.python, "-m", "pytest", *_WORKERS, *_folders(*TOOLKIT_SUITES))
-    title = f"the toolkit on CPython {'.'.join(map(str, python.version))}"
+    imports = [f"tests/integration/test_{name}.py" for name in IMPORT_TESTS]
+    tests = _folders(*TOOLKIT_SUITES) if whole else [*_folders("unit", "properties"), *imports]
+    command = (home.python, "-m", "pytest", *_WORKERS, *tests)
+    title = f"{'the toolkit' if whole else 'pure functions and imports'} on CPython {'.'.join(map(str, python.version))}"
     # The long random walk is the main Python's.
     variables = {"RUST_EXT_WALK_SECONDS": os.environ.get("RUST_EXT_WALK_SECONDS", "15")}
     return Step(f"python-{python.minor}", title, (command,), slow=True, prepare=home.ready, variables=variables)
