@@ -6,7 +6,6 @@
 //! Says on stdout, in one line, where it listens, and serves until it is killed.
 
 use std::{
-    collections::BTreeMap,
     env,
     error::Error,
     io::{self, Write as _},
@@ -16,7 +15,7 @@ use std::{
 use serde::{Serialize, de::IgnoredAny};
 use sglang_server::{
     channel::ToScheduler,
-    config::{DefaultSamplingParams, DisaggregationMode, FrontendConfig, ModelConfig, ServerArgs},
+    config::{FrontendConfig, ModelConfig, ServerArgs},
     runtime::Server,
     wire,
 };
@@ -111,37 +110,9 @@ fn step(answering: &mut Vec<Answering>) -> Result<Vec<u8>, Box<dyn Error>> {
 
 fn args(incremental_streaming_output: bool) -> ServerArgs {
     ServerArgs {
-        model_path: "null".into(),
-        served_model_name: "null".into(),
-        tokenizer_path: None,
-        revision: None,
-        load_format: "auto".into(),
-        weight_version: "default".into(),
-        host: "127.0.0.1".into(),
-        port: 0,
         log_level: "warning".into(),
-        log_level_http: None,
-        chat_template: None,
-        tool_call_parser: None,
-        reasoning_parser: None,
-        stream_response_default_include_usage: false,
-        tokenizer_worker_num: 1,
-        detokenizer_worker_num: 1,
-        skip_tokenizer_init: false,
         incremental_streaming_output,
-        disaggregation_mode: DisaggregationMode::Null,
-        model_config: ModelConfig {
-            context_len: 32_768,
-            vocab_size: 262_144,
-            is_multimodal: false,
-            default_sampling_params: DefaultSamplingParams::default(),
-        },
-        preferred_sampling_params: None,
-        limit_mm_data_per_request: BTreeMap::new(),
-        allow_auto_truncate: false,
-        enable_return_hidden_states: false,
-        num_reserved_tokens: 0,
-        version: env!("CARGO_PKG_VERSION").into(),
         max_total_num_tokens: 1 << 22,
+        ..ServerArgs::of_model("null", ModelConfig::of_text(32_768, 262_144))
     }
 }

@@ -72,6 +72,44 @@ pub struct ServerArgs {
     pub max_total_num_tokens: i64,
 }
 
+impl ServerArgs {
+    /// Those of a model by itself: on a free port of the loopback address, with the
+    /// built-in tokenizer and a thread of each kind. For programs that embed the frontend
+    /// in Rust; what Python launches says all of it.
+    #[must_use]
+    pub fn of_model(name: &str, model_config: ModelConfig) -> Self {
+        Self {
+            model_path: name.to_owned(),
+            served_model_name: name.to_owned(),
+            tokenizer_path: None,
+            revision: None,
+            load_format: "auto".to_owned(),
+            weight_version: "default".to_owned(),
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+            log_level: "info".to_owned(),
+            log_level_http: None,
+            chat_template: None,
+            tool_call_parser: None,
+            reasoning_parser: None,
+            stream_response_default_include_usage: false,
+            tokenizer_worker_num: 1,
+            detokenizer_worker_num: 1,
+            skip_tokenizer_init: false,
+            incremental_streaming_output: false,
+            disaggregation_mode: DisaggregationMode::Null,
+            max_total_num_tokens: model_config.context_len,
+            model_config,
+            preferred_sampling_params: None,
+            limit_mm_data_per_request: BTreeMap::new(),
+            allow_auto_truncate: false,
+            enable_return_hidden_states: false,
+            num_reserved_tokens: 0,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
 /// What the frontend must know of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelConfig {
@@ -83,6 +121,20 @@ pub struct ModelConfig {
     pub is_multimodal: bool,
     /// What the model's own configuration proposes.
     pub default_sampling_params: DefaultSamplingParams,
+}
+
+impl ModelConfig {
+    /// A model of text without advice of its own, with so many tokens in a context and in
+    /// all.
+    #[must_use]
+    pub fn of_text(context_len: i64, vocab_size: i64) -> Self {
+        Self {
+            context_len,
+            vocab_size,
+            is_multimodal: false,
+            default_sampling_params: DefaultSamplingParams::default(),
+        }
+    }
 }
 
 /// Sampling parameters that come with a model, where it has any.

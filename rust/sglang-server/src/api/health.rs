@@ -82,8 +82,6 @@ async fn probe(frontend: &Frontend) -> Result<(), RequestError> {
 fn probe_request(frontend: &Frontend) -> GenerateRequest {
     let pair = frontend.args.disaggregation_mode.is_pair();
     GenerateRequest {
-        rid: Rid::health_check(),
-        prompt: Prompt::Ids(vec![0]),
         sampling: SamplingParams {
             max_new_tokens: Some(1),
             // As normalising makes them of a temperature of 0.
@@ -91,19 +89,11 @@ fn probe_request(frontend: &Frontend) -> GenerateRequest {
             top_k: 1,
             ..SamplingParams::default()
         },
-        stream: false,
-        return_logprob: false,
-        logprob_start_len: -1,
-        top_logprobs_num: 0,
-        token_ids_logprob: None,
-        return_text_in_logprobs: false,
-        return_hidden_states: false,
         bootstrap: Bootstrap {
             host: pair.then(|| NO_PEER.into()),
             room: pair.then_some(0),
             ..Bootstrap::default()
         },
-        routed_dp_rank: None,
-        disagg_prefill_dp_rank: None,
+        ..GenerateRequest::plain(Rid::health_check(), Prompt::Ids(vec![0]))
     }
 }

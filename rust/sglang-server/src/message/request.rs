@@ -50,6 +50,28 @@ pub struct GenerateRequest {
     pub disagg_prefill_dp_rank: Option<i64>,
 }
 
+impl GenerateRequest {
+    /// One that asks for nothing but to go on from `prompt`.
+    #[must_use]
+    pub fn plain(rid: Rid, prompt: Prompt) -> Self {
+        Self {
+            rid,
+            prompt,
+            sampling: SamplingParams::default(),
+            stream: false,
+            return_logprob: false,
+            logprob_start_len: -1,
+            top_logprobs_num: 0,
+            token_ids_logprob: None,
+            return_text_in_logprobs: false,
+            return_hidden_states: false,
+            bootstrap: Bootstrap::default(),
+            routed_dp_rank: None,
+            disagg_prefill_dp_rank: None,
+        }
+    }
+}
+
 /// How the two halves of a disaggregated pair find each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bootstrap {

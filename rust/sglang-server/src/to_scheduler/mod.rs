@@ -82,8 +82,9 @@ pub(crate) struct Intake {
     tokenizing: HashMap<Rid, Box<GenerateRequest>>,
     /// Not begun, because their clients had left before: each has an abort on its way.
     skipped: HashSet<Rid>,
-    /// What found the ring full.
+    /// What found the ring full, each once.
     aborts: VecDeque<Rid>,
+    waiting: HashSet<Rid>,
 }
 
 /// What woke the thread.
@@ -112,6 +113,7 @@ impl Intake {
             tokenizing: HashMap::new(),
             skipped: HashSet::new(),
             aborts: VecDeque::new(),
+            waiting: HashSet::new(),
         }
     }
 
@@ -196,8 +198,7 @@ impl Intake {
             return;
         }
         // The scheduler answers: its last frame ends the request.
-        self.aborts.push_back(rid);
-        self.retry_aborts();
+        self.tell(rid);
     }
 
     fn receive_generate(&mut self, mut request: Box<GenerateRequest>, sink: Sink) {
@@ -312,7 +313,15 @@ impl Intake {
             step(State::Tokenizing, Event::Abort);
             return;
         }
-        self.aborts.push_back(rid);
+        self.tell(rid);
+    }
+
+    /// Has the scheduler give `rid` up.
+    fn tell(&mut self, rid: Rid) {
+        // Anybody may ask for it over and over while the scheduler looks away.
+        if self.waiting.insert(rid.clone()) {
+            self.aborts.push_back(rid);
+        }
         self.retry_aborts();
     }
 
@@ -321,12 +330,12 @@ impl Intake {
         while let Some(rid) = self.aborts.front() {
             match self.ring.push(ToScheduler::control(wire::abort(rid))) {
                 Err(Refused::Full(_)) => return,
-                Ok(()) => {
-                    debug!(%rid, "aborted");
-                    self.aborts.pop_front();
-                }
-                Err(Refused::Closed(_)) => self.aborts.clear(),
+                Ok(()) => debug!(%rid, "aborted"),
+                // Nobody is there who works on it.
+                Err(Refused::Closed(_)) => (),
             }
+            self.waiting.remove(rid);
+            self.aborts.pop_front();
         }
     }
 

@@ -119,66 +119,19 @@ fn too_long(message: String) -> RequestError {
 mod tests {
     use super::{fit, received};
     use crate::{
-        config::{DefaultSamplingParams, DisaggregationMode, ModelConfig, ServerArgs},
+        config::{ModelConfig, ServerArgs},
         error::RequestError,
         ids::Rid,
-        message::{GenerateRequest, Prompt, SamplingParams, request::Bootstrap},
+        message::{GenerateRequest, Prompt},
     };
 
     /// A model of 100 tokens and a context of 10.
     fn args() -> ServerArgs {
-        ServerArgs {
-            model_path: String::new(),
-            served_model_name: String::new(),
-            tokenizer_path: None,
-            revision: None,
-            load_format: String::new(),
-            weight_version: String::new(),
-            host: String::new(),
-            port: 0,
-            log_level: String::new(),
-            log_level_http: None,
-            chat_template: None,
-            tool_call_parser: None,
-            reasoning_parser: None,
-            stream_response_default_include_usage: false,
-            tokenizer_worker_num: 1,
-            detokenizer_worker_num: 1,
-            skip_tokenizer_init: false,
-            incremental_streaming_output: false,
-            disaggregation_mode: DisaggregationMode::Null,
-            model_config: ModelConfig {
-                context_len: 10,
-                vocab_size: 100,
-                is_multimodal: false,
-                default_sampling_params: DefaultSamplingParams::default(),
-            },
-            preferred_sampling_params: None,
-            limit_mm_data_per_request: std::collections::BTreeMap::new(),
-            allow_auto_truncate: false,
-            enable_return_hidden_states: false,
-            num_reserved_tokens: 0,
-            version: String::new(),
-            max_total_num_tokens: 0,
-        }
+        ServerArgs::of_model("m", ModelConfig::of_text(10, 100))
     }
 
     fn request() -> GenerateRequest {
-        GenerateRequest {
-            rid: Rid::mint(),
-            prompt: Prompt::Ids(vec![1]),
-            sampling: SamplingParams::default(),
-            stream: false,
-            return_logprob: false,
-            logprob_start_len: -1,
-            top_logprobs_num: 0,
-            token_ids_logprob: None,
-            return_text_in_logprobs: false,
-            return_hidden_states: false,
-            bootstrap: Bootstrap::default(),
-            routed_dp_rank: None,
-            disagg_prefill_dp_rank: None,
-        }
+        GenerateRequest::plain(Rid::mint(), Prompt::Ids(vec![1]))
     }
 
     #[test]

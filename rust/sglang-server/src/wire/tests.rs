@@ -53,21 +53,7 @@ fn rid(name: &str) -> Rid {
 
 /// Nothing but a prompt.
 fn plain() -> GenerateRequest {
-    GenerateRequest {
-        rid: rid("r-1"),
-        prompt: Prompt::Ids(vec![1, 2]),
-        sampling: SamplingParams::default(),
-        stream: false,
-        return_logprob: false,
-        logprob_start_len: -1,
-        top_logprobs_num: 0,
-        token_ids_logprob: None,
-        return_text_in_logprobs: false,
-        return_hidden_states: false,
-        bootstrap: Bootstrap::default(),
-        routed_dp_rank: None,
-        disagg_prefill_dp_rank: None,
-    }
+    GenerateRequest::plain(rid("r-1"), Prompt::Ids(vec![1, 2]))
 }
 
 /// Everything that can be set, each to another value.

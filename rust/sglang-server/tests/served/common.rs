@@ -1,7 +1,6 @@
 //! A frontend on a port of its own, and a scheduler of a few lines behind it.
 
 use std::{
-    collections::BTreeMap,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     sync::{
@@ -15,7 +14,7 @@ use std::{
 use serde_json::{Value, json};
 use sglang_server::{
     channel::ToScheduler,
-    config::{DefaultSamplingParams, DisaggregationMode, FrontendConfig, ModelConfig, ServerArgs},
+    config::{FrontendConfig, ModelConfig, ServerArgs},
     runtime::Server,
     wire,
 };
@@ -25,38 +24,11 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 pub(crate) fn args() -> ServerArgs {
     ServerArgs {
-        model_path: "model".into(),
         served_model_name: "served".into(),
-        tokenizer_path: None,
-        revision: None,
-        load_format: "auto".into(),
-        weight_version: "default".into(),
-        host: "127.0.0.1".into(),
-        port: 0,
-        log_level: "info".into(),
-        log_level_http: None,
-        chat_template: None,
-        tool_call_parser: None,
-        reasoning_parser: None,
-        stream_response_default_include_usage: false,
-        tokenizer_worker_num: 1,
         detokenizer_worker_num: 2,
-        skip_tokenizer_init: false,
-        incremental_streaming_output: false,
-        disaggregation_mode: DisaggregationMode::Null,
-        model_config: ModelConfig {
-            context_len: 1024,
-            vocab_size: 300,
-            is_multimodal: false,
-            default_sampling_params: DefaultSamplingParams::default(),
-        },
-        preferred_sampling_params: None,
-        limit_mm_data_per_request: BTreeMap::new(),
-        allow_auto_truncate: false,
-        enable_return_hidden_states: false,
-        num_reserved_tokens: 0,
-        version: "0".into(),
         max_total_num_tokens: 4096,
+        version: "0".into(),
+        ..ServerArgs::of_model("model", ModelConfig::of_text(1024, 300))
     }
 }
 

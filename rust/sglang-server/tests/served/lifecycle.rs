@@ -266,6 +266,32 @@ fn an_abort_waits_for_room() {
     assert_eq!(("AbortReq", rid), (abort.tag.as_str(), abort.rid.clone()));
 }
 
+/// Who asks again and again while the scheduler looks away fills nothing.
+#[test]
+fn an_abort_that_waits_is_one() {
+    let config = FrontendConfig {
+        to_scheduler_cap: 1,
+        ..FrontendConfig::default()
+    };
+    let server = Server::start(args(), config, 0, &[]).unwrap();
+    let named = json!({"input_ids": [1], "rid": "x"}).to_string();
+    let _first = send(server.address(), "POST", "/generate", &named);
+    let rid = told(&server).rid;
+    let _second = send(server.address(), "POST", "/generate", &generate(json!({})));
+    eventually("two are live", || {
+        metric(&server, "sglang_requests_live") == 2
+    });
+    for _ in 0..20 {
+        let answer = post(server.address(), "/abort_request", &json!({"rid": "x"}));
+        assert_eq!(200, answer.status, "{}", answer.body);
+    }
+    assert_eq!("TokenizedGenerateReqInput", told(&server).tag);
+    let abort = told(&server);
+    assert_eq!(("AbortReq", rid), (abort.tag.as_str(), abort.rid.clone()));
+    let _third = send(server.address(), "POST", "/generate", &generate(json!({})));
+    assert_eq!("TokenizedGenerateReqInput", told(&server).tag);
+}
+
 #[test]
 fn shutdown_lets_requests_end_and_then_ends_them() {
     let server = Arc::new(server());

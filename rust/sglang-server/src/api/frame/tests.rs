@@ -6,27 +6,17 @@ use serde_json::{Value, json};
 use super::Frames;
 use crate::{
     ids::Rid,
-    message::{
-        Chunk, Extras, FinishReason, GenerateRequest, Prompt, SamplingParams, request::Bootstrap,
-        response::TextLogprob,
-    },
+    message::{Chunk, Extras, FinishReason, GenerateRequest, Prompt, response::TextLogprob},
 };
 
 fn request(logprobs: bool, top: i64, ids: bool, hidden: bool) -> GenerateRequest {
     GenerateRequest {
-        rid: Rid::from_client("r\"1"),
-        prompt: Prompt::Ids(vec![1]),
-        sampling: SamplingParams::default(),
         stream: true,
         return_logprob: logprobs,
-        logprob_start_len: -1,
         top_logprobs_num: top,
         token_ids_logprob: ids.then(|| vec![1]),
-        return_text_in_logprobs: false,
         return_hidden_states: hidden,
-        bootstrap: Bootstrap::default(),
-        routed_dp_rank: None,
-        disagg_prefill_dp_rank: None,
+        ..GenerateRequest::plain(Rid::from_client("r\"1"), Prompt::Ids(vec![1]))
     }
 }
 
