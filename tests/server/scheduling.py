@@ -1,5 +1,5 @@
 """
-A scheduler over a fake server, turned by hand.
+A scheduler over a fake server, turned by hand; the reasons for which requests end.
 """
 
 from __future__ import annotations
@@ -19,6 +19,27 @@ if TYPE_CHECKING:
 
 #: Turns after which a scheduler that is not idle never will be.
 ENOUGH = 500
+
+#: Why an echo ends by itself.
+SILENCE = {"type": "stop", "matched": None}
+#: Sampling of a request that must be ended.
+ENDLESS = {"ignore_eos": True, "max_new_tokens": 100_000}
+
+
+def aborted(status: int, kind: str, message: str) -> dict[str, Any]:
+    return {"type": "abort", "status_code": status, "err_type": kind, "message": message}
+
+
+def bad(message: str) -> dict[str, Any]:
+    return aborted(400, "BadRequestError", message)
+
+
+def length(tokens: int) -> dict[str, Any]:
+    return {"type": "length", "length": tokens}
+
+
+def stop(token: int) -> dict[str, Any]:
+    return {"type": "stop", "matched": token}
 
 
 class Watched(Echo):
@@ -44,6 +65,25 @@ class Watched(Echo):
     def abort(self, rid: str) -> None:
         self.forgotten.append(rid)
         super().abort(rid)
+
+
+class Wrong(Echo):
+    """
+    An engine that breaks the protocol.
+    """
+
+    def __init__(self, outputs: Sequence[Output]) -> None:
+        super().__init__()
+        self.outputs = outputs
+
+    def prefill(self, requests: Sequence[wire.TokenizedGenerateReqInput]) -> list[Output]:
+        return list(self.outputs)
+
+    def abort(self, rid: str) -> None:
+        raise KeyError(rid)
+
+    def flush_cache(self) -> None:
+        raise OSError("the cache is gone" + "!" * 10_000)
 
 
 def launched(engine: Engine, limits: Limits | None = None, clock: Callable[[], float] = lambda: 0.0) -> tuple[Scheduler, FakeServer]:
