@@ -6,3 +6,4 @@ mod hostile;
 mod http;
 mod leaving;
 mod lifecycle;
+mod text;
