@@ -4,15 +4,21 @@ One request: when it ends and how, when its client hears of it, and what is refu
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from fake_server import generate
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scheduling import SILENCE, Watched, Wrong, bad, length, served, stop
 from sglang.srt.rust_server import wire
 from sglang.srt.rust_server.engine import EngineInfo, Output
 from sglang.srt.rust_server.engines.echo import Echo
+from sglang.srt.rust_server.generation import Generation
 from sglang.srt.rust_server.scheduler import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @pytest.mark.parametrize(
@@ -34,6 +40,7 @@ from sglang.srt.rust_server.scheduler import Limits
         pytest.param({"eos_token_id": 7}, {}, [1, 2, 3, 7], stop(7), id="end of sequence"),
         pytest.param({"eos_token_id": 2}, {}, [1, 2], stop(2), id="end of sequence within"),
         pytest.param({"eos_token_id": 2}, {"min_new_tokens": 3}, [1, 2, 3, 2], stop(2), id="end of sequence too early"),
+        pytest.param({"eos_token_id": 7}, {"min_new_tokens": 5}, [1, 2, 3, 1, 2, 7], stop(7), id="end of sequence after the least tokens"),
         pytest.param({"eos_token_id": 2}, {"ignore_eos": True, "max_new_tokens": 4}, [1, 2, 3, 1], length(4), id="end of sequence ignored"),
         pytest.param({"eos_token_id": 2}, {"ignore_eos": True, "stop_token_ids": [3]}, [1, 2, 3], stop(3), id="stops are not ignored"),
         pytest.param(
@@ -129,6 +136,93 @@ def test_tokens_of_drafts_are_cut_at_the_end() -> None:
     assert (pushed.tokens, pushed.finish) == ([5, 6], stop(6))
     assert len(pushed.extras[0]["output"]) == 2
     assert len(pushed.extras[0]["input"]) == 1
+
+
+#: Most tokens, where its client does not say; and the engine's end of sequence.
+ROOM, EOS = 10, 7
+
+
+def output(token_ids: Sequence[int], *, silent: bool, with_extras: bool) -> Output:
+    extras = wire.Extras(output=[(0.0, token) for token in token_ids]) if with_extras else None
+    return Output(token_ids, SILENCE if silent else None, extras)
+
+
+OUTPUTS = st.lists(
+    st.one_of(
+        st.builds(output, st.tuples(st.integers(4, 7)), silent=st.just(False), with_extras=st.just(False)),
+        st.builds(output, st.lists(st.integers(4, 7), max_size=3), silent=st.booleans(), with_extras=st.booleans()),
+    ),
+    max_size=12,
+)
+SAMPLING = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_new_tokens": st.integers(0, 12),
+        "min_new_tokens": st.integers(0, 4),
+        "stop_token_ids": st.lists(st.integers(4, 6), max_size=2),
+        "ignore_eos": st.booleans(),
+        "stream_interval": st.integers(1, 4),
+        "stop_strs": st.just(["x"]),
+    },
+)
+
+
+class Slow:
+    """
+    A request as a `Generation` answers it, in so many words: all tokens so far, and how many of them were told.
+    """
+
+    def __init__(self, sampling: dict[str, Any], *, stream: bool) -> None:
+        self.limit = min(sampling.get("max_new_tokens", ROOM), ROOM)
+        self.least = sampling.get("min_new_tokens", 0)
+        self.ends = {*sampling.get("stop_token_ids", ()), *(() if sampling.get("ignore_eos") else (EOS,))}
+        self.stream = stream
+        self.interval = 1 if "stop_strs" in sampling else sampling.get("stream_interval", 2) if stream else 50
+        self.said: list[int] = []
+        self.told = 0
+        self.extras: list[tuple[float, int]] = []
+        self.finish: dict[str, Any] | None = None
+
+    def take(self, output: Output) -> int:
+        before = len(self.said)
+        self.finish = None if self.limit else length(0)
+        for token in output.token_ids:
+            if self.finish is None:
+                self.said.append(token)
+                if token in self.ends and len(self.said) > self.least:
+                    self.finish = stop(token)
+                elif len(self.said) == self.limit:
+                    self.finish = length(self.limit)
+        self.finish = self.finish or (SILENCE if output.finish else None)
+        if output.extras:
+            self.extras += [(0.0, token) for token in self.said[before:]]
+        return len(self.said) - before
+
+    def next_step(self) -> tuple[list[int], dict[str, Any] | None, list[tuple[float, int]]] | None:
+        new = self.said[self.told :]
+        is_first = self.stream and self.told == 0 and new
+        if not (self.finish or len(new) >= self.interval or is_first):
+            return None
+        extras, self.extras, self.told = self.extras, [], len(self.said)
+        return new, self.finish, extras
+
+
+@settings(deadline=None)  # a busy machine is no failure
+@given(OUTPUTS, SAMPLING, st.booleans())
+def test_the_usual_output_is_taken_as_any_other(outputs: list[Output], sampling: dict[str, Any], stream: bool) -> None:
+    """
+    One token that ends nothing has a short way; whatever comes in whichever order, the slow definition says the same.
+    """
+    info = EngineInfo(context_len=3 + ROOM, vocab_size=8, max_total_num_tokens=99, max_running_requests=1, eos_token_ids=frozenset({EOS}))
+    generation, slow = Generation(generate("r", sampling=sampling, stream=stream), info, stream_interval=2), Slow(sampling, stream=stream)
+
+    for each in outputs:
+        assert slow.take(each) == generation.take(each)
+        assert (len(slow.said), slow.finish) == (generation.generated, generation.finish)
+        step = generation.next_step()
+        assert slow.next_step() == (step and (step.output_ids, step.finish, step.extras.output if step.extras else []))
+        if slow.finish:
+            break
 
 
 class Plain(Echo):

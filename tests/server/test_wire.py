@@ -231,7 +231,7 @@ EXTRAS = st.builds(
 STEPS = st.builds(
     Step,
     rid=st.text(max_size=4),
-    output_ids=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4),
+    output_ids=st.lists(st.integers(-(2**31), 2**31 - 1), max_size=4) | st.just(()),
     prompt_tokens=st.integers(0, 2**31),
     finish=st.none() | st.just({"type": "length", "length": 3}),
     extras=st.none() | EXTRAS,

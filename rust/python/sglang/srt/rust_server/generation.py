@@ -27,13 +27,14 @@ class Generation:
     """
 
     __slots__ = (
-        "_eos",
+        "_due_at",
+        "_ends",
         "_extras",
         "_interval",
         "_limit",
+        "_min_tokens",
         "_pending",
         "_prompt_tokens",
-        "_stops",
         "finish",
         "generated",
         "request",
@@ -52,9 +53,12 @@ class Generation:
         #: Why it ended, if it did.
         self.finish: FinishReason | None = None
         self._limit = token_limit(request, info)
-        self._eos = frozenset() if params.ignore_eos else info.eos_token_ids
-        self._stops = frozenset(params.stop_token_ids or ())
+        self._min_tokens = params.min_new_tokens
+        #: Tokens that end it.
+        self._ends = frozenset(params.stop_token_ids or ()) | (frozenset() if params.ignore_eos else info.eos_token_ids)
         self._interval = _interval(request, stream_interval)
+        #: Tokens that make the next step; in a stream, the first does alone.
+        self._due_at = 1 if request.stream else self._interval
         self._prompt_tokens = len(request.input_ids or ())
         self._pending: list[int] = []
         self._extras: Extras | None = None
@@ -65,6 +69,16 @@ class Generation:
 
         Raises `ValueError` for a token that no engine may give.
         """
+        # Nearly always it is one token that ends nothing.
+        if len(output.token_ids) == 1 and output.finish is None and output.extras is None and self.generated + 1 < self._limit:
+            token = output.token_ids[0]
+            if 0 <= token <= _MAX_TOKEN and token not in self._ends:
+                self._pending.append(token)
+                self.generated += 1
+                return 1
+        return self._take_any(output)
+
+    def _take_any(self, output: Output) -> int:
         taken = 0
         # Who wants no token wants the log-probabilities of the prompt.
         self.finish = None if self._limit else {"type": "length", "length": 0}
@@ -87,7 +101,7 @@ class Generation:
 
     def _end_at(self, token: int) -> FinishReason | None:
         # The least number of tokens does not count the one that ends it.
-        if self.generated > self.request.sampling_params.min_new_tokens and (token in self._stops or token in self._eos):
+        if self.generated > self._min_tokens and token in self._ends:
             return {"type": "stop", "matched": token}
         if self.generated >= self._limit:
             return {"type": "length", "length": self.generated}
@@ -99,21 +113,17 @@ class Generation:
         """
         self.finish = abort_reason(message, status_code, err_type)
 
-    @property
-    def is_due(self) -> bool:
+    def next_step(self) -> Step | None:
         """
-        Whether its client is to hear of it now: at its end, at each interval, and at the first token of a stream.
-        """
-        pending = len(self._pending)
-        is_first = self.request.stream and pending == self.generated
-        return self.finish is not None or pending >= self._interval or (pending > 0 and is_first)
+        What is new since the last one, if its client is to hear of it now.
 
-    def step(self) -> Step:
+        It is at the end, at each interval, and at the first token of a stream.
         """
-        What is new since the last one.
-        """
+        if len(self._pending) < self._due_at and self.finish is None:
+            return None
         step = Step(self.rid, self._pending, self._prompt_tokens, self.finish, self._extras)
         self._pending, self._extras = [], None
+        self._due_at = self._interval
         return step
 
 

@@ -238,16 +238,19 @@ class Scheduler:
         if reason is None:
             self._waiting[request.rid] = Generation(request, self._info, self._limits.stream_interval)
         else:
-            self._turned_away.append(wire.Step(request.rid, (), len(request.input_ids or ()), reason))
+            self._turn_away(request, reason)
+
+    def _turn_away(self, request: wire.TokenizedGenerateReqInput, reason: wire.FinishReason) -> None:
+        self._turned_away.append(wire.Step(request.rid, (), len(request.input_ids or ()), reason))
 
     def _abort(self, request: wire.AbortReq) -> None:
         rids = [*self._waiting, *self._running] if request.abort_all else [request.rid or ""]
+        message = request.abort_message or "aborted"
         for rid in rids:
-            generation = self._waiting.pop(rid, None) or self._running.get(rid)
-            if generation is not None:
-                generation.give_up(request.abort_message or "aborted")
-                if rid not in self._running:
-                    self._turned_away.append(generation.step())
+            if rid in self._waiting:
+                self._turn_away(self._waiting.pop(rid).request, admission.abort_reason(message))
+            elif rid in self._running:
+                self._running[rid].give_up(message)
 
     def _flush_cache(self) -> wire.FlushCacheReqOutput:
         if not self.is_idle:
@@ -308,16 +311,19 @@ class Scheduler:
     def _hand_out(self, generations: list[Generation], outputs: Sequence[Output]) -> None:
         if len(outputs) != len(generations):
             raise ValueError(f"{len(outputs)} outputs for {len(generations)} requests")
+        metrics = self._metrics
         for generation, output in zip(generations, outputs, strict=True):
-            self._metrics.generated_tokens += generation.take(output)
+            metrics.generated_tokens += generation.take(output)
 
     def _send(self) -> None:
         """
         Send what is due, and forget who has ended.
         """
-        due = [generation for generation in self._running.values() if generation.is_due]
-        steps = [*self._turned_away, *(generation.step() for generation in due)]
-        self._turned_away = []
+        steps, self._turned_away = self._turned_away, []
+        for generation in self._running.values():
+            step = generation.next_step()
+            if step is not None:
+                steps.append(step)
         if not steps:
             return
         for step in steps:

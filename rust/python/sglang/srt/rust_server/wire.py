@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
 
     #: Token ids of a request.
     IdArray: TypeAlias = array[int]
@@ -33,10 +34,10 @@ else:
 TOP_K_ALL = 1 << 30
 
 #: Why a generation ended: `type` is `stop`, `length` or `abort`, and says what else there is.
-FinishReason: TypeAlias = "Mapping[str, str | int | None]"
+FinishReason: TypeAlias = Mapping[str, str | int | None]
 
 #: The natural logarithm of a token's probability, `None` where it has none, and the token.
-TokenLogprob: TypeAlias = "tuple[float | None, int]"
+TokenLogprob: TypeAlias = tuple[float | None, int]
 
 
 class SamplingParams(msgspec.Struct, array_like=True, kw_only=True):
@@ -266,10 +267,11 @@ class Extras:
             del family[tokens:]
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct, gc=False):
     """
     What is new about one request: tokens since its last step, and why it ended, if it did.
+
+    Made for every token of a stream: a struct costs a third of a dataclass, and without cycles there is nothing to collect.
     """
 
     rid: str
@@ -287,16 +289,19 @@ def encode_decode_batch(steps: Sequence[Step]) -> tuple[bytes, list[bytes]]:
     A family of extras that nobody has costs two empty lists, and a batch without any has four columns.
     Raises `OverflowError` for a token outside of int32.
     """
+    ids = [step.output_ids for step in steps]
     header: list[list[Any]] = [
         [step.rid for step in steps],
         [step.finish for step in steps],
         [step.prompt_tokens for step in steps],
-        [len(step.output_ids) for step in steps],
+        list(map(len, ids)),
     ]
-    data = [_ints(chain.from_iterable(step.output_ids for step in steps))]
-    if any(step.extras for step in steps):
+    # An array takes a list in half the time that it takes an iterator in.
+    data = [array("i", [token for each in ids for token in each]).tobytes()]
+    extras = [step.extras for step in steps]
+    if any(extras):
         none = Extras()
-        _add_extras([step.extras or none for step in steps], header, data)
+        _add_extras([each or none for each in extras], header, data)
     return _encoder.encode(header), data
 
 
@@ -330,7 +335,3 @@ def _logprobs(pairs: Iterable[TokenLogprob]) -> list[bytes]:
         values.append(math.nan if value is None else value)
         ids.append(token)
     return [values.tobytes(), ids.tobytes()] if values else []
-
-
-def _ints(numbers: Iterable[int]) -> bytes:
-    return array("i", numbers).tobytes()

@@ -9,6 +9,7 @@ Invariant: what it gives depends on the request and on the script alone.
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,9 @@ _SUPPORTS = frozenset(
 #: Why it ends where no token says so.
 _SILENCE: FinishReason = {"type": "stop", "matched": None}
 
+#: More tokens than anybody says.
+_NEVER = sys.maxsize
+
 #: The logarithm of no probability.
 _IMPOSSIBLE = float("-inf")
 
@@ -41,6 +45,10 @@ class ScriptedFailure(RuntimeError):
 class _Echoing:
     request: TokenizedGenerateReqInput
     prompt: Sequence[int]
+    #: Tokens after which it may end.
+    enough: int
+    #: So many tokens of it are the prompt's, with nothing besides.
+    plain: int
     said: int = 0
 
 
@@ -109,7 +117,7 @@ class Echo:
         self._begin_step()
         outputs = []
         for request in requests:
-            echoing = _Echoing(request, request.input_ids or ())
+            echoing = self._take_in(request)
             self._echoing[request.rid] = echoing
             output = self._say_next(echoing)
             if request.return_logprob and request.logprob_start_len >= 0:
@@ -145,9 +153,19 @@ class Echo:
         if self._steps == self._fail_at_step:
             raise ScriptedFailure(f"the script fails step {self._steps}")
 
+    def _take_in(self, request: TokenizedGenerateReqInput) -> _Echoing:
+        prompt, params = request.input_ids or (), request.sampling_params
+        enough = _NEVER if params.ignore_eos else max(params.min_new_tokens, len(prompt))
+        is_plain = prompt and not request.return_logprob and not request.return_hidden_states
+        return _Echoing(request, prompt, enough, min(enough, self._abort_at_token or _NEVER) - 1 if is_plain else 0)
+
     def _say_next(self, echoing: _Echoing) -> Output:
         prompt, position = echoing.prompt, echoing.said
-        if self._eos is not None and _is_done(echoing):
+        # Nearly always there is no more to it.
+        if position < echoing.plain:
+            echoing.said = position + 1
+            return Output((prompt[position % len(prompt)],))
+        if self._eos is not None and position >= echoing.enough:
             token = self._eos
         elif prompt:
             token = prompt[position % len(prompt)]
@@ -157,7 +175,7 @@ class Echo:
         finish: FinishReason | None = None
         if echoing.said == self._abort_at_token:
             finish = self._abort_reason
-        elif self._eos is None and _is_done(echoing):
+        elif self._eos is None and echoing.said >= echoing.enough:
             finish = _SILENCE
         return Output((token,), finish, self._extras_of(echoing.request, token, position))
 
@@ -199,8 +217,3 @@ class Echo:
     def _asked_for(self, request: TokenizedGenerateReqInput, token: int, position: int) -> list[TokenLogprob]:
         asked = request.token_ids_logprob or ()
         return [(self._logprob(position) if other == token else _IMPOSSIBLE, other) for other in asked]
-
-
-def _is_done(echoing: _Echoing) -> bool:
-    params = echoing.request.sampling_params
-    return not params.ignore_eos and echoing.said >= max(params.min_new_tokens, len(echoing.prompt))
