@@ -48,7 +48,7 @@ pub(crate) struct Signs {
     pub(crate) draining: AtomicBool,
     /// Requests admitted, refused for want of room, and given up by their clients.
     pub(crate) admitted: AtomicU64,
-    pub(crate) refused: AtomicU64,
+    pub(crate) refused: Arc<AtomicU64>,
     pub(crate) aborted: AtomicU64,
     /// Answers that somebody still reads.
     live: AtomicUsize,
@@ -62,7 +62,7 @@ impl Signs {
             heartbeat: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             admitted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            refused: Arc::default(),
             aborted: AtomicU64::new(0),
             live: AtomicUsize::new(0),
         }

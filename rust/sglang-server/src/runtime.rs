@@ -167,6 +167,7 @@ impl Server {
             inboxes.clone(),
             jobs.clone(),
             tokenized_lane,
+            Arc::clone(&signs.refused),
         );
         let intake = Workers::spawn(
             "to-scheduler",

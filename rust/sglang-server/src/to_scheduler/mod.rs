@@ -12,7 +12,10 @@ mod state;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -78,6 +81,8 @@ pub(crate) struct Intake {
     jobs: Option<flume::Sender<Job>>,
     /// Where tokens come back.
     tokenized: flume::Sender<TokenizedRequest>,
+    /// Counts requests for which the ring had no room.
+    refused: Arc<AtomicU64>,
     /// What the tokenizer has.
     tokenizing: HashMap<Rid, Box<GenerateRequest>>,
     /// Not begun, because their clients had left before: each has an abort on its way.
@@ -103,6 +108,7 @@ impl Intake {
         shards: Inboxes,
         jobs: Option<flume::Sender<Job>>,
         tokenized: flume::Sender<TokenizedRequest>,
+        refused: Arc<AtomicU64>,
     ) -> Self {
         Self {
             args,
@@ -110,6 +116,7 @@ impl Intake {
             shards,
             jobs,
             tokenized,
+            refused,
             tokenizing: HashMap::new(),
             skipped: HashSet::new(),
             aborts: VecDeque::new(),
@@ -290,6 +297,7 @@ impl Intake {
                 step(state, Event::Queue);
             }
             Err(Refused::Full(_)) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
                 let message = "the scheduler's queue is full: try again later";
                 self.fail(rid, state, RequestError::QueueFull(message.into()));
             }

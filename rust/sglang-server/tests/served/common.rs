@@ -43,7 +43,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    fn new(message: &ToScheduler) -> Self {
+    pub(crate) fn new(message: &ToScheduler) -> Self {
         let header: Vec<Value> = rmp_serde::from_slice(&message.header).unwrap();
         let text = |at: usize| header[at].as_str().unwrap().to_owned();
         Self {

@@ -1,6 +1,7 @@
 //! A running server, seen over its sockets and through the scheduler's handle.
 
 mod common;
+mod crowd;
 mod half_closed;
 mod hostile;
 mod http;
