@@ -7,7 +7,9 @@
 use std::{
     collections::VecDeque,
     fs,
+    io::{self, BufRead as _, BufReader},
     net::{SocketAddr, TcpStream},
+    sync::{Arc, Mutex},
     thread,
     time::Duration,
 };
@@ -15,7 +17,7 @@ use std::{
 use serde_json::{Value, json};
 use sglang_server::{config::FrontendConfig, runtime::Server, wire};
 
-use crate::common::{Answer, Told, args, eventually, metric, read_answer, send};
+use crate::common::{Answer, Told, args, eventually, metric, read_answer, send, silent, told};
 
 /// What the process has open.
 fn descriptors() -> usize {
@@ -31,6 +33,19 @@ fn most_at_once() -> usize {
     let limit = line.unwrap().split_whitespace().nth(3).unwrap();
     let limit = limit.parse().unwrap_or(usize::MAX);
     (limit.saturating_sub(200) / 2).max(1)
+}
+
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+/// A frame with one token for each request, and its end where there is one.
+fn step_of_all(server: &Server, requests: &[(&str, Option<Value>)]) {
+    let (rids, finish): (Vec<_>, Vec<_>) = requests.iter().cloned().unzip();
+    let ones = vec![1; rids.len()];
+    let header = rmp_serde::to_vec(&(rids, finish, &ones, &ones)).unwrap();
+    let ids = 65_i32.to_le_bytes().repeat(requests.len());
+    assert!(server.push_blocking(wire::batch_frame(&header, &[&ids]).unwrap()));
 }
 
 /// Decodes for up to `running` requests at a time, a token each step; a step takes time,
@@ -60,19 +75,12 @@ impl Slow {
         for (_, tokens) in &mut self.requests {
             *tokens += 1;
         }
-        let each = |column: &dyn Fn(&(String, u64)) -> Value| -> Value {
-            self.requests.iter().map(column).collect()
-        };
         let finish = |tokens| (tokens == Self::TOKENS).then(|| json!({"type": "length"}));
-        let columns = json!([
-            each(&|(rid, _)| json!(rid)),
-            each(&|(_, tokens)| json!(finish(*tokens))),
-            each(&|_| json!(1)),
-            each(&|_| json!(1)),
-        ]);
-        let header = rmp_serde::to_vec(&columns).unwrap();
-        let ids = 65_i32.to_le_bytes().repeat(self.requests.len());
-        assert!(server.push_blocking(wire::batch_frame(&header, &[&ids]).unwrap()));
+        let requests = self.requests.iter();
+        let steps: Vec<_> = requests
+            .map(|(rid, tokens)| (rid.as_str(), finish(*tokens)))
+            .collect();
+        step_of_all(server, &steps);
         self.requests.retain(|(_, tokens)| *tokens < Self::TOKENS);
     }
 }
@@ -175,4 +183,77 @@ fn every_one_of_4000_gets_an_answer() {
     assert_eq!(0, metric(&server, "sglang_requests_aborted_total"));
     eventually("descriptors are given back", || descriptors() <= before);
     assert!(server.take(1).is_empty());
+}
+
+/// The lines of the log from now on, as a program that serves has them.
+fn log() -> Arc<Mutex<Vec<u8>>> {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let writer = Arc::clone(&lines);
+    tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::INFO)
+        .with_writer(move || Lines(Arc::clone(&writer)))
+        .init();
+    lines
+}
+
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Case D13, for many: each is one abort, and the log does not tell of each.
+#[test]
+fn who_leaves_in_mid_stream_leaves_nothing_behind() {
+    const CLIENTS: usize = 500;
+    let log = log();
+    let server = Server::start(args(), FrontendConfig::default(), 0, &[]).unwrap();
+    let (descriptors_before, threads_before) = (descriptors(), threads());
+    let body = json!({"input_ids": [1], "stream": true}).to_string();
+    for round in 1..=2 {
+        let ask = |_| BufReader::new(send(server.address(), "POST", "/generate", &body));
+        let mut clients: Vec<_> = (0..CLIENTS).map(ask).collect();
+        let mut rids: Vec<String> = (0..CLIENTS).map(|_| told(&server).rid).collect();
+        let steps: Vec<_> = rids.iter().map(|rid| (rid.as_str(), None)).collect();
+        step_of_all(&server, &steps);
+        for client in &mut clients {
+            let seen = |line: io::Result<String>| line.unwrap().starts_with("data: ");
+            assert!(client.lines().any(seen), "an event");
+        }
+        drop(clients);
+        let aborts = (0..CLIENTS).map(|_| told(&server));
+        let mut aborted: Vec<String> = aborts
+            .map(|abort| {
+                assert_eq!("AbortReq", abort.tag);
+                abort.rid
+            })
+            .collect();
+        eventually("nothing is live", || {
+            metric(&server, "sglang_requests_live") == 0
+        });
+        // The scheduler had decoded on.
+        step_of_all(&server, &steps);
+        eventually("the frames are read", || {
+            metric(&server, "sglang_scheduler_frames_total") == 2 * round
+        });
+        drop(steps);
+        rids.sort();
+        aborted.sort();
+        assert_eq!(rids, aborted);
+        assert!(silent(&server));
+    }
+    eventually("descriptors are given back", || {
+        descriptors() <= descriptors_before
+    });
+    assert_eq!(threads_before, threads());
+    server.shutdown(Duration::ZERO);
+    let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
+    assert!(log.contains("listening"), "{log}");
+    assert!(log.lines().count() <= 3, "{log}");
 }
