@@ -5,6 +5,7 @@ mod crowd;
 mod half_closed;
 mod hostile;
 mod http;
+mod http2;
 mod leaving;
 mod lifecycle;
 mod text;
