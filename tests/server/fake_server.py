@@ -69,6 +69,8 @@ class FakeServer:
         self.errors: dict[str, str] = {}
         self.is_shut_down = False
         self.drain_deadlines: list[float | None] = []
+        #: The most milliseconds of each wait.
+        self.waits: list[int] = []
         #: Called when somebody waits and there is nothing.
         self.when_idle: Callable[[], None] = lambda: None
         #: Called when it is shut down, as clients would be waited for.
@@ -90,6 +92,7 @@ class FakeServer:
 
     def wait_request(self, timeout_ms: int = 1000) -> bool:
         assert timeout_ms > 0
+        self.waits.append(timeout_ms)
         if not self.waiting:
             self.when_idle()
         return bool(self.waiting)

@@ -195,6 +195,8 @@ def test_an_idle_scheduler_is_parked() -> None:
 
     assert [server.pushed[rid].finish for rid in "ab"] == [SILENCE, SILENCE]
     assert server.is_shut_down
+    # Who stops it can only wait for the end of its wait.
+    assert server.waits == [100, 100, 100]
 
 
 def test_what_is_in_flight_ends_before_the_end() -> None:

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
     from sglang.srt.rust_server.engine import Engine, EngineInfo, Output
 
-#: How long an idle scheduler waits for a request before it looks round, in milliseconds.
-_PARKED_MS = 1000
+#: How long an idle scheduler waits for a request before it looks round, in milliseconds: as long as the server waits before it
+#: lets handlers of signals run, so that a `stop` from one is seen at once.
+_PARKED_MS = 100
 
 #: How long an idle scheduler leaves a server that is shutting down before it looks again, in seconds.
 _DRAIN_POLL = 0.01
