@@ -50,6 +50,8 @@ pub(crate) struct Signs {
     pub(crate) admitted: AtomicU64,
     pub(crate) refused: Arc<AtomicU64>,
     pub(crate) aborted: AtomicU64,
+    /// Faults of ours that ended one request each, and nothing else.
+    pub(crate) panics: Arc<AtomicU64>,
     /// Answers that somebody still reads.
     live: AtomicUsize,
 }
@@ -64,6 +66,7 @@ impl Signs {
             admitted: AtomicU64::new(0),
             refused: Arc::default(),
             aborted: AtomicU64::new(0),
+            panics: Arc::default(),
             live: AtomicUsize::new(0),
         }
     }

@@ -113,6 +113,31 @@ impl Server {
         port_offset: u16,
         cores: &[usize],
     ) -> Result<Self, StartError> {
+        Self::boot(args, config, port_offset, cores, tokenizer)
+    }
+
+    /// As [`Self::start`], with a tokenizer of one's own instead of the one that `args` name.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn start_with(
+        args: ServerArgs,
+        config: FrontendConfig,
+        port_offset: u16,
+        cores: &[usize],
+        tokenizer: Arc<dyn TextTokenizer>,
+    ) -> Result<Self, StartError> {
+        Self::boot(args, config, port_offset, cores, |_| Ok(Some(tokenizer)))
+    }
+
+    fn boot(
+        args: ServerArgs,
+        config: FrontendConfig,
+        port_offset: u16,
+        cores: &[usize],
+        tokenizer: impl FnOnce(&ServerArgs) -> Result<Option<Arc<dyn TextTokenizer>>, LoadError>,
+    ) -> Result<Self, StartError> {
         check(&args)?;
         check_room(&config)?;
         let listener = listen(&args.host, args.port, port_offset)
@@ -129,6 +154,7 @@ impl Server {
         );
         let tokenizer = tokenizer(&args)?;
         let cap = config.stage_cap;
+        let signs = Arc::new(Signs::new());
 
         let (aborts, abort_lane) = flume::unbounded();
         let (stop_shards, shutdown) = flume::bounded(0);
@@ -137,6 +163,7 @@ impl Server {
             capacity: cap,
             tokenizer: tokenizer.clone(),
             aborts: aborts.clone(),
+            panics: Arc::clone(&signs.panics),
             shutdown,
         };
         let shards = Shards::start(&shards, &cores.detokenizer)?;
@@ -144,13 +171,13 @@ impl Server {
         let tokenizers = tokenizer
             .as_ref()
             .map(|tokenizer| {
-                tokenizer::Pool::start(tokenizer, args.tokenizer_worker_num, cap, &cores.tokenizer)
+                let threads = args.tokenizer_worker_num;
+                tokenizer::Pool::start(tokenizer, threads, cap, &signs.panics, &cores.tokenizer)
             })
             .transpose()?;
         let jobs = tokenizers.as_ref().map(tokenizer::Pool::inbox);
 
         let args = Arc::new(args);
-        let signs = Arc::new(Signs::new());
         let (ring, inbox) = channel::to_scheduler(config.to_scheduler_cap);
         let (submissions, submission_inbox) = flume::bounded(cap);
         let (tokenized_lane, tokenized) = flume::unbounded();

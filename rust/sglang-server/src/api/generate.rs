@@ -53,9 +53,10 @@ async fn answer(frontend: &Arc<Frontend>, body: &Bytes) -> Result<Response, Requ
     let limit = BatchLimit::new(frontend.config.most_requests);
     let (requests, is_list) = body.into_requests(limit)?;
     let mut generations = submit(frontend, requests, stream, is_list)?;
+    let panics = Arc::clone(&frontend.signs.panics);
     if is_list {
         return Ok(if stream {
-            events::stream(multiplexed(generations))
+            events::stream(multiplexed(generations), panics)
         } else {
             let answers = join_all(generations.iter_mut().map(Generation::last)).await;
             let answers: Vec<String> = answers
@@ -73,7 +74,7 @@ async fn answer(frontend: &Arc<Frontend>, body: &Bytes) -> Result<Response, Requ
     }
     // Headers say 200, so they wait until there is something good to say.
     let first = generation.step().await?;
-    Ok(events::stream(single(generation, first)))
+    Ok(events::stream(single(generation, first), panics))
 }
 
 /// All requests of a call, or none.

@@ -38,6 +38,12 @@ fn text(frontend: &Frontend) -> String {
             count(&signs.aborted),
         ),
         (
+            "sglang_panics_total",
+            "counter",
+            "Requests that failed because of a bug in this server.",
+            count(&signs.panics),
+        ),
+        (
             "sglang_scheduler_frames_total",
             "counter",
             "Frames from the scheduler.",

@@ -18,11 +18,17 @@ mod metrics;
 pub(crate) mod serve;
 mod tokenize;
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use axum::{
     Extension, Router,
-    extract::{DefaultBodyLimit, Request},
+    extract::{DefaultBodyLimit, Request, State},
     http::StatusCode,
     middleware::{self, Next},
     response::Response,
@@ -34,12 +40,16 @@ use futures_util::FutureExt as _;
 use crate::frontend::Frontend;
 use body::BodyRules;
 
+/// What a client is told of a bug.
+const PANICKED: &str = "internal: the answer failed";
+
 /// All routes.
 pub(crate) fn router(frontend: Arc<Frontend>) -> Router {
     let rules = BodyRules {
         limit: frontend.config.body_limit,
         patience: frontend.config.read_timeout,
     };
+    let panics = Arc::clone(&frontend.signs.panics);
     Router::new()
         .route("/generate", post(generate::generate))
         .route("/tokenize", post(tokenize::tokenize))
@@ -57,19 +67,23 @@ pub(crate) fn router(frontend: Arc<Frontend>) -> Router {
         .method_not_allowed_fallback(other_method)
         .layer(DefaultBodyLimit::max(rules.limit))
         .layer(Extension(rules))
-        .layer(middleware::from_fn(without_panics))
+        .layer(middleware::from_fn_with_state(panics, without_panics))
         .with_state(frontend)
 }
 
 /// A bug in one answer is an answer of 500, and the connection goes on.
-async fn without_panics(request: Request, next: Next) -> Response {
-    match AssertUnwindSafe(next.run(request)).catch_unwind().await {
-        Ok(response) => response,
-        Err(_) => errors::refusal(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "internal: the answer failed",
-        ),
-    }
+async fn without_panics(
+    State(panics): State<Arc<AtomicU64>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let path = request.uri().path().to_owned();
+    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    answer.unwrap_or_else(|_| {
+        panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(path, "an answer panicked");
+        errors::refusal(StatusCode::INTERNAL_SERVER_ERROR, PANICKED)
+    })
 }
 
 async fn unknown_path(request: Request) -> Response {
@@ -83,4 +97,50 @@ async fn unknown_path(request: Request) -> Response {
 async fn other_method(request: Request) -> Response {
     let message = format!("`{}` is not for this path", request.method());
     errors::refusal(StatusCode::METHOD_NOT_ALLOWED, &message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::{
+        Router,
+        body::{Body, to_bytes},
+        http::Request,
+        middleware,
+        routing::get,
+    };
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+
+    use super::{AtomicU64, Ordering, without_panics};
+
+    #[tokio::test]
+    async fn a_handler_that_panics_answers_500_and_is_counted() {
+        let panics = Arc::new(AtomicU64::new(0));
+        let guard = middleware::from_fn_with_state(Arc::clone(&panics), without_panics);
+        let broken = || async { panic!("on purpose") as &str };
+        let routes = Router::new()
+            .route("/broken", get(broken))
+            .route("/whole", get(|| async { "whole" }))
+            .layer(guard);
+        let service = TowerToHyperService::new(routes);
+        for count in 1..=3 {
+            for (path, status, body) in [
+                (
+                    "/broken",
+                    500,
+                    r#"{"error":{"code":500,"message":"internal: the answer failed"}}"#,
+                ),
+                ("/whole", 200, "whole"),
+            ] {
+                let request = Request::get(path).body(Body::empty()).unwrap();
+                let answer = service.call(request).await.unwrap();
+                assert_eq!(status, answer.status());
+                let bytes = to_bytes(answer.into_body(), 1000).await.unwrap();
+                assert_eq!(body, bytes);
+            }
+            assert_eq!(count, panics.load(Ordering::Relaxed));
+        }
+    }
 }

@@ -68,6 +68,8 @@ pub struct Config {
     pub tokenizer: Option<Arc<dyn TextTokenizer>>,
     /// Takes requests that the scheduler shall stop. It must never be full.
     pub aborts: flume::Sender<Rid>,
+    /// Counts events that panicked, each of which failed its request.
+    pub panics: Arc<AtomicU64>,
     /// Closed when everything shall end now.
     pub shutdown: flume::Receiver<()>,
 }
@@ -78,7 +80,6 @@ pub struct Config {
 pub struct Shards {
     inboxes: Inboxes,
     workers: Workers,
-    panics: Arc<AtomicU64>,
 }
 
 /// Where events go in, cheap to clone.
@@ -96,14 +97,13 @@ impl Shards {
     ///
     /// When the system has no more threads.
     pub fn start(config: &Config, on_start: &OnStart) -> io::Result<Self> {
-        let panics = Arc::new(AtomicU64::new(0));
         let one = |_| {
             let (inbox, events) = flume::bounded(config.capacity);
             let shard = Shard {
                 tokenizer: config.tokenizer.clone(),
                 aborts: config.aborts.clone(),
                 entries: HashMap::new(),
-                panics: Arc::clone(&panics),
+                panics: Arc::clone(&config.panics),
             };
             let shutdown = config.shutdown.clone();
             (inbox, move || shard.run(&events, &shutdown))
@@ -112,7 +112,6 @@ impl Shards {
         Ok(Self {
             workers: Workers::spawn("detokenizer", on_start, bodies)?,
             inboxes: Inboxes(inboxes.into()),
-            panics,
         })
     }
 
@@ -120,12 +119,6 @@ impl Shards {
     #[must_use]
     pub fn inboxes(&self) -> Inboxes {
         self.inboxes.clone()
-    }
-
-    /// How many events panicked, each of which failed its request.
-    #[must_use]
-    pub fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed)
     }
 
     /// Waits for the threads until `deadline`; gives how many still run.

@@ -60,11 +60,11 @@ pub struct Tokenized {
 pub struct Pool {
     inbox: flume::Sender<Job>,
     workers: Workers,
-    panics: Arc<AtomicU64>,
 }
 
 impl Pool {
-    /// Starts `threads` threads, at least one, with room for `capacity` waiting jobs.
+    /// Starts `threads` threads, at least one, with room for `capacity` waiting jobs. Jobs
+    /// that panic, and are answered with an error, count in `panics`.
     ///
     /// # Errors
     ///
@@ -73,13 +73,13 @@ impl Pool {
         tokenizer: &Arc<dyn TextTokenizer>,
         threads: usize,
         capacity: usize,
+        panics: &Arc<AtomicU64>,
         on_start: &OnStart,
     ) -> io::Result<Self> {
         let (inbox, jobs) = flume::bounded::<Job>(capacity);
-        let panics = Arc::new(AtomicU64::new(0));
         let body = |_| {
             let (tokenizer, jobs) = (Arc::clone(tokenizer), jobs.clone());
-            let panics = Arc::clone(&panics);
+            let panics = Arc::clone(panics);
             move || {
                 for job in jobs {
                     work(job, tokenizer.as_ref(), &panics);
@@ -90,7 +90,6 @@ impl Pool {
         Ok(Self {
             workers: Workers::spawn("tokenizer", on_start, bodies)?,
             inbox,
-            panics,
         })
     }
 
@@ -98,12 +97,6 @@ impl Pool {
     #[must_use]
     pub fn inbox(&self) -> flume::Sender<Job> {
         self.inbox.clone()
-    }
-
-    /// How many jobs panicked, and were answered with an error.
-    #[must_use]
-    pub fn panics(&self) -> u64 {
-        self.panics.load(Ordering::Relaxed)
     }
 
     /// Takes no more jobs through this handle, and waits until `deadline` for those that
@@ -159,7 +152,10 @@ fn tokenize(
 #[cfg(test)]
 mod tests {
     use std::{
-        sync::Arc,
+        sync::{
+            Arc,
+            atomic::{AtomicU64, Ordering},
+        },
         time::{Duration, Instant},
     };
 
@@ -174,8 +170,16 @@ mod tests {
     };
 
     fn start(tokenizer: &Arc<dyn TextTokenizer>, threads: usize) -> Pool {
+        counted(tokenizer, threads, &Arc::default())
+    }
+
+    fn counted(
+        tokenizer: &Arc<dyn TextTokenizer>,
+        threads: usize,
+        panics: &Arc<AtomicU64>,
+    ) -> Pool {
         let on_start: OnStart = Arc::new(|_| ());
-        Pool::start(tokenizer, threads, 64, &on_start).unwrap()
+        Pool::start(tokenizer, threads, 64, panics, &on_start).unwrap()
     }
 
     fn bytes() -> Arc<dyn TextTokenizer> {
@@ -241,14 +245,15 @@ mod tests {
             text: "boom",
             id: 0,
         });
-        let pool = start(&tokenizer, 2);
+        let panics = Arc::default();
+        let pool = counted(&tokenizer, 2, &panics);
         for round in 1..=5 {
             for (text, stops) in [("boom", vec![]), ("a", vec!["boom"])] {
                 let error = ask(&pool, text, AutoSpecials::Added, &stops).unwrap_err();
                 assert_eq!(500, error.status());
                 assert!(matches!(error, RequestError::Tokenize(_)), "{error}");
             }
-            assert_eq!(2 * round, pool.panics());
+            assert_eq!(2 * round, panics.load(Ordering::Relaxed));
         }
         assert_eq!(
             vec![97],
@@ -259,7 +264,8 @@ mod tests {
 
     #[test]
     fn a_panic_of_who_takes_the_answer_costs_no_thread() {
-        let pool = start(&bytes(), 1);
+        let panics = Arc::default();
+        let pool = counted(&bytes(), 1, &panics);
         let job = Job {
             text: "a".into(),
             special: AutoSpecials::Added,
@@ -268,7 +274,7 @@ mod tests {
         };
         pool.inbox().send(job).unwrap();
         assert!(ask(&pool, "a", AutoSpecials::Added, &[]).is_ok());
-        assert_eq!(1, pool.panics());
+        assert_eq!(1, panics.load(Ordering::Relaxed));
     }
 
     /// Ending takes what is in already along.

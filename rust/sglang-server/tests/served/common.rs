@@ -101,7 +101,11 @@ pub(crate) struct Echo {
 
 impl Echo {
     pub(crate) fn start(args: ServerArgs, config: FrontendConfig) -> Self {
-        let server = Arc::new(Server::start(args, config, 0, &[]).unwrap());
+        Self::serve(Server::start(args, config, 0, &[]).unwrap())
+    }
+
+    pub(crate) fn serve(server: Server) -> Self {
+        let server = Arc::new(server);
         let stop = Arc::new(AtomicBool::new(false));
         let scheduler = {
             let (server, stop) = (Arc::clone(&server), Arc::clone(&stop));

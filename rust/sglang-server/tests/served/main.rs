@@ -8,4 +8,5 @@ mod http;
 mod http2;
 mod leaving;
 mod lifecycle;
+mod panics;
 mod text;

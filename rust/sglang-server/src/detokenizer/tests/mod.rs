@@ -6,7 +6,7 @@ mod shards;
 mod text;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -29,6 +29,7 @@ use crate::{
 struct Running {
     shards: Shards,
     aborts: flume::Receiver<Rid>,
+    panics: Arc<AtomicU64>,
     shutdown: flume::Sender<()>,
 }
 
@@ -46,11 +47,13 @@ fn run(tokenizer: Option<Arc<dyn TextTokenizer>>, shards: usize) -> Running {
         capacity: 64,
         tokenizer,
         aborts: abort,
+        panics: Arc::default(),
         shutdown,
     };
     Running {
         shards: Shards::start(&config, &(Arc::new(|_| ()) as _)).unwrap(),
         aborts,
+        panics: config.panics,
         shutdown: hold,
     }
 }

@@ -1,0 +1,115 @@
+//! Bugs: whatever panics fails its own request, costs no thread, and is counted.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use sglang_server::{
+    config::FrontendConfig,
+    runtime::Server,
+    tokenizer::{
+        AutoSpecials, ByteTokenizer, Form, Joining, Piece, TextTokenizer, TokenizeError, Vocabulary,
+    },
+};
+
+use crate::common::{Answer, Echo, args, eventually, metric, post};
+
+/// A tokenizer of bytes with a bug in either direction. It is asked for the text once all
+/// tokens are there, as one whose tokens say nothing by themselves.
+struct Broken {
+    bytes: ByteTokenizer,
+    vocabulary: Vocabulary,
+}
+
+const NO_TOKENS: &str = "no tokens";
+const NO_TEXT: &str = "no text";
+
+impl Broken {
+    fn new() -> Self {
+        let mut vocabulary = Vocabulary::new(Joining::Whole);
+        for byte in 0..=u8::MAX {
+            let form = Form::Byte(byte);
+            vocabulary.push(Some(Piece {
+                first: form,
+                later: form,
+                special: false,
+            }));
+        }
+        Self {
+            bytes: ByteTokenizer::default(),
+            vocabulary,
+        }
+    }
+}
+
+impl TextTokenizer for Broken {
+    fn encode_with(&self, text: &str, special: AutoSpecials) -> Result<Vec<i32>, TokenizeError> {
+        assert!(!text.contains(NO_TOKENS), "on purpose");
+        self.bytes.encode_with(text, special)
+    }
+
+    fn decode(&self, ids: &[i32], skip_special_tokens: bool) -> Result<String, TokenizeError> {
+        let text = self.bytes.decode(ids, skip_special_tokens)?;
+        assert!(!text.contains(NO_TEXT), "on purpose");
+        Ok(text)
+    }
+
+    fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+}
+
+/// The error of an answer, also where it is the last event of a stream.
+fn error(answer: &Answer) -> Value {
+    let last = match answer.status {
+        200 => answer.events().pop().unwrap(),
+        _ => answer.body.clone(),
+    };
+    serde_json::from_str(&last).unwrap()
+}
+
+#[test]
+fn a_panic_fails_its_request_and_no_other() {
+    let mut args = args();
+    args.tokenizer_worker_num = 2;
+    let config = FrontendConfig::default();
+    let server = Server::start_with(args.clone(), config, 0, &[], Arc::new(Broken::new()));
+    let echo = Echo::serve(server.unwrap());
+    let generate = |text: &str, stream: bool| json!({"text": text, "stream": stream});
+    let no_text = NO_TEXT.as_bytes();
+    #[rustfmt::skip]
+    let cases = [
+        ("/generate",   generate(NO_TOKENS, false),                              "tokenizer: it panicked on this prompt"),
+        ("/generate",   generate(NO_TOKENS, true),                               "tokenizer: it panicked on this prompt"),
+        ("/generate",   json!({"text": "a", "sampling_params": {"stop": NO_TOKENS}}), "tokenizer: it panicked on this prompt"),
+        ("/tokenize",   json!({"prompt": NO_TOKENS}),                            "tokenizer: it panicked on this prompt"),
+        ("/generate",   generate(NO_TEXT, false),                                "detokenizer: it panicked on these tokens"),
+        ("/generate",   generate(NO_TEXT, true),                                 "detokenizer: it panicked on these tokens"),
+        ("/detokenize", json!({"tokens": no_text}),                              "detokenizer: it panicked on these tokens"),
+    ];
+    let mut panics = 0;
+    // More of each than there are threads of its kind.
+    for _ in 0..2 * args.tokenizer_worker_num.max(args.detokenizer_worker_num) {
+        for (path, body, message) in &cases {
+            let answer = post(echo.address(), path, body);
+            let expected = json!({"error": {"code": 500, "message": message}});
+            assert_eq!(expected, error(&answer), "{path} {body}: {answer:?}");
+            panics += 1;
+            assert_eq!(panics, metric(&echo.server, "sglang_panics_total"));
+            // It was the last event of a stream that had begun.
+            assert!(answer.status == 500 || body["stream"] == true);
+        }
+    }
+    for text in ["a", "한국어", "b"] {
+        let whole = post(echo.address(), "/generate", &generate(text, false));
+        assert_eq!((200, &json!(text)), (whole.status, &whole.json()["text"]));
+        let tokens = post(echo.address(), "/tokenize", &json!({"prompt": text})).json();
+        assert_eq!(json!(text.as_bytes()), tokens["tokens"]);
+        let back = json!({"tokens": tokens["tokens"]});
+        let back = post(echo.address(), "/detokenize", &back);
+        assert_eq!(json!({"text": text}), back.json());
+    }
+    eventually("nothing is live", || {
+        metric(&echo.server, "sglang_requests_live") == 0
+    });
+    assert_eq!(panics, metric(&echo.server, "sglang_panics_total"));
+}
