@@ -2,7 +2,8 @@
 Soak the server: mixed load for some minutes, then everything must be as it was before.
 
 Clients of all kinds ask a server with the echo engine at once: whole answers, streams,
-lists, some leave in the middle, some read slowly, some send nonsense. Every answer is
+lists, some leave in the middle, some shut their sending half, some read slowly, some send
+nonsense. Every answer is
 checked against its prompt. At the end no request may be live, and descriptors, threads
 and memory must be back where they were after warming up.
 
@@ -96,9 +97,9 @@ class Client(threading.Thread):
         """
         Ask one thing after the other.
         """
-        kinds = [self._whole, self._stream, self._list, self._leave, self._slow, self._nonsense, self._probe]
+        kinds = [self._whole, self._stream, self._list, self._leave, self._half_close, self._slow, self._nonsense, self._probe]
         while not self._stop_event.is_set():
-            kind = self._random.choices(kinds, [8, 8, 4, 6, 1, 3, 1])[0]
+            kind = self._random.choices(kinds, [8, 8, 4, 6, 2, 1, 3, 1])[0]
             name = kind.__name__.strip("_")
             try:
                 kind()
@@ -158,6 +159,20 @@ class Client(threading.Thread):
         with contextlib.closing(self._open({"text": self._prompt() * 10, "stream": self._random.random() < 0.7})) as client:
             if self._random.random() < 0.5:
                 client.recv(self._random.randint(1, 400))
+
+    def _half_close(self) -> None:
+        prompt = self._prompt()
+        with contextlib.closing(self._open({"text": prompt, "sampling_params": {"max_new_tokens": 1000}})) as client:
+            client.shutdown(socket.SHUT_WR)
+            answer = b""
+            while part := client.recv(1 << 16):
+                answer += part
+        *_, head, body = answer.decode().split("\r\n\r\n")
+        if " 503 " in head:
+            self.seen["come again"] += 1
+            return
+        text = json.loads(body)["text"]
+        assert text == prompt, f"{text!r} for {prompt!r}"
 
     def _slow(self) -> None:
         with contextlib.closing(self._open({"text": self._prompt() * 5, "stream": True})) as client:
