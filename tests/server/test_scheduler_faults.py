@@ -110,6 +110,18 @@ def test_a_server_that_is_gone_ends_the_scheduler() -> None:
     assert 1 <= len(server.pushed["a"].tokens) < 100_000
 
 
+def test_an_idle_scheduler_ends_with_its_server() -> None:
+    """
+    Whoever shut it down: nothing will come, and to wait for it would be to spin.
+    """
+    scheduler, server = launched(Echo())
+    server.is_shut_down = True
+
+    scheduler.run()
+
+    assert len(server.waits) == 1
+
+
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_the_server_is_shut_down_whatever_ends_the_scheduler(error: type[BaseException]) -> None:
     """

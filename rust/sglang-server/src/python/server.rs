@@ -69,6 +69,12 @@ impl Server {
         (address.ip().to_string(), address.port())
     }
 
+    /// Whether nothing comes in any more.
+    #[getter]
+    fn is_shut_down(&self) -> bool {
+        self.runtime.is_shut_down()
+    }
+
     /// Requests that are there, at most `max`. Never waits.
     #[pyo3(signature = (max=256))]
     fn recv_requests(&self, max: usize) -> PyResult<RequestBatch> {

@@ -212,6 +212,12 @@ class Server:
         The host and port that it listens on.
         """
 
+    @property
+    def is_shut_down(self) -> bool:
+        """
+        Whether nothing comes in any more: it was shut down, and what was in flight has ended.
+        """
+
     def recv_requests(self, max: int = 256) -> RequestBatch:  # noqa: A002  # its name since before it was ours
         """
         Up to *max* requests, without waiting.

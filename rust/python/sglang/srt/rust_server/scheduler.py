@@ -177,8 +177,8 @@ class Scheduler:
         server = self.server
         try:
             while not self._stopping.is_set():
-                if self.is_idle:
-                    server.wait_request(_PARKED_MS)
+                if self.is_idle and not server.wait_request(_PARKED_MS) and server.is_shut_down:
+                    break
                 self.step()
             self._drain(server)
         except BaseException:

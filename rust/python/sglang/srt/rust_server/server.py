@@ -171,6 +171,13 @@ class RustServer:
         """
         return self.server.wait_request(timeout_ms)
 
+    @property
+    def is_shut_down(self) -> bool:
+        """
+        Whether somebody has shut it down, so that nothing comes in any more.
+        """
+        return self.server.is_shut_down
+
     def push_generation(self, steps: Sequence[wire.Step]) -> bool:
         """
         Send what is new about some requests; false once the server is shut down.
