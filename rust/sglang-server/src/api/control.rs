@@ -25,8 +25,9 @@ pub(crate) async fn answer_of(mut answer: Answer) -> Result<Map<String, Value>, 
         RequestError::Unavailable(format!("the scheduler has not answered for {seconds} s"))
     })?;
     match event {
-        Some(ResponseEvent::Control(payload)) => rmp_serde::from_slice(&payload)
-            .map_err(|error| RequestError::Codec(format!("a control result is no map: {error}"))),
+        Some(ResponseEvent::Control(payload)) => wire::control_result(&payload).map_err(|error| {
+            RequestError::Codec(format!("a control result is no map: {}", error.reason))
+        }),
         Some(ResponseEvent::Failed(error)) => Err(error),
         _ => Err(RequestError::Internal("an answer of another kind".into())),
     }

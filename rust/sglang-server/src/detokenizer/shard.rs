@@ -36,8 +36,8 @@ pub enum Event {
         rid: Rid,
         /// Where its events go.
         sink: Sink,
-        /// What it asks of its text.
-        options: Options,
+        /// What it asks of its text; nothing for a control message, which has none.
+        options: Option<Options>,
     },
     /// A request is given up by whoever reads it; nothing more is sent.
     Deregister(Rid),
@@ -165,7 +165,8 @@ impl Inboxes {
 
 struct Entry {
     sink: Sink,
-    answer: Answer,
+    /// Nothing for a control message.
+    answer: Option<Answer>,
 }
 
 struct Shard {
@@ -205,9 +206,7 @@ impl Shard {
                     self.guarded(&name, |shard| shard.step(&name, step));
                 }
             }
-            Event::Control(rid, payload) => {
-                self.end(rid.as_str(), ResponseEvent::Control(payload));
-            }
+            Event::Control(rid, payload) => self.control(rid.as_str(), payload),
             Event::Fail(rid, error) => {
                 let working = matches!(error, RequestError::Codec(_) | RequestError::Internal(_));
                 self.end_early(rid.as_str(), ResponseEvent::Failed(error), working);
@@ -218,8 +217,8 @@ impl Shard {
         }
     }
 
-    fn register(&mut self, rid: Rid, sink: Sink, options: Options) {
-        let answer = Answer::new(self.tokenizer.as_ref(), options);
+    fn register(&mut self, rid: Rid, sink: Sink, options: Option<Options>) {
+        let answer = options.map(|options| Answer::new(self.tokenizer.as_ref(), options));
         let before = self.entries.insert(rid, Entry { sink, answer });
         if let Some(before) = before {
             let error = RequestError::Internal("its name was given to another request".into());
@@ -232,7 +231,12 @@ impl Shard {
             return; // It has ended, and the scheduler did not know yet.
         };
         let finished = step.finish.is_some();
-        let (event, abort) = match entry.answer.step(step) {
+        let Some(answer) = &mut entry.answer else {
+            let error = RequestError::Codec("tokens for a control message".into());
+            self.end(name, ResponseEvent::Failed(error));
+            return;
+        };
+        let (event, abort) = match answer.step(step) {
             Ok(told) => (ResponseEvent::Chunk(told.chunk), told.abort),
             Err(error) => (ResponseEvent::Failed(error), !finished),
         };
@@ -251,11 +255,22 @@ impl Shard {
         }
     }
 
+    fn control(&mut self, name: &str, payload: Bytes) {
+        let entry = self.entries.get(name);
+        if entry.is_some_and(|entry| entry.answer.is_some()) {
+            let error = RequestError::Codec("a control result for a generation".into());
+            self.end_early(name, ResponseEvent::Failed(error), true);
+        } else {
+            self.end(name, ResponseEvent::Control(payload));
+        }
+    }
+
     fn detokenize(&mut self, rid: &Rid, ids: &[i32]) {
-        let Some(entry) = self.entries.get_mut(rid) else {
+        let entry = self.entries.get_mut(rid);
+        let Some(answer) = entry.and_then(|entry| entry.answer.as_mut()) else {
             return;
         };
-        let event = match entry.answer.whole(ids) {
+        let event = match answer.whole(ids) {
             Ok(text) => ResponseEvent::Text(text),
             Err(error) => ResponseEvent::Failed(error),
         };

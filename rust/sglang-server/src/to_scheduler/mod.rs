@@ -176,7 +176,7 @@ impl Intake {
         match submission {
             Submission::Generate(request, sink) => self.receive_generate(request, sink),
             Submission::Control { rid, header, sink } => {
-                self.register(&rid, sink, Options::default());
+                self.register(&rid, sink, None);
                 self.push(&rid, State::PreSendValidating, ToScheduler::control(header));
             }
             Submission::Detokenize {
@@ -187,7 +187,7 @@ impl Intake {
             } => {
                 let mut options = Options::default();
                 options.decode.skip_special_tokens = skip_special_tokens;
-                self.register(&rid, sink, options);
+                self.register(&rid, sink, Some(options));
                 self.send(&rid.clone(), ShardEvent::Detokenize { rid, ids });
             }
             Submission::Abort(rid) => self.give_up(rid),
@@ -219,7 +219,7 @@ impl Intake {
             let _ = sink.end(ResponseEvent::Failed(error));
             return;
         }
-        self.register(&request.rid, sink, Options::of(&request));
+        self.register(&request.rid, sink, Some(Options::of(&request)));
         let state = step(state, Event::Normalize);
         match std::mem::replace(&mut request.prompt, Prompt::Ids(Vec::new())) {
             Prompt::Ids(ids) => self.measure(request, state, ids, None),
@@ -347,7 +347,7 @@ impl Intake {
         }
     }
 
-    fn register(&self, rid: &Rid, sink: Sink, options: Options) {
+    fn register(&self, rid: &Rid, sink: Sink, options: Option<Options>) {
         let rid = rid.clone();
         self.send(&rid.clone(), ShardEvent::Register { rid, sink, options });
     }

@@ -78,9 +78,9 @@ impl TextTokenizer for ByteTokenizer {
         for &id in ids {
             if let Ok(byte) = u8::try_from(id) {
                 bytes.push(byte);
-            } else if let Some(mark) = usize::try_from(id - BYTES)
-                .ok()
-                .and_then(|at| SPECIAL.get(at))
+            } else if let Some(mark) = id
+                .checked_sub(BYTES)
+                .and_then(|at| SPECIAL.get(usize::try_from(at).ok()?))
                 && !skip_special_tokens
             {
                 bytes.extend_from_slice(mark.as_bytes());
@@ -124,7 +124,9 @@ mod tests {
         }
         assert_eq!(
             "ab",
-            tokenizer.decode(&[97, 257, -1, 261, 98], true).unwrap()
+            tokenizer
+                .decode(&[97, 257, -1, 261, i32::MIN, i32::MAX, 98], true)
+                .unwrap()
         );
         assert_eq!(261, tokenizer.vocab_size());
         assert!(tokenizer.auto_specials().is_empty());

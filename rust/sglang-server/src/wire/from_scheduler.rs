@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::batch;
 use crate::message::Step;
@@ -12,6 +13,10 @@ use crate::message::Step;
 const CONTROL: u8 = 1;
 const BATCH: u8 = 2;
 const ERROR: u8 = 3;
+
+/// How deep values may lie in one another. What the scheduler says is flat, and a value is
+/// read and dropped on as much stack as it is deep.
+const DEPTH: usize = 64;
 
 /// A frame, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,6 +119,15 @@ fn frame_of(kind: u8, body: &impl serde::Serialize) -> Vec<u8> {
     frame
 }
 
+/// The map that the scheduler answers a control message with.
+///
+/// # Errors
+///
+/// When the payload is something else.
+pub(crate) fn control_result(payload: &[u8]) -> Result<Map<String, Value>, MalformedFrame> {
+    decoded(payload)
+}
+
 /// The one value that `bytes` are.
 fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MalformedFrame> {
     let mut rest = bytes;
@@ -127,5 +141,7 @@ fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MalformedFrame> {
 
 /// The value that `bytes` begin with; they begin behind it then.
 pub(super) fn decoded_front<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, MalformedFrame> {
-    rmp_serde::decode::from_read(bytes).map_err(|error| MalformedFrame::new(error.to_string()))
+    let mut values = rmp_serde::Deserializer::new(bytes);
+    values.set_max_depth(DEPTH);
+    T::deserialize(&mut values).map_err(|error| MalformedFrame::new(error.to_string()))
 }

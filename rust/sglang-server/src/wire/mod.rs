@@ -7,6 +7,7 @@ mod batch;
 mod from_scheduler;
 mod to_scheduler;
 
+pub(crate) use from_scheduler::control_result;
 pub use from_scheduler::{Frame, MalformedFrame, batch_frame, control_frame, error_frame};
 pub use to_scheduler::{abort, flush_cache, generate, internal_state};
 

@@ -2,6 +2,7 @@
 
 mod common;
 mod crowd;
+mod frames;
 mod half_closed;
 mod hostile;
 mod http;

@@ -63,16 +63,21 @@ fn bytes() -> Running {
 }
 
 impl Running {
-    fn register(&self, capacity: usize, options: Options) -> Reader {
+    fn register(&self, capacity: usize, options: impl Into<Option<Options>>) -> Reader {
         self.register_as(Rid::from_client("x"), capacity, options)
     }
 
-    fn register_as(&self, rid: Rid, capacity: usize, options: Options) -> Reader {
+    fn register_as(
+        &self,
+        rid: Rid,
+        capacity: usize,
+        options: impl Into<Option<Options>>,
+    ) -> Reader {
         let (sink, events) = Sink::new(capacity, None);
         let event = Event::Register {
             rid: rid.clone(),
             sink,
-            options,
+            options: options.into(),
         };
         self.send(&rid, event);
         Reader { rid, events }

@@ -48,7 +48,7 @@ fn full_sink_drops_request_and_aborts_scheduler() {
     let register = Event::Register {
         rid: rid.clone(),
         sink,
-        options: Options::default(),
+        options: Some(Options::default()),
     };
     running.send(&rid, register);
     running.steps(&rid, [97, 98, 99, 100].map(|id| step(&[id], &Value::Null)));
@@ -137,7 +137,7 @@ fn a_closed_sink_is_dropped_and_nobody_is_told() {
     let register = Event::Register {
         rid: rid.clone(),
         sink,
-        options: Options::default(),
+        options: Some(Options::default()),
     };
     running.send(&rid, register);
     running.steps(&rid, [step(&[97], &Value::Null)]);
@@ -188,14 +188,21 @@ fn one_name_has_one_request() {
 #[test]
 fn control_answers_pass_as_they_are() {
     let running = bytes();
-    let mut reader = running.register(8, Options::default());
+    let mut reader = running.register(8, None);
     let payload = Bytes::from_static(b"\x81\xa1a\x01");
-    running.send(
-        &reader.rid,
-        Event::Control(reader.rid.clone(), payload.clone()),
-    );
-    assert_eq!(Some(ResponseEvent::Control(payload)), reader.next());
+    let control = |rid: &Rid| Event::Control(rid.clone(), payload.clone());
+    running.send(&reader.rid, control(&reader.rid));
+    assert_eq!(Some(ResponseEvent::Control(payload.clone())), reader.next());
     assert_eq!(None, reader.next());
+
+    // A scheduler that takes one for the other still works on the generation.
+    let mut generation = running.register(8, Options::default());
+    running.send(&generation.rid, control(&generation.rid));
+    assert!(matches!(generation.error(), RequestError::Codec(_)));
+    let mut message = running.register(8, None);
+    running.steps(&message.rid, [step(&[97], &Value::Null)]);
+    assert!(matches!(message.error(), RequestError::Codec(_)));
+    assert_eq!(vec![generation.rid], running.end());
 }
 
 #[test]
@@ -278,7 +285,7 @@ fn shutdown_ends_every_request_once() {
     let late = Event::Register {
         rid: rid.clone(),
         sink,
-        options: Options::default(),
+        options: Some(Options::default()),
     };
     // The event comes back, and so does the sink, for an answer.
     assert!(matches!(
