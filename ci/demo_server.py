@@ -17,6 +17,9 @@ import time
 #: Longer than a first build of the extension takes on a slow machine.
 _START, _STOP = 1800, 20
 
+#: Seconds that the engine takes for a token: at once, all would come in one event.
+STEP = 0.02
+
 #: Text whose characters are of one to four bytes, each byte a token of its own.
 PROMPT = "native extensions that just import: café, 한국어, 👍"
 
@@ -26,7 +29,8 @@ def main() -> int:
     Tell it; 0 when the answer was the prompt and the server stopped as it should.
     """
     start = time.monotonic()
-    command = [sys.executable, "-m", "sglang.srt.rust_server", "--engine", "echo", "--port", "0", "--log-level", "warning"]
+    engine = ("--engine", "echo", "--engine-args", json.dumps({"delay": STEP}))
+    command = [sys.executable, "-m", "sglang.srt.rust_server", *engine, "--port", "0", "--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             host, port = _address(server)
