@@ -75,11 +75,13 @@ class Wrong(Echo):
     def __init__(self, outputs: Sequence[Output]) -> None:
         super().__init__()
         self.outputs = outputs
+        self.forgotten: list[str] = []
 
     def prefill(self, requests: Sequence[wire.TokenizedGenerateReqInput]) -> list[Output]:
         return list(self.outputs)
 
     def abort(self, rid: str) -> None:
+        self.forgotten.append(rid)
         raise KeyError(rid)
 
     def flush_cache(self) -> None:

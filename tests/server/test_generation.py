@@ -138,6 +138,46 @@ def test_tokens_of_drafts_are_cut_at_the_end() -> None:
     assert len(pushed.extras[0]["input"]) == 1
 
 
+@pytest.mark.parametrize(
+    ("sampling", "first", "finish"),
+    [
+        pytest.param({}, Output([5], SILENCE), SILENCE, id="the engine ended it"),
+        pytest.param({"stop_token_ids": [5]}, Output([5]), stop(5), id="a token ended it"),
+        pytest.param({"max_new_tokens": 1}, Output([5]), length(1), id="it has all its tokens"),
+        pytest.param({"max_new_tokens": 0}, Output([]), length(0), id="it wanted none"),
+        pytest.param({}, None, {"type": "abort", "message": "first"}, id="it was given up"),
+        pytest.param({"max_new_tokens": 0}, None, {"type": "abort", "message": "first"}, id="it was given up and wanted none"),
+    ],
+)
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param(Output([6]), id="a token"),
+        pytest.param(Output([6, 7], stop(7), wire.Extras(output=[(0.0, 6), (0.0, 7)])), id="tokens, extras and an end"),
+        pytest.param(Output([-1]), id="no token"),
+    ],
+)
+def test_nothing_follows_the_end(sampling: dict[str, Any], first: Output | None, finish: dict[str, Any], later: Output) -> None:
+    """
+    The first end stands, whatever comes after it and whoever gives it up.
+    """
+    info = EngineInfo(context_len=99, vocab_size=8, max_total_num_tokens=99, max_running_requests=1)
+    generation = Generation(generate("r", sampling=sampling), info, stream_interval=1)
+    if first is None:
+        generation.give_up("first")
+    else:
+        generation.take(first)
+    tokens = generation.generated
+
+    taken = generation.take(later)
+    generation.give_up("second", 500, "InternalServerError")
+    step = generation.next_step()
+
+    assert (taken, generation.generated) == (0, tokens)
+    assert step is not None
+    assert (len(step.output_ids), step.finish, step.extras) == (tokens, finish, None)
+
+
 #: Most tokens, where its client does not say; and the engine's end of sequence.
 ROOM, EOS = 10, 7
 

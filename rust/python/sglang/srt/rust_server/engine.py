@@ -74,7 +74,8 @@ class Engine(Protocol):
     """
     Computes tokens. One thread calls all of it.
 
-    What `prefill` or `decode` raises fails the requests of that step, and the scheduler goes on.
+    What `prefill` or `decode` raises fails the requests of that step, an output that is none fails its own request, and the
+    scheduler goes on.
     """
 
     def info(self) -> EngineInfo:

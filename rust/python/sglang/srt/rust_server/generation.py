@@ -6,8 +6,11 @@ Invariant: tokens leave in order and once, and nothing follows the end.
 
 from __future__ import annotations
 
+import reprlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
 from sglang.srt.rust_server.admission import abort_reason, reserved_tokens, token_limit
 from sglang.srt.rust_server.wire import Extras, Step
 
@@ -67,8 +70,10 @@ class Generation:
         """
         Add what the engine computed, up to the first token that ends the request; how many tokens that were.
 
-        Raises `ValueError` for a token that no engine may give.
+        Raises `ValueError` for a token or a finish that no engine may give, and then it has not ended.
         """
+        if self.finish is not None:
+            return 0  # nothing follows the end
         # Nearly always it is one token that ends nothing.
         if len(output.token_ids) == 1 and output.finish is None and output.extras is None and self.generated + 1 < self._limit:
             token = output.token_ids[0]
@@ -81,23 +86,41 @@ class Generation:
     def _take_any(self, output: Output) -> int:
         taken = 0
         # Who wants no token wants the log-probabilities of the prompt.
-        self.finish = None if self._limit else {"type": "length", "length": 0}
-        while self.finish is None and taken < len(output.token_ids):
+        finish: FinishReason | None = None if self._limit else {"type": "length", "length": 0}
+        while finish is None and taken < len(output.token_ids):
             token = output.token_ids[taken]
             if not 0 <= token <= _MAX_TOKEN:
                 raise ValueError(f"the engine gave the token {token} for request {self.rid}")
             self._pending.append(token)
             self.generated += 1
             taken += 1
-            self.finish = self._end_at(token)
-        self.finish = self.finish or output.finish
+            finish = self._end_at(token)
+        if finish is None and output.finish is not None:
+            finish = self._checked(output.finish)
         if output.extras is not None:
             output.extras.cut(taken)
             if self._extras is None:
                 self._extras = output.extras
             else:
                 self._extras.extend(output.extras)
+        # Last, so that whatever is wrong with an output finds a request that can still fail.
+        self.finish = finish
         return taken
+
+    def _checked(self, finish: object) -> FinishReason:
+        """
+        What the engine calls a finish. The server would refuse another one together with the frame that it is in.
+        """
+        if isinstance(finish, Mapping) and isinstance(finish.get("type"), str):
+            reason = dict(finish)
+            if all(isinstance(name, str) and isinstance(value, str | int | None) for name, value in reason.items()):
+                try:
+                    msgspec.msgpack.encode(reason)
+                except (OverflowError, TypeError, ValueError):
+                    pass  # a number beyond 64 bits, a text with half a character
+                else:
+                    return reason
+        raise ValueError(f"the engine gave the finish {reprlib.repr(finish)} for request {self.rid}")
 
     def _end_at(self, token: int) -> FinishReason | None:
         # The least number of tokens does not count the one that ends it.
@@ -109,9 +132,10 @@ class Generation:
 
     def give_up(self, message: str, status_code: int | None = None, err_type: str | None = None) -> None:
         """
-        End it without the engine.
+        End it without the engine, unless it has ended.
         """
-        self.finish = abort_reason(message, status_code, err_type)
+        if self.finish is None:
+            self.finish = abort_reason(message, status_code, err_type)
 
     def next_step(self) -> Step | None:
         """

@@ -302,19 +302,23 @@ class Scheduler:
         """
         self._metrics.steps += 1
         try:
-            self._hand_out(generations, step())
+            outputs = _counted(step(), len(generations))
         except Exception as error:  # an engine is anybody's code: others' requests go on
             _logger.exception("a step of the engine failed, with %d requests", len(generations))
             self._metrics.failed_steps += 1
             for generation in generations:
-                generation.give_up(f"the engine failed: {_named(error)}", 500, "InternalServerError")
+                generation.give_up(_failure(error), 500, "InternalServerError")
+        else:
+            self._hand_out(generations, outputs)
 
-    def _hand_out(self, generations: list[Generation], outputs: Sequence[Output]) -> None:
-        if len(outputs) != len(generations):
-            raise ValueError(f"{len(outputs)} outputs for {len(generations)} requests")
+    def _hand_out(self, generations: list[Generation], outputs: list[Output]) -> None:
         metrics = self._metrics
         for generation, output in zip(generations, outputs, strict=True):
-            metrics.generated_tokens += generation.take(output)
+            try:
+                metrics.generated_tokens += generation.take(output)
+            except Exception as error:  # the others' outputs are none the worse
+                _logger.exception("what the engine gave for request %s cannot be taken", generation.rid)
+                generation.give_up(_failure(error), 500, "InternalServerError")
 
     def _send(self) -> None:
         """
@@ -329,25 +333,33 @@ class Scheduler:
             return
         for step in steps:
             if step.finish is not None:
-                self._metrics.finished[str(step.finish["type"])] += 1
-                if self._running.pop(step.rid, None) is not None:
-                    self._forget(step.rid)
+                self._end(step.rid, str(step.finish["type"]))
         if not self._pushed(steps):
             self._stopping.set()  # nobody is there any more
 
     def _pushed(self, steps: list[wire.Step]) -> bool:
         """
-        Whether the server has them. What an engine gave may have no place in a frame: then these requests fail, and no other.
+        Whether the server has them. What an engine gave may have no place in a frame: then its request fails, and no other.
         """
         try:
             return self.server.push_generation(steps)
-        except (OverflowError, TypeError, ValueError) as error:
-            _logger.exception("what the engine gave cannot be sent, for %d requests", len(steps))
-            message = f"the engine failed: {_named(error)}"
-        for step in steps:
-            if self._running.pop(step.rid, None) is not None:
-                self._forget(step.rid)
-        return all(self.server.push_error(step.rid, message) for step in steps)
+        except Exception as error:  # it is made of what an engine gave, and nothing of it was sent
+            if len(steps) == 1:
+                _logger.exception("what the engine gave for request %s cannot be sent", steps[0].rid)
+                return self._failed(steps[0], error)
+        # Every one, even where the server is gone: who fails has ended, and the engine forgets him.
+        pushed = [self._pushed([step]) for step in steps]
+        return all(pushed)
+
+    def _failed(self, step: wire.Step, error: Exception) -> bool:
+        if step.finish is None:
+            self._end(step.rid, "abort")
+        return self.server.push_error(step.rid, _failure(error))
+
+    def _end(self, rid: str, kind: str) -> None:
+        self._metrics.finished[kind] += 1
+        if self._running.pop(rid, None) is not None:
+            self._forget(rid)
 
     def _forget(self, rid: str) -> None:
         try:
@@ -356,5 +368,23 @@ class Scheduler:
             _logger.exception("the engine did not forget request %s", rid)
 
 
+def _counted(outputs: Sequence[Output], count: int) -> list[Output]:
+    given = list(outputs)
+    if len(given) != count:
+        raise ValueError(f"{len(given)} outputs for {count} requests")
+    return given
+
+
+def _failure(error: Exception) -> str:
+    return f"the engine failed: {_named(error)}"
+
+
 def _named(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
+    """
+    What is wrong, as text that can be sent.
+    """
+    try:
+        words = f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # what an error says of itself is anybody's code, too
+        words = type(error).__name__
+    return words[:_MAX_MESSAGE].encode(errors="replace").decode()
