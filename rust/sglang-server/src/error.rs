@@ -51,6 +51,12 @@ pub enum RequestError {
 }
 
 impl RequestError {
+    /// Nothing new is taken, and what is here ends.
+    #[must_use]
+    pub fn shutting_down() -> Self {
+        Self::Unavailable("the server is shutting down".into())
+    }
+
     /// A broken rule about the field `param`.
     #[must_use]
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {

@@ -4,10 +4,13 @@
 //! Invariant: a frame that cannot be read fails every request that it names; nobody waits
 //! for what will not come.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use bytes::Bytes;
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::{
     detokenizer::{Event, Inboxes},
@@ -18,34 +21,45 @@ use crate::{
 
 /// Reads until `stopped` is disconnected.
 ///
-/// Each good frame counts in `activity`: the scheduler lives.
+/// Each good frame counts in `activity`: the scheduler lives. A bug met on a frame counts in
+/// `panics`, and the next frame is read.
 pub(crate) fn run(
     frames: &flume::Receiver<Vec<u8>>,
     stopped: &flume::Receiver<()>,
     shards: &Inboxes,
     activity: &AtomicU64,
+    panics: &AtomicU64,
 ) {
     let next = || {
+        // The first is looked at first: a busy scheduler is left, too.
         flume::Selector::new()
-            .recv(frames, Result::ok)
             .recv(stopped, |_| None)
+            .recv(frames, Result::ok)
             .wait()
     };
     while let Some(frame) = next() {
-        match Frame::read(&Bytes::from(frame)) {
-            Ok(frame) => {
-                activity.fetch_add(1, Ordering::Relaxed);
-                dispatch(frame, shards);
-            }
-            Err(MalformedFrame { reason, rids }) => {
-                warn!(
-                    requests = rids.len(),
-                    "the scheduler sent a malformed frame: {reason}"
-                );
-                let error = RequestError::Codec(format!("malformed frame: {reason}"));
-                for rid in rids {
-                    fail(rid, error.clone(), shards);
-                }
+        let handled = catch_unwind(AssertUnwindSafe(|| handle(frame, shards, activity)));
+        if handled.is_err() {
+            panics.fetch_add(1, Ordering::Relaxed);
+            error!("the reader of frames panicked on one");
+        }
+    }
+}
+
+fn handle(frame: Vec<u8>, shards: &Inboxes, activity: &AtomicU64) {
+    match Frame::read(&Bytes::from(frame)) {
+        Ok(frame) => {
+            activity.fetch_add(1, Ordering::Relaxed);
+            dispatch(frame, shards);
+        }
+        Err(MalformedFrame { reason, rids }) => {
+            warn!(
+                requests = rids.len(),
+                "the scheduler sent a malformed frame: {reason}"
+            );
+            let failure = RequestError::Codec(format!("malformed frame: {reason}"));
+            for rid in rids {
+                fail(rid, failure.clone(), shards);
             }
         }
     }

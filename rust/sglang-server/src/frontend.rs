@@ -32,6 +32,7 @@ pub(crate) struct Frontend {
     pub(crate) signs: Arc<Signs>,
     submissions: flume::Sender<Submission>,
     aborts: flume::Sender<Rid>,
+    given_up: flume::Sender<Rid>,
     /// The tokenizer's threads live as long as this.
     jobs: Mutex<Option<flume::Sender<Job>>>,
 }
@@ -92,6 +93,7 @@ impl Frontend {
         signs: Arc<Signs>,
         submissions: flume::Sender<Submission>,
         aborts: flume::Sender<Rid>,
+        given_up: flume::Sender<Rid>,
         jobs: Option<flume::Sender<Job>>,
     ) -> Self {
         Self {
@@ -101,6 +103,7 @@ impl Frontend {
             signs,
             submissions,
             aborts,
+            given_up,
             jobs: Mutex::new(jobs),
         }
     }
@@ -190,18 +193,19 @@ impl Frontend {
 
     /// Has the scheduler give up the requests that clients know as `name`, or all; they
     /// end as it says. Gives how many there are.
-    pub(crate) fn abort(&self, name: Option<&str>) -> Result<usize, RequestError> {
+    pub(crate) fn abort(&self, name: Option<&str>) -> usize {
         let rids = self.names.rids(name);
         let count = rids.len();
         for rid in rids {
-            self.send(Submission::Abort(rid))?;
+            // Whoever would read it is gone only when the server is, and so is the request.
+            let _ = self.given_up.send(rid);
         }
-        Ok(count)
+        count
     }
 
     /// Requests that have not ended.
     pub(crate) fn live(&self) -> usize {
-        self.signs.live.load(Ordering::Relaxed)
+        self.signs.live.load(Ordering::Acquire)
     }
 
     fn submit(
@@ -210,12 +214,14 @@ impl Frontend {
         name: Option<LiveName>,
         submission: impl FnOnce(Sink) -> Submission,
     ) -> Result<Answer, RequestError> {
+        let has_name = name.is_some();
         let (sink, events) = Sink::new(self.config.stage_cap, name);
         self.send(submission(sink))?;
         self.signs.admitted.fetch_add(1, Ordering::Relaxed);
         self.signs.live.fetch_add(1, Ordering::Relaxed);
         Ok(Answer {
             rid: Some(rid),
+            has_name,
             events,
             aborts: self.aborts.clone(),
             signs: Arc::clone(&self.signs),
@@ -224,7 +230,7 @@ impl Frontend {
 
     fn send(&self, submission: Submission) -> Result<(), RequestError> {
         if self.signs.draining.load(Ordering::Relaxed) {
-            return Err(shutting_down());
+            return Err(RequestError::shutting_down());
         }
         let full = |error: flume::TrySendError<_>| matches!(error, flume::TrySendError::Full(_));
         let sent = self.submissions.try_send(submission);
@@ -234,15 +240,11 @@ impl Frontend {
     /// A channel did not take something: it is full, or its other end is gone.
     fn no_room(&self, full: bool) -> RequestError {
         if !full {
-            return shutting_down();
+            return RequestError::shutting_down();
         }
         self.signs.refused.fetch_add(1, Ordering::Relaxed);
         RequestError::QueueFull("too many requests wait: try again later".into())
     }
-}
-
-fn shutting_down() -> RequestError {
-    RequestError::Unavailable("the server is shutting down".into())
 }
 
 /// The answer to one request, as it arrives. Dropped before its end, it aborts the
@@ -251,6 +253,8 @@ fn shutting_down() -> RequestError {
 pub(crate) struct Answer {
     /// The request, until its last event.
     rid: Option<Rid>,
+    /// Whether a client asked for a generation, and not we for a sign of life.
+    has_name: bool,
     events: mpsc::Receiver<ResponseEvent>,
     aborts: flume::Sender<Rid>,
     signs: Arc<Signs>,
@@ -288,7 +292,6 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.signs.live.fetch_sub(1, Ordering::Relaxed);
         // Before the abort: a request whose sink is closed is not begun any more.
         self.events.close();
         // An end that nobody has read is an end: the scheduler has nothing to give up.
@@ -298,9 +301,13 @@ impl Drop for Answer {
             }
         }
         if let Some(rid) = self.rid.take() {
-            self.signs.aborted.fetch_add(1, Ordering::Relaxed);
+            if self.has_name {
+                self.signs.aborted.fetch_add(1, Ordering::Relaxed);
+            }
             // Whoever would read it is gone only when the server is.
             let _ = self.aborts.send(rid);
         }
+        // Last: who is not live any more has left nothing to say.
+        self.signs.live.fetch_sub(1, Ordering::Release);
     }
 }

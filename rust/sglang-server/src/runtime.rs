@@ -7,17 +7,21 @@ use std::{
     io,
     net::SocketAddr,
     path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
 
+use flume::RecvTimeoutError;
 use serde_json::Map;
 use tokio::{runtime, sync::watch};
 use tracing::{info, warn};
 
 use crate::{
-    api::{listener::listen, serve::serve},
+    api::{
+        listener::listen,
+        serve::{LAST_WORDS, serve},
+    },
     channel::{self, FromSchedulerRing, Refused, SchedulerInbox, ToScheduler},
     config::{FrontendConfig, ServerArgs},
     cores::Cores,
@@ -26,7 +30,7 @@ use crate::{
     from_scheduler,
     frontend::{Frontend, Signs},
     message::SamplingParams,
-    to_scheduler::{Inlets, Intake},
+    to_scheduler::{Inlets, Intake, Submission},
     tokenizer::{self, LoadError, TextTokenizer},
     workers::Workers,
 };
@@ -34,8 +38,8 @@ use crate::{
 /// How long threads may take to end when there is nothing left for them to do.
 const JOIN: Duration = Duration::from_secs(2);
 
-/// How long connections may take to send the errors that end them.
-const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Longer than anybody waits.
+const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How often a server that goes down looks whether everything is answered.
 const POLL: Duration = Duration::from_millis(5);
@@ -79,6 +83,58 @@ pub struct Server {
     ring: FromSchedulerRing,
     /// Until it is shut down.
     running: Mutex<Option<Running>>,
+    drain: Drain,
+}
+
+/// How long what is in flight may take once the server goes down: the least that anybody
+/// has said.
+#[derive(Debug, Default)]
+struct Drain {
+    state: Mutex<DrainState>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct DrainState {
+    until: Option<Instant>,
+    has_ended: bool,
+}
+
+impl Drain {
+    fn shorten(&self, drain: Duration) {
+        let now = Instant::now();
+        // An end of time may not exist.
+        let until = now.checked_add(drain).unwrap_or(now + FOR_EVER);
+        let mut state = self.state();
+        state.until = Some(state.until.map_or(until, |before| before.min(until)));
+    }
+
+    fn is_over(&self) -> bool {
+        let until = self.state().until;
+        until.is_some_and(|until| until <= Instant::now())
+    }
+
+    fn wait_until_ended(&self) {
+        let waited = self
+            .ended
+            .wait_while(self.state(), |state| !state.has_ended);
+        drop(waited);
+    }
+
+    fn state(&self) -> MutexGuard<'_, DrainState> {
+        // Each field is whole at any time.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Says that a server has ended, however.
+struct Ending<'a>(&'a Drain);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.state().has_ended = true;
+        self.0.ended.notify_all();
+    }
 }
 
 /// What ends a server.
@@ -91,6 +147,8 @@ struct Running {
     http_ended: flume::Receiver<()>,
     /// Dropped: the intake ends.
     stop_intake: flume::Sender<()>,
+    /// What came in while the intake ended.
+    late: flume::Receiver<Submission>,
     /// Dropped: the dispatcher ends.
     stop_dispatcher: flume::Sender<()>,
     threads: Vec<(&'static str, Workers)>,
@@ -157,6 +215,7 @@ impl Server {
         let signs = Arc::new(Signs::new());
 
         let (aborts, abort_lane) = flume::unbounded();
+        let (given_up, given_up_lane) = flume::unbounded();
         let (stop_shards, shutdown) = flume::bounded(0);
         let shards = detokenizer::Config {
             shards: args.detokenizer_worker_num,
@@ -180,12 +239,14 @@ impl Server {
         let args = Arc::new(args);
         let (ring, inbox) = channel::to_scheduler(config.to_scheduler_cap);
         let (submissions, submission_inbox) = flume::bounded(cap);
+        let late = submission_inbox.clone();
         let (tokenized_lane, tokenized) = flume::unbounded();
         let (stop_intake, shutdown) = flume::bounded(0);
         let inlets = Inlets {
             submissions: submission_inbox,
             tokenized,
             aborts: abort_lane,
+            given_up: given_up_lane,
             shutdown,
         };
         let intake = Intake::new(
@@ -195,6 +256,7 @@ impl Server {
             jobs.clone(),
             tokenized_lane,
             Arc::clone(&signs.refused),
+            Arc::clone(&signs.panics),
         );
         let intake = Workers::spawn(
             "to-scheduler",
@@ -204,11 +266,11 @@ impl Server {
 
         let (from_scheduler, frames) = channel::from_scheduler(config.from_scheduler_cap);
         let (stop_dispatcher, stopped) = flume::bounded(0);
-        let counter = Arc::clone(&signs.frames);
-        let dispatch = move || from_scheduler::run(&frames, &stopped, &inboxes, &counter);
+        let (activity, panics) = (Arc::clone(&signs.frames), Arc::clone(&signs.panics));
+        let dispatch = move || from_scheduler::run(&frames, &stopped, &inboxes, &activity, &panics);
         let dispatcher = Workers::spawn("from-scheduler", &cores.dispatcher, vec![dispatch])?;
 
-        let frontend = Frontend::new(args, config, signs, submissions, aborts, jobs);
+        let frontend = Frontend::new(args, config, signs, submissions, aborts, given_up, jobs);
         let frontend = Arc::new(frontend);
         let (stop_http, stop) = watch::channel(false);
         let (http, http_ended) = start_http(listener, &frontend, stop, http_threads, &cores)?;
@@ -218,11 +280,13 @@ impl Server {
             address,
             inbox,
             ring: from_scheduler,
+            drain: Drain::default(),
             running: Mutex::new(Some(Running {
                 stop_http,
                 http,
                 http_ended,
                 stop_intake,
+                late,
                 stop_dispatcher,
                 threads: vec![("to-scheduler", intake), ("from-scheduler", dispatcher)],
                 tokenizers,
@@ -260,7 +324,7 @@ impl Server {
         there
     }
 
-    /// Whether there will be no more messages.
+    /// Whether nothing new comes in: what is in the inbox is all.
     #[must_use]
     pub fn is_shut_down(&self) -> bool {
         self.inbox.is_closed()
@@ -285,21 +349,25 @@ impl Server {
         self.ring.push_blocking(frame)
     }
 
-    /// Stops accepting, waits at most for `drain` until everything is answered, and ends
-    /// the rest with an error. Once more does nothing.
+    /// Stops accepting, waits at most for `drain` until everything is answered and sent,
+    /// and ends the rest with an error.
+    ///
+    /// Once more waits until that is done, and may shorten it. A server that has ended
+    /// ends no more.
     pub fn shutdown(&self, drain: Duration) {
-        let Some(running) = self.running().take() else {
-            return;
+        self.drain.shorten(drain);
+        let running = self.running().take();
+        let Some(running) = running else {
+            return self.drain.wait_until_ended();
         };
+        let _ending = Ending(&self.drain);
         self.frontend.signs.draining.store(true, Ordering::Relaxed);
         let _ = running.stop_http.send(true);
-        let begin = Instant::now();
-        // Compared as lengths: an end of time after `begin` may not exist.
-        while self.frontend.live() > 0 && begin.elapsed() < drain {
+        while self.frontend.live() > 0 && !self.drain.is_over() {
             thread::sleep(POLL);
         }
         self.frontend.release_tokenizer();
-        running.end();
+        running.end(&self.drain);
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
@@ -316,8 +384,8 @@ impl Drop for Server {
 
 impl Running {
     /// From the ends of a request's way to its middle: nothing new comes in, what is there
-    /// fails, and its errors go out before the connections end.
-    fn end(self) {
+    /// fails, and answers and errors go out before the connections end.
+    fn end(self, drain: &Drain) {
         drop(self.stop_intake);
         drop(self.stop_dispatcher);
         let deadline = Instant::now() + JOIN;
@@ -325,10 +393,18 @@ impl Running {
         for (name, threads) in self.threads {
             left.push((name, threads.join(deadline)));
         }
+        for submission in self.late.drain() {
+            submission.refuse(&RequestError::shutting_down());
+        }
         drop(self.stop_shards);
         left.push(("detokenizer", self.shards.join(deadline)));
+        let last_words = Instant::now() + LAST_WORDS;
         // Nobody sends: it is closed by the last connection's end.
-        let _ = self.http_ended.recv_timeout(LAST_WORDS);
+        while self.http_ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
+            if drain.is_over() && last_words <= Instant::now() {
+                break;
+            }
+        }
         self.http.shutdown_background();
         if let Some(tokenizers) = self.tokenizers {
             left.push(("tokenizer", tokenizers.join(deadline)));

@@ -3,19 +3,24 @@
 //! Invariant: no more than the limit is held of it, packed or unpacked, and it comes as
 //! JSON or not at all.
 
-use std::{io::Read as _, time::Duration};
+use std::{io::Read as _, panic::resume_unwind, time::Duration};
 
 use axum::{
     Extension,
     body::{Bytes, HttpBody as _},
     extract::{FromRequest, FromRequestParts as _, Request, rejection::BytesRejection},
     http::{HeaderMap, StatusCode, header},
-    response::Response,
+    response::{IntoResponse as _, Response},
 };
 use flate2::read::MultiGzDecoder;
-use tokio::time::timeout;
+use tokio::{task::spawn_blocking, time::timeout};
 
 use super::errors::refusal;
+use crate::error::RequestError;
+
+/// A body of more bytes takes so long to read that other answers of the same thread would
+/// wait for it.
+const LARGE: usize = 256 << 10;
 
 const TOO_LARGE: &str = "the body is larger than this server takes";
 
@@ -60,10 +65,15 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
         }
         let request = Request::from_parts(parts, body);
         match timeout(rules.patience, Bytes::from_request(request, state)).await {
-            Ok(Ok(bytes)) if packed => match unpacked(&bytes, rules.limit) {
-                Ok(bytes) => Ok(Self(bytes.into())),
-                Err((status, why)) => Err(refusal(status, why)),
-            },
+            Ok(Ok(bytes)) if packed => {
+                // A thousandth of what comes out of it, at best.
+                let unpack = move || unpacked(&bytes, rules.limit);
+                match apart(unpack).await {
+                    Ok(Ok(bytes)) => Ok(Self(bytes.into())),
+                    Ok(Err((status, why))) => Err(refusal(status, why)),
+                    Err(error) => Err(error.into_response()),
+                }
+            }
             Ok(Ok(bytes)) => Ok(Self(bytes)),
             Ok(Err(rejection)) => Err(unread(&rejection)),
             Err(_) => {
@@ -72,6 +82,33 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
                 Err(refusal(StatusCode::REQUEST_TIMEOUT, &message))
             }
         }
+    }
+}
+
+/// What `read` makes of a body of `size` bytes, on a thread of its own where that takes long.
+///
+/// # Errors
+///
+/// When the server shuts down before it has begun.
+pub(crate) async fn reading<T: Send + 'static>(
+    size: usize,
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    if size <= LARGE {
+        return Ok(read());
+    }
+    apart(read).await
+}
+
+async fn apart<T: Send + 'static>(
+    read: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    match spawn_blocking(read).await {
+        Ok(value) => Ok(value),
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => resume_unwind(panic),
+            Err(_) => Err(RequestError::shutting_down()),
+        },
     }
 }
 

@@ -59,8 +59,8 @@ pub(crate) async fn abort_request(
         Abort {
             abort_all: Some(true),
             ..
-        } => frontend.abort(None)?,
-        Abort { rid: Some(rid), .. } => frontend.abort(Some(&rid))?,
+        } => frontend.abort(None),
+        Abort { rid: Some(rid), .. } => frontend.abort(Some(&rid)),
         Abort { rid: None, .. } => {
             let message = "name a request in `rid`, or set `abort_all`";
             return Err(RequestError::invalid(message));

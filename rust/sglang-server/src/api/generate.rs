@@ -17,7 +17,11 @@ use futures_util::{
     stream::{self, Stream},
 };
 
-use super::{body::JsonBody, errors, events, frame::Frames};
+use super::{
+    body::{JsonBody, reading},
+    errors, events,
+    frame::Frames,
+};
 use crate::{
     error::RequestError,
     frontend::{Answer, Frontend},
@@ -38,13 +42,17 @@ pub(crate) async fn generate(
     State(frontend): State<Arc<Frontend>>,
     JsonBody(body): JsonBody,
 ) -> Response {
-    match answer(&frontend, &body).await {
+    match answer(&frontend, body).await {
         Ok(response) => response,
         Err(error) => error.into_response(),
     }
 }
 
-async fn answer(frontend: &Arc<Frontend>, body: &Bytes) -> Result<Response, RequestError> {
+/// What a body asks for; whether as a stream, and whether in a list.
+fn requests(
+    frontend: &Frontend,
+    body: &Bytes,
+) -> Result<(Vec<GenerateRequest>, bool, bool), RequestError> {
     let mut body = GenerateBody::from_json(body)?;
     if let Some(preferred) = &frontend.args.preferred_sampling_params {
         body.apply_preferred_sampling(preferred);
@@ -52,6 +60,14 @@ async fn answer(frontend: &Arc<Frontend>, body: &Bytes) -> Result<Response, Requ
     let stream = body.stream();
     let limit = BatchLimit::new(frontend.config.most_requests);
     let (requests, is_list) = body.into_requests(limit)?;
+    Ok((requests, stream, is_list))
+}
+
+async fn answer(frontend: &Arc<Frontend>, body: Bytes) -> Result<Response, RequestError> {
+    let size = body.len();
+    let settings = Arc::clone(frontend);
+    let read = move || requests(&settings, &body);
+    let (requests, stream, is_list) = reading(size, read).await??;
     let mut generations = submit(frontend, requests, stream, is_list)?;
     let panics = Arc::clone(&frontend.signs.panics);
     if is_list {

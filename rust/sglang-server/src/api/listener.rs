@@ -44,27 +44,36 @@ pub(crate) enum ListenError {
     },
 }
 
-/// A socket that listens on `host`, an address or a name, and `port + offset`.
+/// A socket that listens on `host`, an address or a name, and `port + offset`: on the first
+/// of the name's addresses that can be had.
 pub(crate) fn listen(host: &str, port: u16, offset: u16) -> Result<TcpListener, ListenError> {
     let Some(port) = port.checked_add(offset) else {
         return Err(ListenError::Port { port, offset });
     };
-    let address = resolve(host, port)?;
-    bound(address).map_err(|source| ListenError::Bind { address, source })
+    let mut refused = None;
+    for address in resolve(host, port)? {
+        match bound(address) {
+            Ok(listener) => return Ok(listener),
+            Err(source) => refused = refused.or(Some(ListenError::Bind { address, source })),
+        }
+    }
+    Err(refused.unwrap_or_else(|| no_host(host, io::Error::other("no address"))))
 }
 
-fn resolve(host: &str, port: u16) -> Result<SocketAddr, ListenError> {
+fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
     let bare = host
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'));
     let found = (bare.unwrap_or(host), port).to_socket_addrs();
-    let none = || io::Error::new(io::ErrorKind::NotFound, "no address");
-    found
-        .and_then(|mut addresses| addresses.next().ok_or_else(none))
-        .map_err(|source| ListenError::Host {
-            host: host.chars().take(300).collect(),
-            source,
-        })
+    match found {
+        Ok(addresses) => Ok(addresses.collect()),
+        Err(source) => Err(no_host(host, source)),
+    }
+}
+
+fn no_host(host: &str, source: io::Error) -> ListenError {
+    let host = host.chars().take(300).collect();
+    ListenError::Host { host, source }
 }
 
 fn bound(address: SocketAddr) -> io::Result<TcpListener> {

@@ -29,7 +29,7 @@ use std::{
 use axum::{
     Extension, Router,
     extract::{DefaultBodyLimit, Request, State},
-    http::StatusCode,
+    http::{StatusCode, Uri},
     middleware::{self, Next},
     response::Response,
     routing::{get, post},
@@ -77,17 +77,23 @@ async fn without_panics(
     request: Request,
     next: Next,
 ) -> Response {
-    let path = request.uri().path().to_owned();
+    let uri = request.uri().clone();
     let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
     answer.unwrap_or_else(|_| {
         panics.fetch_add(1, Ordering::Relaxed);
+        let path = shown(&uri);
         tracing::error!(path, "an answer panicked");
         errors::refusal(StatusCode::INTERNAL_SERVER_ERROR, PANICKED)
     })
 }
 
+/// A path, as far as it is worth telling.
+fn shown(uri: &Uri) -> String {
+    uri.path().chars().take(100).collect()
+}
+
 async fn unknown_path(request: Request) -> Response {
-    let path: String = request.uri().path().chars().take(100).collect();
+    let path = shown(request.uri());
     errors::refusal(
         StatusCode::NOT_FOUND,
         &format!("nothing is served under `{path}`"),

@@ -43,6 +43,9 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long to wait when the system has no more descriptors, or a beginning is not whole.
 const BREATH: Duration = Duration::from_millis(100);
 
+/// How long connections may take to send the errors that end them, or to hear one.
+pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
+
 /// Serves `listener` until `stop` changes, then until all connections have ended.
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -62,7 +65,10 @@ pub(crate) async fn serve(
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, peer)) => connect(&http, &connections, stream, peer, &routes, patience),
+            Ok((stream, peer)) => {
+                let stop = stop.clone();
+                connect(&http, &connections, stream, peer, &routes, patience, stop);
+            }
             Err(error) => after(&error).await,
         }
     }
@@ -94,23 +100,43 @@ fn connect(
     peer: SocketAddr,
     routes: &Router,
     patience: Duration,
+    mut stop: watch::Receiver<bool>,
 ) {
     let routes = TowerToHyperService::new(routes.clone());
     let (http, watcher) = (http.clone(), connections.watcher());
     tokio::spawn(async move {
-        if !speaks(&stream, patience).await {
+        let speaks = tokio::select! {
+            speaks = speaks(&stream, patience) => speaks,
+            _ = stop.wait_for(|stop| *stop) => false,
+        };
+        if !speaks {
             return;
         }
         let exchange = Exchange::default();
+        let left_over = is_left_over(stop, exchange.clone());
         let bytes = TokioIo::new(Connection::new(stream, exchange.clone()));
         let service =
             service_fn(move |request| exchange.clone().answer(routes.clone(), request, peer));
         let connection = http.serve_connection(bytes, service);
         let connection = watcher.watch(connection.into_owned());
-        if let Err(error) = connection.await {
-            debug!(%peer, "connection: {error}");
+        tokio::select! {
+            ended = connection => if let Err(error) = ended {
+                debug!(%peer, "connection: {error}");
+            },
+            () = left_over => debug!(%peer, "connection: it asked for nothing"),
         }
     });
+}
+
+/// Waits until the server stops and the client, who has had the time to, has asked for
+/// nothing.
+async fn is_left_over(mut stop: watch::Receiver<bool>, exchange: Exchange) {
+    // An error: whoever would say so is gone.
+    let _ = stop.wait_for(|stop| *stop).await;
+    sleep(LAST_WORDS).await;
+    while exchange.is_busy() {
+        sleep(BREATH).await;
+    }
 }
 
 /// Whether a client says within its time which HTTP it speaks. Up to there nobody else

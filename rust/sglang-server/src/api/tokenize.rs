@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 
-use axum::{Json, extract::State};
+use axum::{Json, body::Bytes, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{body::JsonBody, json::from_body};
+use super::{
+    body::{JsonBody, reading},
+    json::from_body,
+};
 use crate::{
     error::RequestError, frontend::Frontend, message::ResponseEvent, tokenizer::AutoSpecials,
 };
+
+/// Streams of the same shard wait while they are made text.
+const MOST_TOKENS: usize = 1 << 20;
 
 #[derive(Deserialize)]
 struct Tokenize {
@@ -24,7 +30,7 @@ pub(crate) async fn tokenize(
     let Tokenize {
         prompt,
         add_special_tokens,
-    } = from_body(&body)?;
+    } = reading(body.len(), move || from_body(&body)).await??;
     let special = match add_special_tokens {
         Some(false) => AutoSpecials::Absent,
         Some(true) | None => AutoSpecials::Added,
@@ -47,11 +53,30 @@ pub(crate) async fn detokenize(
     State(frontend): State<Arc<Frontend>>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, RequestError> {
+    let size = body.len();
+    let vocab_size = frontend.args.model_config.vocab_size;
+    let read = move || ids(&body, vocab_size);
+    let (ids, skip) = reading(size, read).await??;
+    match frontend.detokenize(ids, skip)?.next().await {
+        Some(ResponseEvent::Text(text)) => Ok(Json(json!({"text": text}))),
+        Some(ResponseEvent::Failed(error)) => Err(error),
+        _ => Err(RequestError::Internal("an answer of another kind".into())),
+    }
+}
+
+/// The tokens of a body, and whether special ones are left out of the text.
+fn ids(body: &Bytes, vocab_size: i64) -> Result<(Vec<i32>, bool), RequestError> {
     let Detokenize {
         tokens,
         skip_special_tokens,
-    } = from_body(&body)?;
-    let vocab_size = frontend.args.model_config.vocab_size;
+    } = from_body(body)?;
+    if tokens.len() > MOST_TOKENS {
+        let message = format!(
+            "{} tokens are more than the {MOST_TOKENS} that are made text in one go",
+            tokens.len()
+        );
+        return Err(RequestError::field("tokens", message));
+    }
     let id = |(at, id): (usize, i64)| {
         let id = i32::try_from(id)
             .ok()
@@ -67,10 +92,5 @@ pub(crate) async fn detokenize(
         .enumerate()
         .map(id)
         .collect::<Result<_, _>>()?;
-    let skip = skip_special_tokens.unwrap_or(true);
-    match frontend.detokenize(ids, skip)?.next().await {
-        Some(ResponseEvent::Text(text)) => Ok(Json(json!({"text": text}))),
-        Some(ResponseEvent::Failed(error)) => Err(error),
-        _ => Err(RequestError::Internal("an answer of another kind".into())),
-    }
+    Ok((ids, skip_special_tokens.unwrap_or(true)))
 }

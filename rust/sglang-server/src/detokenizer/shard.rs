@@ -192,7 +192,7 @@ impl Shard {
             self.handle(event);
         }
         for (_, entry) in self.entries.drain() {
-            let gone = RequestError::Unavailable("the server is shutting down".into());
+            let gone = RequestError::shutting_down();
             let _ = entry.sink.end(ResponseEvent::Failed(gone));
         }
     }

@@ -3,9 +3,11 @@
 use std::{
     mem, process,
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
+use flume::RecvTimeoutError;
 use pyo3::{
     exceptions::{PyRuntimeError, PyValueError},
     prelude::*,
@@ -127,13 +129,24 @@ impl Server {
     }
 
     /// Stops accepting, lets what is in flight end within the deadline, and ends the rest
-    /// with an error. Once more does nothing.
+    /// with an error. Once more may shorten the deadline. A signal ends the wait alone.
     #[pyo3(signature = (drain_deadline=None))]
     fn shutdown(&self, py: Python<'_>, drain_deadline: Option<f64>) -> PyResult<()> {
         self.check_process()?;
         let default = self.runtime.drain_deadline();
         let deadline = seconds("drain_deadline", drain_deadline, default)?;
-        py.detach(|| self.runtime.shutdown(deadline));
+        let runtime = Arc::clone(&self.runtime);
+        let (alive, ended) = flume::bounded::<()>(0);
+        thread::Builder::new()
+            .name("server-shutdown".into())
+            .spawn(move || {
+                runtime.shutdown(deadline);
+                drop(alive);
+            })?;
+        // Nobody sends: it is closed at the end.
+        while py.detach(|| ended.recv_timeout(SIGNALS)) == Err(RecvTimeoutError::Timeout) {
+            py.check_signals()?;
+        }
         Ok(())
     }
 }
@@ -165,7 +178,11 @@ impl Drop for Server {
         if self.check_process().is_err() {
             // Not even taken apart: its locks may be held, and its sockets are the parent's.
             mem::forget(Arc::clone(&self.runtime));
+            return;
         }
+        // Its threads are waited for, and some of them may wait for the interpreter.
+        let runtime = &self.runtime;
+        Python::try_attach(|py| py.detach(|| runtime.shutdown(Duration::ZERO)));
     }
 }
 

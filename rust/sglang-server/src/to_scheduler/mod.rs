@@ -1,7 +1,7 @@
 //! The thread that leads requests to the scheduler: one after the other it checks them,
 //! has their text tokenized, measures them and puts them into the ring.
 //!
-//! Nothing here waits for the scheduler. A ring without room is an error for the request
+//! Nothing here waits for the scheduler or a tokenizer. A ring without room is an error for the request
 //! and a later attempt for an abort.
 //!
 //! Invariant: what was admitted ends: in the ring, in a shard that answers it, or as an
@@ -12,6 +12,7 @@ mod state;
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -55,8 +56,6 @@ pub(crate) enum Submission {
         skip_special_tokens: bool,
         sink: Sink,
     },
-    /// Somebody asks that a request end early; its client is told how it ended.
-    Abort(Rid),
 }
 
 /// A request whose text has become tokens, or has not.
@@ -69,6 +68,9 @@ pub(crate) struct Inlets {
     pub(crate) tokenized: flume::Receiver<TokenizedRequest>,
     /// Never full: aborts come when everything else is.
     pub(crate) aborts: flume::Receiver<Rid>,
+    /// Requests that somebody asks to end early; their clients are told how they ended.
+    /// Never full either.
+    pub(crate) given_up: flume::Receiver<Rid>,
     /// Disconnected when the server goes down.
     pub(crate) shutdown: flume::Receiver<()>,
 }
@@ -81,8 +83,10 @@ pub(crate) struct Intake {
     jobs: Option<flume::Sender<Job>>,
     /// Where tokens come back.
     tokenized: flume::Sender<TokenizedRequest>,
-    /// Counts requests for which the ring had no room.
+    /// Counts requests for which there was no room.
     refused: Arc<AtomicU64>,
+    /// Counts bugs that were met.
+    panics: Arc<AtomicU64>,
     /// What the tokenizer has.
     tokenizing: HashMap<Rid, Box<GenerateRequest>>,
     /// Not begun, because their clients had left before: each has an abort on its way.
@@ -97,6 +101,7 @@ enum Wake {
     Submission(Submission),
     Tokenized(TokenizedRequest),
     Abort(Rid),
+    GiveUp(Rid),
     Retry,
     Shutdown,
 }
@@ -109,6 +114,7 @@ impl Intake {
         jobs: Option<flume::Sender<Job>>,
         tokenized: flume::Sender<TokenizedRequest>,
         refused: Arc<AtomicU64>,
+        panics: Arc<AtomicU64>,
     ) -> Self {
         Self {
             args,
@@ -117,6 +123,7 @@ impl Intake {
             jobs,
             tokenized,
             refused,
+            panics,
             tokenizing: HashMap::new(),
             skipped: HashSet::new(),
             aborts: VecDeque::new(),
@@ -128,25 +135,25 @@ impl Intake {
     /// wait are offered once more.
     pub(crate) fn run(mut self, inlets: &Inlets) {
         loop {
-            match self.next(inlets) {
-                Wake::Submission(submission) => self.receive(submission),
-                Wake::Tokenized((rid, tokens)) => self.tokenized(&rid, tokens),
-                Wake::Abort(rid) => {
-                    // An abort must not overtake its request.
-                    for submission in inlets.submissions.drain() {
-                        self.receive(submission);
-                    }
-                    self.abort(rid);
-                }
-                Wake::Retry => self.retry_aborts(),
+            let wake = self.next(inlets);
+            let rid = match &wake {
                 Wake::Shutdown => break,
+                Wake::Retry => None,
+                Wake::Submission(submission) => Some(submission.rid().clone()),
+                Wake::Tokenized((rid, _)) | Wake::Abort(rid) | Wake::GiveUp(rid) => {
+                    Some(rid.clone())
+                }
+            };
+            let handled = catch_unwind(AssertUnwindSafe(|| self.handle(wake, inlets)));
+            if handled.is_err() {
+                self.panicked(rid);
             }
         }
         for submission in inlets.submissions.drain() {
-            submission.refuse(&shutting_down());
+            submission.refuse(&RequestError::shutting_down());
         }
         for (rid, _) in std::mem::take(&mut self.tokenizing) {
-            self.fail(&rid, State::Tokenizing, shutting_down());
+            self.fail(&rid, State::Tokenizing, RequestError::shutting_down());
         }
         for rid in inlets.aborts.drain() {
             self.abort(rid);
@@ -154,11 +161,41 @@ impl Intake {
         self.retry_aborts();
     }
 
+    fn handle(&mut self, wake: Wake, inlets: &Inlets) {
+        match wake {
+            Wake::Submission(submission) => self.receive(submission),
+            Wake::Tokenized((rid, tokens)) => self.tokenized(&rid, tokens),
+            Wake::Abort(rid) => {
+                self.receive_all(inlets);
+                self.abort(rid);
+            }
+            Wake::GiveUp(rid) => {
+                self.receive_all(inlets);
+                self.give_up(rid);
+            }
+            Wake::Retry => self.retry_aborts(),
+            Wake::Shutdown => (),
+        }
+    }
+
+    /// A bug, met on one request: that one fails, and others go on.
+    fn panicked(&self, rid: Option<Rid>) {
+        self.panics.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(?rid, "the way to the scheduler panicked on a request");
+        if let Some(rid) = rid {
+            let error = RequestError::Internal("the request could not be handled".into());
+            self.send(&rid.clone(), ShardEvent::Fail(rid, error));
+        }
+    }
+
     fn next(&self, inlets: &Inlets) -> Wake {
         let selector = flume::Selector::new()
             .recv(&inlets.shutdown, |_| Wake::Shutdown)
             .recv(&inlets.aborts, |rid| {
                 rid.map_or(Wake::Shutdown, Wake::Abort)
+            })
+            .recv(&inlets.given_up, |rid| {
+                rid.map_or(Wake::Shutdown, Wake::GiveUp)
             })
             .recv(&inlets.tokenized, |tokenized| {
                 tokenized.map_or(Wake::Shutdown, Wake::Tokenized)
@@ -170,6 +207,13 @@ impl Intake {
             return selector.wait();
         }
         selector.wait_timeout(ABORT_RETRY).unwrap_or(Wake::Retry)
+    }
+
+    /// What came before an abort, which must not overtake its request.
+    fn receive_all(&mut self, inlets: &Inlets) {
+        for submission in inlets.submissions.drain() {
+            self.receive(submission);
+        }
     }
 
     fn receive(&mut self, submission: Submission) {
@@ -190,7 +234,6 @@ impl Intake {
                 self.register(&rid, sink, Some(options));
                 self.send(&rid.clone(), ShardEvent::Detokenize { rid, ids });
             }
-            Submission::Abort(rid) => self.give_up(rid),
         }
     }
 
@@ -238,12 +281,19 @@ impl Intake {
             answer: Box::new(move |tokens| drop(lane.send((name, tokens)))),
         };
         request.prompt = Prompt::Text(text);
-        // Waits for room, which there always will be: tokenizers wait for nobody.
-        match self.jobs.as_ref().map(|jobs| jobs.send(job)) {
+        // Without waiting: long texts may be before it, and aborts must not wait for them.
+        match self.jobs.as_ref().map(|jobs| jobs.try_send(job)) {
             Some(Ok(())) => {
                 self.tokenizing.insert(rid, request);
             }
-            Some(Err(_)) => self.fail(&rid, state, shutting_down()),
+            Some(Err(flume::TrySendError::Full(_))) => {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+                let message = "too many texts wait for the tokenizer: try again later";
+                self.fail(&rid, state, RequestError::QueueFull(message.into()));
+            }
+            Some(Err(flume::TrySendError::Disconnected(_))) => {
+                self.fail(&rid, state, RequestError::shutting_down());
+            }
             None => {
                 let error = RequestError::Internal("there is no tokenizer".into());
                 self.fail(&rid, state, error);
@@ -301,7 +351,7 @@ impl Intake {
                 let message = "the scheduler's queue is full: try again later";
                 self.fail(rid, state, RequestError::QueueFull(message.into()));
             }
-            Err(Refused::Closed(_)) => self.fail(rid, state, shutting_down()),
+            Err(Refused::Closed(_)) => self.fail(rid, state, RequestError::shutting_down()),
         }
     }
 
@@ -359,13 +409,17 @@ impl Intake {
 }
 
 impl Submission {
+    fn rid(&self) -> &Rid {
+        match self {
+            Self::Generate(request, _) => &request.rid,
+            Self::Control { rid, .. } | Self::Detokenize { rid, .. } => rid,
+        }
+    }
+
     /// Tells whoever waits that there will be no answer.
     pub(crate) fn refuse(self, error: &RequestError) {
         let (Self::Generate(_, sink) | Self::Control { sink, .. } | Self::Detokenize { sink, .. }) =
-            self
-        else {
-            return;
-        };
+            self;
         let _ = sink.end(ResponseEvent::Failed(error.clone()));
     }
 }
@@ -375,8 +429,4 @@ fn step(state: State, event: Event) -> State {
     let next = state.after(event);
     debug_assert!(next.is_some(), "{event:?} cannot happen in {state:?}");
     next.unwrap_or(State::Failed)
-}
-
-fn shutting_down() -> RequestError {
-    RequestError::Unavailable("the server is shutting down".into())
 }

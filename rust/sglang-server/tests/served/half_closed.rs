@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::{config::FrontendConfig, runtime::Server, wire};
 
 use crate::common::{SOON, args, eventually, finish, metric, send, silent, step, told};
 
@@ -33,10 +33,12 @@ fn until(client: &mut TcpStream, what: &str) -> String {
     String::from_utf8(seen).unwrap()
 }
 
+/// Reads to the end. Where the answer takes long, it is asked again whether anybody is
+/// there.
 fn rest(client: &mut TcpStream) -> String {
     let mut rest = String::new();
     client.read_to_string(&mut rest).unwrap();
-    rest
+    rest.trim_start_matches(INTERIM).to_owned()
 }
 
 /// No abort, then and later.
@@ -109,6 +111,37 @@ fn who_leaves_later_aborts_once() {
         });
         assert!(silent(&server));
     }
+}
+
+/// Nothing is on its way that would tell: the client is asked again.
+#[test]
+fn who_leaves_before_the_answer_aborts_once() {
+    let server = server();
+    let mut client = ask(&server, false);
+    let rid = told(&server).rid;
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(INTERIM, until(&mut client, "\r\n\r\n"));
+    drop(client);
+    let abort = told(&server);
+    assert_eq!(("AbortReq", &rid), (abort.tag.as_str(), &abort.rid));
+    eventually("nothing is live", || {
+        metric(&server, "sglang_requests_live") == 0
+    });
+    assert!(silent(&server));
+}
+
+/// A body that the route does not need is one all the same.
+#[test]
+fn a_body_that_nobody_reads_hides_nothing() {
+    let server = server();
+    let mut client = send(server.address(), "POST", "/flush_cache", "{}");
+    let rid = told(&server).rid;
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(INTERIM, until(&mut client, "\r\n\r\n"));
+    let result = rmp_serde::to_vec(&json!({"success": true, "message": "flushed"})).unwrap();
+    assert!(server.push_blocking(wire::control_frame(&rid, &result)));
+    assert!(rest(&mut client).ends_with(r#"{"message":"flushed","success":true}"#));
+    nobody_left(&server);
 }
 
 /// Megabytes, read slowly: all of them come.

@@ -2,8 +2,10 @@
 
 mod common;
 mod crowd;
+mod ending;
 mod frames;
 mod half_closed;
+mod health;
 mod hostile;
 mod http;
 mod http2;
@@ -11,3 +13,4 @@ mod leaving;
 mod lifecycle;
 mod panics;
 mod text;
+mod tokenizing;

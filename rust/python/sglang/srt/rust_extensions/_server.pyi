@@ -215,7 +215,7 @@ class Server:
     @property
     def is_shut_down(self) -> bool:
         """
-        Whether nothing comes in any more: it was shut down, and what was in flight has ended.
+        Whether nothing comes in any more: it was shut down, and what was in flight has ended or will not.
         """
 
     def recv_requests(self, max: int = 256) -> RequestBatch:  # noqa: A002  # its name since before it was ours
@@ -251,5 +251,6 @@ class Server:
         Stop listening, let what is in flight end within so many seconds, fail the rest, and end all threads.
 
         *drain_deadline* is by default that of the `FrontendConfig`. Returns when that is done: somebody must go on serving
-        meanwhile for anything to end well. Twice is harmless.
+        meanwhile for anything to end well. Once more waits for the same end, and may shorten the deadline. A signal whose
+        handler raises ends the wait, and not the shutdown.
         """

@@ -200,7 +200,7 @@ class RustServer:
         """
         Stop listening and let what is in flight end within so many seconds, by default those of the settings.
 
-        Somebody must go on serving meanwhile, or nothing ends well.
+        Somebody must go on serving meanwhile, or nothing ends well. Once more may shorten the time.
         """
         self.server.shutdown(drain_deadline)
 
