@@ -371,6 +371,23 @@ def test_a_scheduler_that_dies_ends_its_streams() -> None:
         assert "the script ends the scheduler at step 3" in running.log
 
 
+def test_a_scheduler_that_dies_while_it_drains_waits_for_nobody() -> None:
+    """
+    However long its deadline is: its stream ends with an error, and the process with its own.
+    """
+    with program("--drain-deadline", "600", die_at_step=500, delay=0.01) as running:
+        connection = running.opened(text="x", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": None})
+        answer = connection.getresponse()
+        answer.read(1)
+        running.process.send_signal(signal.SIGTERM)
+
+        assert "error" in events(answer.read().decode())[-1]
+        assert running.process.wait(PATIENCE) == 1
+        # In this order: it was told to end five seconds of steps before it died.
+        assert running.log.index("shutting down; 1 requests in flight") < running.log.index("the script ends the scheduler at step 500")
+        connection.close()
+
+
 def test_a_port_that_is_taken() -> None:
     """
     Exit code 1, and words without a traceback.

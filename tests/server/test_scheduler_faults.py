@@ -5,6 +5,7 @@ The scheduler when an engine fails, or its server is gone: who is told what, and
 from __future__ import annotations
 
 import logging
+import threading
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -272,3 +273,25 @@ def test_the_server_is_shut_down_whatever_ends_the_scheduler(error: type[BaseExc
         scheduler.run()
 
     assert server.drain_deadlines == [0.0]
+
+
+def test_a_scheduler_that_dies_while_it_drains_cuts_the_drain_short() -> None:
+    """
+    The shutdown that is under way waits for clients whom nobody serves any more.
+    """
+    scheduler, server = launched(Watched(die_at_step=3))
+    server.send(generate("a", sampling=ENDLESS))
+    is_cut = threading.Event()
+
+    def drain() -> None:
+        if server.drain_deadlines == [None]:
+            assert is_cut.wait(30)
+        is_cut.set()
+
+    server.while_draining = drain
+    scheduler.stop()
+
+    with pytest.raises(SystemExit):
+        scheduler.run()
+
+    assert server.drain_deadlines == [None, 0.0]

@@ -182,7 +182,8 @@ class Scheduler:
                 self.step()
             self._drain(server)
         except BaseException:
-            server.shutdown(0.0)  # nobody goes on serving, so there is nothing to wait for
+            # Nobody goes on serving, so there is nothing to wait for; a drain that is under way is cut short.
+            server.shutdown(0.0)
             raise
 
     def _drain(self, server: RustServer) -> None:
