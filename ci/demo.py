@@ -7,8 +7,9 @@ Show the main job on this machine: an import that builds a real extension, once.
    is rebuilt, and the reason is said.
 4. The server is started, streams one answer, and is stopped.
 
-Invariant: leaves the checkout as it was, and says so. Standard library only;
-names what is missing on the machine.
+Invariant: leaves the checkout as it was, and says so; interrupted, it ends what
+it started and removes its folders. Standard library only; names what is missing
+on the machine.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,16 +38,31 @@ PHOTO = ROOT / "tests/golden/photo/rocket.jpg"
 EDITED = "rust/sglang-radix-tree/src/lib.rs"
 MODULES = ("sglang.srt.rust_extensions._multimodal", "sglang.srt.rust_extensions._radix_tree")
 
+#: Seconds for compilers to end whose interpreter was interrupted: they may write until then.
+_LAST_WRITES = 10
+
 #: What a copy leaves behind: everything that git ignores, and git's own.
 _NOT_COPIED = (".git", ".venv", ".tools", "target", "__pycache__", ".*_cache", ".hypothesis", "*.so")
 
 
 def main() -> int:
     """
-    Set up, then tell the four parts.
+    Set up, then tell the four parts; 130 where somebody interrupts.
     """
     options = _parse()
     prerequisites.require()
+    for name in ("SIGHUP", "SIGTERM"):
+        # What a launcher ignores (`nohup`) stays ignored.
+        if (number := getattr(signal, name, None)) is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        return _tell(fresh=options.fresh)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+
+
+def _tell(*, fresh: bool) -> int:
     import environment
 
     before = _git_status()
@@ -53,7 +71,7 @@ def main() -> int:
         environment.main_environment().ready()
     except environment.InstallFailed as error:
         raise SystemExit(f"could not set up .venv: `{error}` failed") from None
-    with _cache(fresh=options.fresh) as variables:
+    with _cache(fresh=fresh) as variables:
         _photo(variables)
         _import_times(variables)
         _edit_in_a_copy(variables)
@@ -78,8 +96,19 @@ def _cache(*, fresh: bool) -> Iterator[dict[str, str]]:
     if not fresh:
         yield variables
         return
-    with tempfile.TemporaryDirectory(prefix="rust-ext-demo-") as folder:
-        yield {**variables, "RUST_EXT_CACHE_DIR": folder}
+    with _temporary_folder() as folder:
+        yield {**variables, "RUST_EXT_CACHE_DIR": str(folder)}
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="rust-ext-demo-"))
+    try:
+        yield folder
+    finally:
+        until = time.monotonic() + _LAST_WRITES
+        while folder.exists() and time.monotonic() < until:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _photo(variables: dict[str, str]) -> None:
@@ -110,11 +139,9 @@ def _serve(variables: dict[str, str]) -> None:
 
 
 def _edit_in_a_copy(variables: dict[str, str]) -> None:
-    import shutil
-
     _say("3. In a temporary copy, one source line is edited")
-    with tempfile.TemporaryDirectory(prefix="rust-ext-demo-") as folder:
-        copy, cache = Path(folder, "checkout"), Path(folder, "cache")
+    with _temporary_folder() as folder:
+        copy, cache = folder / "checkout", folder / "cache"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED), symlinks=True)
         # What the copy builds stays in the copy; what is cached already is found.
         variables = {**variables, "RUST_EXT_CACHE_PATH": _cache_root(variables), "RUST_EXT_CACHE_DIR": str(cache)}
@@ -166,9 +193,17 @@ def _cache_root(variables: dict[str, str]) -> str:
 def _python(variables: dict[str, str], *arguments: str) -> None:
     import environment
 
-    done = subprocess.run([environment.main_environment().python, *arguments], check=False, env=variables, stdin=subprocess.DEVNULL)
-    if done.returncode != 0:
-        raise SystemExit(f"that ended with {done.returncode}; the words above say why")
+    command = (environment.main_environment().python, *arguments)
+    # In a session of its own: Ctrl-C is for this process alone, which ends the other one without a traceback.
+    with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            code = process.wait()
+        except BaseException:
+            process.terminate()
+            process.wait()
+            raise
+    if code != 0:
+        raise SystemExit(f"that ended with {code}; the words above say why")
 
 
 def _git_status() -> str:

@@ -26,8 +26,16 @@ PROMPT = "native extensions that just import: café, 한국어, 👍"
 
 def main() -> int:
     """
-    Tell it; 0 when the answer was the prompt and the server stopped as it should.
+    Tell it; 0 when the answer was the prompt and the server stopped as it should, 130 where somebody interrupts.
     """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _tell()
+    except KeyboardInterrupt:
+        return 130
+
+
+def _tell() -> int:
     start = time.monotonic()
     engine = ("--engine", "echo", "--engine-args", json.dumps({"delay": STEP}))
     command = [sys.executable, "-m", "sglang.srt.rust_server", *engine, "--port", "0", "--log-level", "warning"]
