@@ -51,8 +51,9 @@ def main() -> int:
 
     chosen = [_oracle_step()] if options.oracles else _choose(list(_steps(interpreters.others())), options)
     if options.list:
+        width = max((len(step.name) for step in chosen), default=0)
         for step in chosen:
-            print(f"{step.name:<18} {step.title}")
+            print(f"{step.name:<{width}}  {step.title}")
         return 0
     try:
         environment.main_environment().ready()
