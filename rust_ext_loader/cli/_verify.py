@@ -57,7 +57,7 @@ def _tell(entry: Entry | None) -> None:
         if remark != _UNSET:
             print(f"  undeclared {kind} {name}{f' ({remark})' if remark else ''}")
     if unset:
-        print(f"  and {len(unset)} variables that are not set: {', '.join(unset)}")
+        print(f"  undeclared variable{'s' if len(unset) > 1 else ''} {', '.join(unset)} ({_UNSET})")
 
 
 def _row(entry: Entry | None, with_inputs: bool) -> dict[str, object]:

@@ -430,7 +430,7 @@ def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
         "  undeclared file texts/folder",
         "  undeclared file texts/helped.txt",
         "  undeclared variable FX_SCRIPT (binds the entry to this host)",
-        "  and 1 variables that are not set: FX_HELPER",
+        "  undeclared variable FX_HELPER (not set)",
     ]
     (row,) = json.loads(rust_ext(undeclared, "verify", "--inputs", "--json", plainly=True).out)["modules"].values()
     assert row["undeclared"][0] == {"kind": "file", "name": "../beyond.txt", "host_bound": False, "set": True}

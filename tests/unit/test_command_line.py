@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import cli
+from rust_ext_loader import _store, cli
+from rust_ext_loader.cli import _verify
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder in use cannot be removed here")
@@ -28,6 +29,27 @@ def test_a_folder_that_was_removed_is_one_message(
     assert capsys.readouterr().err == (
         "error: .: the current folder cannot be found (No such file or directory); go to another, or name one with --workspace\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        pytest.param({}, "", id="nothing"),
+        pytest.param({"seen/env/CC": "unset"}, "  undeclared variable CC (not set)\n", id="one"),
+        pytest.param(
+            {"seen/env/CC": "unset", "seen/env/AR": "unset", "seen/file/a.txt": "1"},
+            "  undeclared file a.txt\n  undeclared variables AR, CC (not set)\n",
+            id="several, in one line behind the rest",
+        ),
+    ],
+)
+def test_variables_that_nobody_set_take_one_line(seen: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    Build scripts ask for many.
+    """
+    _verify._tell(_store.Entry(Path("entry"), Path("entry/a.so"), {}, seen, 0.0, None, "", ""))
+
+    assert capsys.readouterr().out == told
 
 
 @pytest.mark.parametrize(
