@@ -373,6 +373,9 @@ def _judge_build(heard: _Heard, status: int | None) -> tuple[bool, str]:
         return False, f"cargo reports a failed build ({_ending(status)})"
     if status in (126, 127):
         return False, f"cargo could not be started ({_ending(status)})"
+    if status is not None and status > 0:
+        # Before it compiled anything: a manifest, a lockfile, an argument. Its own words follow.
+        return False, f"cargo refused ({_ending(status)})"
     return False, f"cargo ended without a final message ({_ending(status)})"
 
 
