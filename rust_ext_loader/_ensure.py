@@ -34,7 +34,7 @@ from ._errors import (
     StaleExtensionWarning,
     ToolchainMissing,
 )
-from ._fingerprint import reason
+from ._fingerprint import reason, summary
 from ._model import State, Verdict
 
 TYPE_CHECKING = False
@@ -246,7 +246,7 @@ def _installed(request: Request, mode: str) -> str:
         raise ExtensionNotFound(
             request.module,
             "it is not installed, and no workspace is known that declares it",
-            "install a wheel that has it, or install the project editable",
+            "pass `workspace=`, or install the project editable or a wheel that has it",
         )
     _warn_of_others(request.module, bundled)
     return str(bundled.library)
@@ -368,7 +368,9 @@ class _Story:
 
     def _not_to_be_built(self) -> ExtensionNotFound:
         broken = _store.damaged(self.case.roots, self.case.spec.module, self.case.sources.fingerprint)
-        what = f"its cached copy was damaged (see {broken})" if broken else "; ".join(["it is not built", *self.case.closed_roots])
+        moved, _ = self.case.changes(self.case.sources)
+        built = f"it is not built from what is here now ({summary(moved)})" if moved else "it is not built"
+        what = f"its cached copy was damaged (see {broken})" if broken else "; ".join([built, *self.case.closed_roots])
         return ExtensionNotFound(
             self.case.spec.module,
             f"{what}, and {_settings.BUILD_MODE}=never forbids building it",

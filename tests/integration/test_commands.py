@@ -71,6 +71,8 @@ def test_a_life_in_commands(plain: Checkout) -> None:
     assert rust_ext(plain, "status", "fx.alpha", variables=edited) == Said(
         1, f"fx.alpha  stale       {moved.strip().replace(chr(10), '; ')}\n", ""
     )
+    refused = "it is not built from what is here now (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never forbids building it"
+    assert refused in rust_ext(plain, "build", "--mode", "never", "fx.alpha").err
 
     before = len(plain.cargo_calls())
     assert rust_ext(plain, "build", "--mode", "force", "fx.beta").code == 0

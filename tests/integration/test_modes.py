@@ -357,7 +357,7 @@ INSTALLED = [
         "nothing installed",
         no_wheel,
         auto=Refused("ExtensionNotFound", ("no Rust extension fx.alpha: it is not installed, and no workspace is known",)),
-        never=Refused("ExtensionNotFound", ("it is not installed, and no workspace is known that declares it",)),
+        never=Refused("ExtensionNotFound", ("it is not installed, and no workspace is known that declares it; pass `workspace=`, or ",)),
         force=Refused("ExtensionNotFound", ("no workspace is known that declares it",)),
     ),
 ]
