@@ -320,7 +320,7 @@ class RemoteUnavailable(RustExtensionError):
         self.problem = problem
 
     def __str__(self) -> str:
-        return f"{self.remote}: {self.problem}; mend it, or go without it with RUST_EXT_REMOTE_URL= (empty)"
+        return f"{self.remote}: {self.problem}"
 
 
 class SettingError(RustExtensionError, ValueError):
@@ -337,7 +337,8 @@ class SettingError(RustExtensionError, ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        return f"{self.setting}={self.value!r} is not understood; expected {self.expected}"
+        what = f"{self.setting}={self.value!r} is not understood" if self.value else f"{self.setting} is empty or not set"
+        return f"{what}; expected {self.expected}"
 
 
 class StaleExtensionWarning(RuntimeWarning):

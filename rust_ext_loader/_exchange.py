@@ -53,7 +53,8 @@ def instead_of_building(case: Case, now: Snapshot, progress: Progress) -> _store
         entry = pull(case, now, settings, PATIENCE_OF_IMPORT)
     except (RustExtensionError, OSError) as problem:
         _gave_up.append(str(problem))
-        warnings.warn(CacheWarning(f"the remote cache is left aside by this process: {problem}"), stacklevel=2)
+        advice = f"mend that, or go without the remote with {_settings.REMOTE_URL}= (empty)"
+        warnings.warn(CacheWarning(f"the remote cache is left aside by this process: {problem}; {advice}"), stacklevel=2)
         return None
     if entry is not None:
         progress.note(f"pulled {case.spec.module} from {settings.shown} in {time.monotonic() - began:.1f} s")
@@ -145,7 +146,7 @@ def _translated(settings: RemoteSettings, seconds: float) -> Iterator[None]:
     """
     What goes wrong with a remote, as one error; its libraries are an extra and may be missing.
     """
-    from ._object_store import RemoteFailed
+    from ._object_store import OutOfTime, RemoteFailed
 
     try:
         yield
@@ -153,5 +154,7 @@ def _translated(settings: RemoteSettings, seconds: float) -> Iterator[None]:
         raise
     except ImportError as error:
         raise RemoteUnavailable(settings.shown, f"{error}; install `rust-ext-loader[remote]`") from error
-    except RemoteFailed as error:
+    except OutOfTime as error:
         raise RemoteUnavailable(settings.shown, f"{error} (limit: {_settings.REMOTE_TIMEOUT}={seconds:g})") from error
+    except RemoteFailed as error:
+        raise RemoteUnavailable(settings.shown, str(error)) from error

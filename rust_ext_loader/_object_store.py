@@ -50,6 +50,12 @@ class RemoteFailed(Exception):
     """
 
 
+class OutOfTime(RemoteFailed):
+    """
+    It did not do it within the limit.
+    """
+
+
 def within(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writing: bool = False) -> _Result:
     """
     What work with a place comes to that may take some seconds; raises `RemoteFailed`.
@@ -72,7 +78,7 @@ def within(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writi
     except RemoteFailed:
         raise
     except concurrent.futures.TimeoutError as error:
-        raise RemoteFailed(f"no answer within {seconds:g} s") from error
+        raise OutOfTime(f"no answer within {seconds:g} s") from error
     except Exception as error:
         raise RemoteFailed(one_line(error)) from error
     except BaseException as error:
@@ -110,7 +116,7 @@ class Bucket:
 
     def _check(self) -> None:
         if time.monotonic() > self.until:
-            raise RemoteFailed("time is up")
+            raise OutOfTime("time is up")
 
     def names(self, prefix: str, at_most: int) -> list[str]:
         """

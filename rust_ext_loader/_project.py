@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,8 @@ class RemoteSettings:
     url: str
     #: As they are written down: `ed25519:` and base64.
     public_keys: tuple[str, ...]
+    #: The setting that names the keys, for whoever has to mend it.
+    keys_from: str = field(default="public-keys", compare=False)
 
     @property
     def shown(self) -> str:
@@ -70,7 +72,9 @@ def remote(workspace: Path, environment: Mapping[str, str]) -> RemoteSettings | 
     _refuse_plain_http(url, _settings.REMOTE_URL if place else str(found[0] / _FILE if found else workspace))
     if _settings.switched_on(_settings.OFFLINE, environment) and not url.startswith("file:"):
         return None
-    return RemoteSettings(url, _keys(found) if keys is None else tuple(re.split(r"[\s,]+", keys.strip(" \t\r\n,"))) if keys.strip() else ())
+    if keys is not None:
+        return RemoteSettings(url, tuple(filter(None, re.split(r"[\s,]+", keys))), _settings.REMOTE_KEYS)
+    return RemoteSettings(url, _keys(found), f"{found[0] / _FILE}: public-keys" if found else "public-keys")
 
 
 def _table(workspace: Path) -> tuple[Path, dict[str, Any]] | None:

@@ -94,9 +94,13 @@ def look_up(settings: RemoteSettings, wanted: Wanted, destination: Path, seconds
     """
     if not settings.public_keys:
         raise RemoteFailed("no public key is trusted for it")
-    for key in settings.public_keys:
-        _signature.public_key(key)
+    _refuse_what_is_no_key(settings)
     return within(seconds, settings.url, lambda bucket: _look_up(bucket, settings, wanted, destination))
+
+
+def _refuse_what_is_no_key(settings: RemoteSettings) -> None:
+    for key in settings.public_keys:
+        _signature.public_key(key, settings.keys_from)
 
 
 def _look_up(bucket: Bucket, settings: RemoteSettings, wanted: Wanted, destination: Path) -> Answer:
@@ -196,8 +200,9 @@ def publish(settings: RemoteSettings, signer: Signer, entry: _store.Entry, secon
     """
     Store an entry; false if the remote has the same one already, signed by somebody who is trusted.
 
-    Raises `RemoteFailed`.
+    Raises `RemoteFailed`, and `SettingError` for a trusted key that is none.
     """
+    _refuse_what_is_no_key(settings)
     manifest = (entry.folder / "manifest.json").read_text("utf-8")
     return within(seconds, settings.url, lambda bucket: _publish(bucket, settings, signer, entry, manifest), writing=True)
 

@@ -102,9 +102,9 @@ def complaint(statement: Statement, signature: object, signed_by: object, truste
     return f"it is signed by {str(signed_by)[:60]!r}, which is none of the trusted public keys"
 
 
-def public_key(text: str) -> Ed25519PublicKey:
+def public_key(text: str, setting: str = "public key") -> Ed25519PublicKey:
     """
-    A public key that was written down; raises `SettingError`.
+    A public key that was written down in *setting*; raises `SettingError`.
     """
     kind, _, encoded = text.partition(":")
     try:
@@ -112,9 +112,7 @@ def public_key(text: str) -> Ed25519PublicKey:
         raw = base64.b64decode(encoded, validate=True) if f"{kind}:" == _KIND else b""
         return Ed25519PublicKey.from_public_bytes(raw)
     except ValueError as error:
-        raise SettingError(
-            "public key", text[:60], f"`{_KIND}` and 32 bytes in base64, as `rust-ext push --new-key FILE` prints"
-        ) from error
+        raise SettingError(setting, text[:60], f"`{_KIND}` and 32 bytes in base64, as `rust-ext push --new-key FILE` prints") from error
 
 
 def read_private_key(path: str) -> Signer:

@@ -31,11 +31,15 @@ def run(options: argparse.Namespace) -> int:
     Print what became of each; 1 if any is absent here and there.
     """
     rows: dict[str, dict[str, object]] = {}
+    said: set[str] = set()
     for request in requests(options):
         try:
             entry, fetched = _ensure.pull(request)
         except (RustExtensionError, OSError) as error:
-            print(f"error: {error}", file=sys.stderr)
+            # What is wrong with the remote is wrong with it for every module.
+            if str(error) not in said:
+                print(f"error: {error}", file=sys.stderr)
+            said.add(str(error))
             rows[request.module] = {"outcome": "failed", "library": None, "why": str(error)}
             continue
         outcome = "absent" if entry is None else "pulled" if fetched else "present"

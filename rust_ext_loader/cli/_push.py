@@ -43,11 +43,15 @@ def run(options: argparse.Namespace) -> int:
         return 0
     signer = _signer()
     rows: dict[str, dict[str, object]] = {}
+    said: set[str] = set()
     for request in requests(options):
         try:
             pushed = _ensure.push(request, signer)
         except RustExtensionError as error:
-            print(f"error: {error}", file=sys.stderr)
+            # What is wrong with the remote is wrong with it for every module.
+            if str(error) not in said:
+                print(f"error: {error}", file=sys.stderr)
+            said.add(str(error))
             rows[request.module] = {"outcome": "failed", "why": [str(error)]}
             continue
         rows[request.module] = {"outcome": pushed.outcome, "why": list(pushed.bound_by)}

@@ -444,7 +444,8 @@ def test_an_unknown_mode_comes_before_anything_else(plain: Checkout, mode: str) 
 
         assert loaded.types[0] == "SettingError"
         assert "ValueError" in loaded.types
-        assert loaded.error == f"mode={mode!r} is not understood; expected one of auto, never, force"
+        problem = f"mode={mode!r} is not understood" if mode else "mode is empty or not set"
+        assert loaded.error == f"{problem}; expected one of auto, never, force"
 
 
 def test_the_variable_says_the_mode_and_the_argument_overrules_it(built: Checkout) -> None:

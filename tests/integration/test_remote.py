@@ -149,7 +149,7 @@ LOAD_BOTH = """
     [
         pytest.param({"mood": "hangs"}, "no answer within 1 s (limit: RUST_EXT_REMOTE_TIMEOUT=1)", id="it hangs"),
         pytest.param({"mood": "403"}, "403", id="it forbids"),
-        pytest.param({"RUST_EXT_REMOTE_KEYS": "secret"}, "32 bytes in base64", id="a key that is none"),
+        pytest.param({"RUST_EXT_REMOTE_KEYS": "secret"}, "RUST_EXT_REMOTE_KEYS='secret' is not understood", id="a key that is none"),
         pytest.param({"missing": "obstore"}, "install `rust-ext-loader[remote]`", id="the extra is not installed"),
     ],
 )
@@ -174,6 +174,8 @@ def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, 
     (warning,) = loaded.warnings
     assert warning.startswith("the remote cache is left aside by this process: ")
     assert said in warning
+    assert warning.endswith("; mend that, or go without the remote with RUST_EXT_REMOTE_URL= (empty)")
+    assert ("RUST_EXT_REMOTE_TIMEOUT" in warning) == (trouble.get("mood") == "hangs")
     assert {key for _, key in hosts.server.requests if "fx.alpha" in key} == set()
 
 
@@ -284,7 +286,7 @@ def test_commands_fetch_without_building(hosts: Hosts) -> None:
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        pytest.param("no key", "RUST_EXT_SIGNING_KEY='' is not understood", id="no key is named"),
+        pytest.param("no key", "RUST_EXT_SIGNING_KEY is empty or not set", id="no key is named"),
         pytest.param("open key", "mode 0644", id="others can read the key"),
         pytest.param("untrusted", "public half is trusted", id="nobody would believe the key"),
         pytest.param("not built", "it is not built, so there is nothing to push", id="nothing is built"),
@@ -317,7 +319,25 @@ def test_what_should_be_pushed_and_cannot_is_a_failure(hosts: Hosts, tmp_path: P
     assert outcome.err.startswith("error: ")
     assert said in outcome.err
     assert "Traceback" not in outcome.err
+    assert "go without" not in outcome.err
     assert not any(key.endswith(".json") for key in hosts.server.objects)
+
+
+@pytest.mark.parametrize("command", ["pull", "push"])
+def test_what_is_wrong_for_every_module_is_said_once(hosts: Hosts, command: str) -> None:
+    """
+    Both modules have failed for want of a remote.
+    """
+    hosts.first.environment["RUST_EXT_REMOTE_URL"] = ""
+
+    said = rust_ext(hosts.first, command, plainly=True)
+    rows = json.loads(rust_ext(hosts.first, command, "--json", plainly=True).out)["modules"]
+
+    assert said.err == (
+        "error: remote cache: none is configured; set `[tool.rust-ext-loader.remote] url` in pyproject.toml or RUST_EXT_REMOTE_URL\n"
+    )
+    assert (said.code, said.out) == (1, "")
+    assert {name: row["outcome"] for name, row in rows.items()} == {"fx.alpha": "failed", "fx.beta": "failed"}
 
 
 def test_a_key_pair_is_made_by_command(hosts: Hosts, tmp_path: Path) -> None:

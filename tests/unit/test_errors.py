@@ -127,11 +127,15 @@ SAMPLES = [
     ),
     pytest.param(
         rel.RemoteUnavailable("s3://bucket", "no answer within 10 s"), "remote-unavailable",
-        "s3://bucket: no answer within 10 s; mend it, or go without it with RUST_EXT_REMOTE_URL= (empty)", id="remote",
+        "s3://bucket: no answer within 10 s", id="remote",
     ),
     pytest.param(
         rel.SettingError("SGLANG_RUST_BUILD_MODE", "maybe", "one of auto, never, force"), "setting",
         "SGLANG_RUST_BUILD_MODE='maybe' is not understood; expected one of auto, never, force", id="setting",
+    ),
+    pytest.param(
+        rel.SettingError("RUST_EXT_SIGNING_KEY", "", "a file"), "setting",
+        "RUST_EXT_SIGNING_KEY is empty or not set; expected a file", id="setting without a value",
     ),
 ]
 # fmt: on

@@ -79,6 +79,24 @@ def test_the_environment_decides_over_the_file(plant: Plant, variables: Mapping[
     assert _project.remote(root, variables) == expected
 
 
+@pytest.mark.parametrize(
+    ("variables", "setting"),
+    [
+        pytest.param({}, "{root}/pyproject.toml: public-keys", id="the file's"),
+        pytest.param({"RUST_EXT_REMOTE_KEYS": "ed25519:a"}, "RUST_EXT_REMOTE_KEYS", id="the environment's"),
+    ],
+)
+def test_keys_know_where_they_were_written(plant: Plant, variables: Mapping[str, str], setting: str) -> None:
+    """
+    Whoever wrote one that is none has to find it.
+    """
+    root = plant({"pyproject.toml": TABLE})
+    found = _project.remote(root, variables)
+
+    assert found is not None
+    assert found.keys_from == setting.format(root=root)
+
+
 def test_the_environment_alone_is_enough(plant: Plant) -> None:
     """
     With both in the environment no file is asked, be it broken.

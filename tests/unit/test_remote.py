@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rust_ext_loader import _remote, _signature, _store
+from rust_ext_loader._errors import SettingError
 from rust_ext_loader._fingerprint import Fingerprint
 from rust_ext_loader._object_store import RemoteFailed
 from rust_ext_loader._project import RemoteSettings
@@ -307,6 +308,19 @@ def test_trust_in_nobody_is_a_failure_and_no_request(world: World) -> None:
 
     with pytest.raises(RemoteFailed, match="no public key is trusted"):
         _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
+
+
+def test_a_trusted_key_that_is_none_is_named_with_its_setting(world: World) -> None:
+    """
+    By whoever fetches and by whoever publishes: neither goes on with the other keys alone.
+    """
+    settings = dataclasses.replace(world.settings, public_keys=(world.signer.public_key, "ed25519:secret"), keys_from="HERE")
+    entry = world.build()
+
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood; expected `ed25519:` and 32 bytes"):
+        _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood"):
+        _remote.publish(settings, world.signer, entry, SECONDS)
 
 
 @pytest.mark.parametrize("url", ["file:///no/such/folder", "bogus://place", "s3://", "no url"])
