@@ -127,12 +127,19 @@ os.kill(child, signal.SIGKILL)
     assert (ended.stdout, ended.returncode) == ("refused\n", 0), ended.stderr
 
 
-def test_ctrl_c_ends_a_wait() -> None:
+@pytest.mark.parametrize(
+    "wait",
+    [
+        pytest.param("print('waits', flush=True); server.wait_request(10**7)", id="for a request"),
+        pytest.param("client = ask(server); print('waits', flush=True); server.shutdown(10**4)", id="for the end"),
+    ],
+)
+def test_ctrl_c_ends_a_wait(wait: str) -> None:
     """
     However long it was to be.
     """
     process = subprocess.Popen(
-        [sys.executable, "-c", _START + "server = start(); print('waits', flush=True); server.wait_request(10**7)"],
+        [sys.executable, "-c", _START + "server = start(); " + wait],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
