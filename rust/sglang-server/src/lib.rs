@@ -13,6 +13,7 @@ pub mod channel;
 pub mod config;
 mod cores;
 pub mod detokenizer;
+mod drain;
 pub mod error;
 mod from_scheduler;
 mod frontend;

@@ -7,7 +7,7 @@ use std::{
     io,
     net::SocketAddr,
     path::Path,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -26,6 +26,7 @@ use crate::{
     config::{FrontendConfig, ServerArgs},
     cores::Cores,
     detokenizer::{self, Shards},
+    drain::{Drain, Ending},
     error::RequestError,
     from_scheduler,
     frontend::{Frontend, Signs},
@@ -37,9 +38,6 @@ use crate::{
 
 /// How long threads may take to end when there is nothing left for them to do.
 const JOIN: Duration = Duration::from_secs(2);
-
-/// Longer than anybody waits.
-const FOR_EVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How often a server that goes down looks whether everything is answered.
 const POLL: Duration = Duration::from_millis(5);
@@ -84,57 +82,6 @@ pub struct Server {
     /// Until it is shut down.
     running: Mutex<Option<Running>>,
     drain: Drain,
-}
-
-/// How long what is in flight may take once the server goes down: the least that anybody
-/// has said.
-#[derive(Debug, Default)]
-struct Drain {
-    state: Mutex<DrainState>,
-    ended: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct DrainState {
-    until: Option<Instant>,
-    has_ended: bool,
-}
-
-impl Drain {
-    fn shorten(&self, drain: Duration) {
-        let now = Instant::now();
-        // An end of time may not exist.
-        let until = now.checked_add(drain).unwrap_or(now + FOR_EVER);
-        let mut state = self.state();
-        state.until = Some(state.until.map_or(until, |before| before.min(until)));
-    }
-
-    fn is_over(&self) -> bool {
-        let until = self.state().until;
-        until.is_some_and(|until| until <= Instant::now())
-    }
-
-    fn wait_until_ended(&self) {
-        let waited = self
-            .ended
-            .wait_while(self.state(), |state| !state.has_ended);
-        drop(waited);
-    }
-
-    fn state(&self) -> MutexGuard<'_, DrainState> {
-        // Each field is whole at any time.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Says that a server has ended, however.
-struct Ending<'a>(&'a Drain);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.state().has_ended = true;
-        self.0.ended.notify_all();
-    }
 }
 
 /// What ends a server.
@@ -360,7 +307,7 @@ impl Server {
         let Some(running) = running else {
             return self.drain.wait_until_ended();
         };
-        let _ending = Ending(&self.drain);
+        let _ending = Ending::of(&self.drain);
         self.frontend.signs.draining.store(true, Ordering::Relaxed);
         let _ = running.stop_http.send(true);
         while self.frontend.live() > 0 && !self.drain.is_over() {

@@ -50,6 +50,16 @@ fn nobody_left(server: &Server) {
     assert_eq!(0, metric(server, "sglang_requests_aborted_total"));
 }
 
+/// One abort, and nothing is left.
+fn aborted_once(server: &Server, rid: &str) {
+    let abort = told(server);
+    assert_eq!(("AbortReq", rid), (abort.tag.as_str(), abort.rid.as_str()));
+    eventually("nothing is live", || {
+        metric(server, "sglang_requests_live") == 0
+    });
+    assert!(silent(server));
+}
+
 #[test]
 fn before_the_answer_an_interim_one_is_sent() {
     let server = server();
@@ -104,12 +114,7 @@ fn who_leaves_later_aborts_once() {
         // What has been sent is acknowledged already: the next bytes tell.
         step(&server, &rid, &[66], &Value::Null, 1);
         step(&server, &rid, &[66], &Value::Null, 1);
-        let abort = told(&server);
-        assert_eq!(("AbortReq", &rid), (abort.tag.as_str(), &abort.rid));
-        eventually("nothing is live", || {
-            metric(&server, "sglang_requests_live") == 0
-        });
-        assert!(silent(&server));
+        aborted_once(&server, &rid);
     }
 }
 
@@ -122,12 +127,7 @@ fn who_leaves_before_the_answer_aborts_once() {
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(INTERIM, until(&mut client, "\r\n\r\n"));
     drop(client);
-    let abort = told(&server);
-    assert_eq!(("AbortReq", &rid), (abort.tag.as_str(), &abort.rid));
-    eventually("nothing is live", || {
-        metric(&server, "sglang_requests_live") == 0
-    });
-    assert!(silent(&server));
+    aborted_once(&server, &rid);
 }
 
 /// A body that the route does not need is one all the same.
