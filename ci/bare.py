@@ -78,7 +78,20 @@ def _bare(folder: Path, environment: dict[str, str]) -> Bare:
 
 def _dependencies(folder: Path) -> Path:
     if not folder.is_dir():
-        _run([sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder), "-c", str(CONSTRAINTS), *_DEPENDENCIES])
+        _run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--target",
+                str(folder),
+                "-c",
+                str(CONSTRAINTS),
+                *_DEPENDENCIES,
+            ]
+        )
     return folder
 
 

@@ -46,7 +46,9 @@ def main() -> int:
             return _server(options)
         import bench_loader
 
-        return bench_loader.main(rounds=max(FEWEST_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json)
+        return bench_loader.main(
+            rounds=max(FEWEST_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json
+        )
     except (InstallFailed, RuntimeError) as error:
         raise SystemExit(f"could not set up what is measured: {error}") from None
 
@@ -71,21 +73,39 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure, and print a table.")
     commands = parser.add_subparsers(dest="command", required=True)
     loader = commands.add_parser("loader", help="what is promised of an import, row by row, beside other import hooks")
-    loader.add_argument("--rounds", type=int, default=FEWEST_ROUNDS, help="fresh processes per way (default and least: %(default)s)")
-    freshness = commands.add_parser("freshness", help="which changes rebuild, and which for nothing: ours, cargo, other import hooks")
-    server = commands.add_parser("server", help="CPU, rate and latency of the server: ours, a scheduler in Rust, bare axum, FastAPI")
+    loader.add_argument(
+        "--rounds", type=int, default=FEWEST_ROUNDS, help="fresh processes per way (default and least: %(default)s)"
+    )
+    freshness = commands.add_parser(
+        "freshness", help="which changes rebuild, and which for nothing: ours, cargo, other import hooks"
+    )
+    server = commands.add_parser(
+        "server", help="CPU, rate and latency of the server: ours, a scheduler in Rust, bare axum, FastAPI"
+    )
     server.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: %(default)s)")
     server.add_argument("--seconds", type=float, default=1.0, help="length of a load (default: %(default)s)")
-    server.add_argument("--connections", type=int, nargs="+", default=[1, 64, 512], metavar="N", help="at once (default: 1 64 512)")
-    server.add_argument("--tokens", type=int, nargs="+", default=[1, 32, 256], metavar="N", help="of an answer (default: 1 32 256)")
+    server.add_argument(
+        "--connections", type=int, nargs="+", default=[1, 64, 512], metavar="N", help="at once (default: 1 64 512)"
+    )
+    server.add_argument(
+        "--tokens", type=int, nargs="+", default=[1, 32, 256], metavar="N", help="of an answer (default: 1 32 256)"
+    )
     for command in (loader, freshness, server):
-        command.add_argument("--no-peers", dest="peers", action="store_false", help="leave out what has to be installed from PyPI")
-    growth = commands.add_parser("growth", help="how an import grows with files and crates, and which stage takes the time")
-    growth.add_argument("--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)")
+        command.add_argument(
+            "--no-peers", dest="peers", action="store_false", help="leave out what has to be installed from PyPI"
+        )
+    growth = commands.add_parser(
+        "growth", help="how an import grows with files and crates, and which stage takes the time"
+    )
+    growth.add_argument(
+        "--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)"
+    )
     growth.add_argument("--svg", metavar="FILE", default=str(PLOT), help="plot to this file (default: %(default)s)")
     media = commands.add_parser("media", help="pictures to patches: ours, Pillow with NumPy, the Hugging Face backends")
     media.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: %(default)s)")
-    media.add_argument("--oracles", action="store_true", help="beside torch and transformers too (gigabytes in .tools/oracles, once)")
+    media.add_argument(
+        "--oracles", action="store_true", help="beside torch and transformers too (gigabytes in .tools/oracles, once)"
+    )
     for command in (loader, freshness, growth, media, server):
         command.add_argument("--json", metavar="FILE", help="write the numbers here too")
     return parser

@@ -76,7 +76,9 @@ def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Pee
     # The first of each compiles from nothing.
     times = {name: taken[1:] for name, taken in times.items()}
     extra = spread(one - other for one, other in zip(times["ours"], times["cargo"], strict=True))
-    text = f"{extra[1] / 1000:+.3f} [{extra[0] / 1000:+.3f} .. {extra[2] / 1000:+.3f}] s, {_ratio(times, 'ours', 'cargo')}"
+    text = (
+        f"{extra[1] / 1000:+.3f} [{extra[0] / 1000:+.3f} .. {extra[2] / 1000:+.3f}] s, {_ratio(times, 'ours', 'cargo')}"
+    )
     found = [
         Row(
             "edit one line, import: whole process",
@@ -99,7 +101,9 @@ def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Pee
 def _cargo(folder: Path, target: Path, *arguments: str) -> Callable[[], object]:
     command = ["cargo", "build", "--quiet", *arguments]
     variables = {**own_environment(), "CARGO_TARGET_DIR": str(target), "PYO3_PYTHON": sys.executable}
-    return lambda: subprocess.run(command, check=True, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True)
+    return lambda: subprocess.run(
+        command, check=True, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True
+    )
 
 
 # A fresh checkout, an entry in the cache, no toolchain.
@@ -115,9 +119,13 @@ def _fresh_checkout(home: Path, grown: Grown, hooked: bare.Bare, rounds: int) ->
     for turn in range(rounds):
         checkout, cache = home / f"fresh-{turn}", home / f"fresh-cache-{turn}"
         shutil.copytree(grown.root, checkout)
-        shutil.copytree(hooked.environment["RUST_EXT_CACHE_DIR"], cache, ignore=shutil.ignore_patterns("targets", "records", "logs"))
+        shutil.copytree(
+            hooked.environment["RUST_EXT_CACHE_DIR"], cache, ignore=shutil.ignore_patterns("targets", "records", "logs")
+        )
         variables = {**hooked.environment, "RUST_EXT_CACHE_DIR": str(cache), "PATH": str(nothing), "HOME": str(nothing)}
-        calls = "; ".join(f"rust_ext_loader.load_rust_extension({module!r}, workspace={str(checkout)!r})" for module in grown.modules)
+        calls = "; ".join(
+            f"rust_ext_loader.load_rust_extension({module!r}, workspace={str(checkout)!r})" for module in grown.modules
+        )
         code = code_that_imports(MODULE, before="import rust_ext_loader", statement=calls)
         times.append(Way("fresh checkout", (hooked.python, "-c", code), variables).run().wall)
         shutil.rmtree(checkout)
@@ -139,15 +147,25 @@ def _together(home: Path) -> list[Row]:
     for count in (1, _TOGETHER):
         hooked = bare.hooked(home / f"together-{count}", grown, home / f"together-cache-{count}")
         hooked = replace(
-            hooked, environment={**hooked.environment, "PATH": os.pathsep.join((str(tools), os.environ.get("PATH", os.defpath)))}
+            hooked,
+            environment={
+                **hooked.environment,
+                "PATH": os.pathsep.join((str(tools), os.environ.get("PATH", os.defpath))),
+            },
         )
         log.write_text("")
         seconds, failed = _at_once(hooked, count)
         compiled = sum(line.startswith("rustc ") for line in log.read_text().splitlines())
-        what, most = (f"{count} processes, cold module", "one compile, none fails") if count > 1 else ("1 process, cold module", "")
+        what, most = (
+            (f"{count} processes, cold module", "one compile, none fails")
+            if count > 1
+            else ("1 process, cold module", "")
+        )
         found.append(
             Row(
-                what, most, f"{compiled} compilation{'s' if compiled != 1 else ''}, {failed} failed, {seconds:.2f} s until the last is done"
+                what,
+                most,
+                f"{compiled} compilation{'s' if compiled != 1 else ''}, {failed} failed, {seconds:.2f} s until the last is done",
             )
         )
     return found

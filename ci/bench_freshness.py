@@ -78,7 +78,9 @@ class Bench:
             if came.compiled or came.value is None:
                 came = self.run({})
         if came.compiled or came.value is None:
-            raise RuntimeError(f"{self.importer.name} does not come to rest: {came.value!r}, {came.compiled} compiled\n{came.words}")
+            raise RuntimeError(
+                f"{self.importer.name} does not come to rest: {came.value!r}, {came.compiled} compiled\n{came.words}"
+            )
         self.folder.rename(self.master)
         return came.value
 
@@ -139,7 +141,9 @@ def main(*, with_peers: bool, json_file: str | None) -> int:
             if reason := change.impossible_on(machine):
                 print(f"{change.name:<58}left out: {reason}")
                 continue
-            cells = {bench.importer.name: _verdict(change, machine, before[bench.importer.name], bench) for bench in benches}
+            cells = {
+                bench.importer.name: _verdict(change, machine, before[bench.importer.name], bench) for bench in benches
+            }
             wanted = "rebuild" if change.must_rebuild else "nothing"
             print(f"{change.name:<58}{wanted:<10}" + "".join(f"{cells[name]:<22}" for name in names), flush=True)
             rows.append({"change": change.name, "wanted": wanted, **cells})
@@ -209,7 +213,11 @@ def _bare_cargo(place: Path) -> Importer:
 
 
 def _own_variables() -> dict[str, str]:
-    return {name: value for name, value in peers.own_environment().items() if not name.startswith(("CARGO_", "RUST_EXT_", "SGLANG_"))}
+    return {
+        name: value
+        for name, value in peers.own_environment().items()
+        if not name.startswith(("CARGO_", "RUST_EXT_", "SGLANG_"))
+    }
 
 
 def _verdict(change: Change, machine: Machine, before: str, bench: Bench) -> str:

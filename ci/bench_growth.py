@@ -105,7 +105,9 @@ def main(*, rounds: int, svg: str, json_file: str | None) -> int:
     _print(f"crates of {_BY_CRATES[0][1]} files", [(size.crates, size.spent) for size in by_crates])
     _plot(Path(svg), by_files, by_crates)
     if json_file:
-        sizes = [{"crates": size.crates, "files": size.files, "milliseconds": size.spent} for size in (*by_files, *by_crates)]
+        sizes = [
+            {"crates": size.crates, "files": size.files, "milliseconds": size.spent} for size in (*by_files, *by_crates)
+        ]
         Path(json_file).write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
     return 0
 
@@ -120,7 +122,9 @@ def _measure(home: Path, crates: int, files: int, rounds: int) -> Size:
     library = warm.run().library
     settle([warm])
     bare_plain = bare.plain(home / "plain", [library])
-    runs = measure([warm, Way("plain", (bare_plain.python, "-c", code_that_imports(MODULE)), bare_plain.environment)], rounds)
+    runs = measure(
+        [warm, Way("plain", (bare_plain.python, "-c", code_that_imports(MODULE)), bare_plain.environment)], rounds
+    )
     spent = {_WARM: (median(run.cpu for run in runs["warm"]) - median(run.cpu for run in runs["plain"])) * 1000}
     spent |= _by_content(home, hooked, cache, rounds)
     shutil.rmtree(home)

@@ -72,7 +72,8 @@ def main(*, rounds: int, with_peers: bool, json_file: str | None) -> int:
             "rounds": rounds,
             "rows": [asdict(row) for row in rows],
             "imports": {
-                name: {"cpu_ms": spread(run.cpu for run in of), "wall_ms": spread(run.wall for run in of)} for name, of in runs.items()
+                name: {"cpu_ms": spread(run.cpu for run in of), "wall_ms": spread(run.wall for run in of)}
+                for name, of in runs.items()
             },
         }
         Path(json_file).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
@@ -105,7 +106,11 @@ def _imports(bench: Bench) -> tuple[list[Row], dict[str, list[Run]]]:
     for peer in bench.peers:
         own = median(run.cpu for run in runs[peer.plain.name])
         rows.append(
-            Row(f"peer: {peer.hooked.name}, warm", "", f"{_shown(runs[peer.hooked.name])}  {_against(runs[peer.hooked.name], own)}")
+            Row(
+                f"peer: {peer.hooked.name}, warm",
+                "",
+                f"{_shown(runs[peer.hooked.name])}  {_against(runs[peer.hooked.name], own)}",
+            )
         )
     return rows, runs
 
@@ -139,14 +144,20 @@ def settle(ways: Sequence[Way]) -> None:
 def _code_that_calls(bench: Bench, size: int) -> str:
     workspace = str(bench.home / f"workspace-{size}")
     return code_that_imports(
-        MODULE, statement=f"import rust_ext_loader; rust_ext_loader.load_rust_extension({MODULE!r}, workspace={workspace!r})"
+        MODULE,
+        statement=f"import rust_ext_loader; rust_ext_loader.load_rust_extension({MODULE!r}, workspace={workspace!r})",
     )
 
 
 def _modules(way: Way) -> list[str]:
     code = way.command[-1] + "print(*sorted(sys.modules))"
     done = subprocess.run(
-        [*way.command[:-1], code], check=True, env=way.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True
+        [*way.command[:-1], code],
+        check=True,
+        env=way.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
     )
     return done.stdout.splitlines()[-1].split()
 
@@ -197,7 +208,10 @@ def _starts(bench: Bench) -> list[Row]:
         (foreign / f"foreign{number}.py").touch()
     many = "".join(f"import foreign{number}\n" for number in range(_FOREIGN))
     grown = grow(bench.home / "workspace-start", crates=CRATES, files=50)
-    hooked, plain = bare.hooked(bench.home / "hooked-start", grown, bench.home / "cache-start"), bare.plain(bench.home / "plain-start", [])
+    hooked, plain = (
+        bare.hooked(bench.home / "hooked-start", grown, bench.home / "cache-start"),
+        bare.plain(bench.home / "plain-start", []),
+    )
     interpreters = {"ours": (hooked.python, hooked.environment), "plain": (plain.python, plain.environment)}
     pairs = [("ours", "plain")]
     for peer in bench.peers:
@@ -215,10 +229,20 @@ def _starts(bench: Bench) -> list[Row]:
         start = _difference(runs[f"{name}, start"], runs[f"{without}, start"])
         more = _difference(runs[f"{name}, foreign"], runs[f"{without}, foreign"])
         who, most, nothing = (
-            ("hook installed", "at most +0.5 ms CPU", "nothing measurable") if name == "ours" else (f"peer: {name}", "", "")
+            ("hook installed", "at most +0.5 ms CPU", "nothing measurable")
+            if name == "ours"
+            else (f"peer: {name}", "", "")
         )
-        rows.append(Row(f"{who}: start of an interpreter", most, f"{start * 1e3:+.2f} ms  ({_shown_seconds(runs[f'{name}, start'])})"))
-        rows.append(Row(f"{who}: each of {_FOREIGN} foreign imports", nothing, f"{(more - start) / _FOREIGN * 1e6:+.1f} us CPU"))
+        rows.append(
+            Row(
+                f"{who}: start of an interpreter",
+                most,
+                f"{start * 1e3:+.2f} ms  ({_shown_seconds(runs[f'{name}, start'])})",
+            )
+        )
+        rows.append(
+            Row(f"{who}: each of {_FOREIGN} foreign imports", nothing, f"{(more - start) / _FOREIGN * 1e6:+.1f} us CPU")
+        )
     return rows
 
 

@@ -89,7 +89,9 @@ class Worker:
 
 
 @contextlib.contextmanager
-def workers(python: str, sides: Sequence[str], threads: int, pictures: Mapping[str, str]) -> Iterator[dict[str, Worker]]:
+def workers(
+    python: str, sides: Sequence[str], threads: int, pictures: Mapping[str, str]
+) -> Iterator[dict[str, Worker]]:
     """
     One for each side.
     """
@@ -112,7 +114,9 @@ def check(row: Row, by_side: Mapping[str, Worker]) -> None:
     for name, cell in row.cells.items():
         # Without a claim: torch's decoder is its own, and a limit gives nothing.
         if cell.kind != "limit" and name != "torch":
-            digests.setdefault(f"{cell.kind} {cell.picture} {cell.like}", {})[name] = by_side[cell.side].ask("digest", cell)["digest"]
+            digests.setdefault(f"{cell.kind} {cell.picture} {cell.like}", {})[name] = by_side[cell.side].ask(
+                "digest", cell
+            )["digest"]
     for one in digests.values():
         if len(set(one.values())) > 1:
             raise RuntimeError(f"{row.label}: {' and '.join(one)} give different bits: there is nothing to compare")
@@ -143,7 +147,9 @@ def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
     home = environment.oracle_environment() if oracles else environment.main_environment()
     home.ready()
     HOME.mkdir(parents=True, exist_ok=True)
-    found = subprocess.run([home.python, str(CI / "media_pictures.py"), str(HOME)], check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = subprocess.run(
+        [home.python, str(CI / "media_pictures.py"), str(HOME)], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout
     pictures = json.loads(found)
     load = [os.getloadavg()[0]]
     report: dict[str, object] = {"machine": platform.platform(), "cores": os.cpu_count(), "rounds": rounds}
@@ -159,7 +165,9 @@ def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
     load.append(os.getloadavg()[0])
     print(f"\nload of the machine (1 minute): {load[0]:.1f} before, {load[1]:.1f} after; {os.cpu_count()} cores")
     if json_file:
-        Path(json_file).write_text(json.dumps({**report, "load": load, "tables": tables}, indent=2) + "\n", encoding="utf-8")
+        Path(json_file).write_text(
+            json.dumps({**report, "load": load, "tables": tables}, indent=2) + "\n", encoding="utf-8"
+        )
     return 0
 
 
@@ -172,7 +180,9 @@ def _plan(threads: int, *, oracles: bool) -> Iterator[tuple[str, list[Row], Show
     yield "bytes to pixel_values, each of a batch of 8", pixel_rows(8, oracles=oracles), TIMES
 
 
-def _table(title: str, rows: Sequence[Row], show: Show, by_side: Mapping[str, Worker], rounds: int) -> dict[str, object]:
+def _table(
+    title: str, rows: Sequence[Row], show: Show, by_side: Mapping[str, Worker], rounds: int
+) -> dict[str, object]:
     """
     Row by row, shown as soon as it is measured.
     """
@@ -183,7 +193,9 @@ def _table(title: str, rows: Sequence[Row], show: Show, by_side: Mapping[str, Wo
     for row in rows:
         check(row, by_side)
         taken = measure(row, by_side, rounds)
-        print(f"{row.label:<{width}}" + "".join(f"  {text:>22}" for text in show.texts(row, taken, columns)), flush=True)
+        print(
+            f"{row.label:<{width}}" + "".join(f"  {text:>22}" for text in show.texts(row, taken, columns)), flush=True
+        )
         found[row.label] = {name: asdict(one) for name, one in taken.items()}
     return found
 
@@ -195,7 +207,9 @@ def peaks(by_side: Mapping[str, Worker], pictures: Mapping[str, str], *, oracles
     rows = pixel_rows(1, oracles=oracles)
     # All of them first: what comes after starts threads, and a child of a process with threads is not to be trusted.
     asked = {
-        row.label: {name: by_side[cell.side].ask("peak", cell)["peak"] for name, cell in row.cells.items() if name != "limit"}
+        row.label: {
+            name: by_side[cell.side].ask("peak", cell)["peak"] for name, cell in row.cells.items() if name != "limit"
+        }
         for row in rows
     }
     print("\npeak memory of the first call, MB\n")
@@ -243,7 +257,9 @@ def _ahead(row: Row, taken: Mapping[str, Taken]) -> Iterator[str]:
     for name, one in taken.items():
         if name.startswith("ours"):
             continue
-        ours = "ours, torchvision" if name in ("HF torchvision", "torch") and "ours, torchvision" in taken else "ours, pil"
+        ours = (
+            "ours, torchvision" if name in ("HF torchvision", "torch") and "ours, torchvision" in taken else "ours, pil"
+        )
         ratio = min(one.cpu) / min(taken[ours].cpu)
         aim = f" (aim {row.aims[name]:g})" if name in row.aims else ""
         yield f"{1 / ratio:.2f}x the limit{aim}" if name == "limit" else f"{ratio:.1f}x {name}{aim}"
@@ -252,7 +268,13 @@ def _ahead(row: Row, taken: Mapping[str, Taken]) -> Iterator[str]:
 def _stages(_row: Row, taken: Mapping[str, Taken], _columns: Sequence[str]) -> list[str]:
     least = {name: min(one.cpu) for name, one in taken.items()}
     fused = least["bitmap"] - least["bitmap decode"]
-    values = (least["all"], least["decode"], fused, least["fitted"] - least["fitted decode"], least["all"] - least["decode"] - fused)
+    values = (
+        least["all"],
+        least["decode"],
+        fused,
+        least["fitted"] - least["fitted decode"],
+        least["all"] - least["decode"] - fused,
+    )
     return [f"{value:.2f}" for value in values]
 
 

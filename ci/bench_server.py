@@ -49,7 +49,13 @@ class Sample:
 
 
 def main(
-    *, rounds: int, seconds: float, sides: Sequence[str], connections: Sequence[int], tokens: Sequence[int], json_file: str | None
+    *,
+    rounds: int,
+    seconds: float,
+    sides: Sequence[str],
+    connections: Sequence[int],
+    tokens: Sequence[int],
+    json_file: str | None,
 ) -> int:
     """
     Set up, measure, print; write JSON where asked.
@@ -58,7 +64,9 @@ def main(
     cases = [Case(kind, count, at_once) for kind in kinds for count in tokens for at_once in connections]
     for side in sides:
         print(f"{side:<8} {SIDES[side]}")
-    print(f"{rounds} interleaved rounds of {seconds:g} s on {os.cpu_count()} cores that the load shares; medians, CPU [least .. most]")
+    print(
+        f"{rounds} interleaved rounds of {seconds:g} s on {os.cpu_count()} cores that the load shares; medians, CPU [least .. most]"
+    )
     load = [os.getloadavg()[0]]
     measured: dict[Case, dict[str, list[Sample]]] = {}
     with servers(sides, cases) as running:
@@ -123,7 +131,9 @@ def check(case: Case, server: Server) -> None:
     text = "".join(frame["text"] for frame in (frames if case.kind == "incremental" else frames[-1:]))
     expected = (PROMPT * (case.tokens // len(PROMPT) + 1))[: case.tokens]
     if (text, frames[-1]["meta_info"]["completion_tokens"]) != (expected, case.tokens):
-        raise RuntimeError(f"{server.address}: {case}: gives {text!r} instead of {expected!r}: there is nothing to compare")
+        raise RuntimeError(
+            f"{server.address}: {case}: gives {text!r} instead of {expected!r}: there is nothing to compare"
+        )
 
 
 def sample(case: Case, server: Server, seconds: float) -> Sample:
@@ -166,7 +176,9 @@ def _print(case: Case, taken: dict[str, list[Sample]]) -> None:
             f"{median(pair[0] for pair in pairs):.2f} {median(pair[1] for pair in pairs):.2f}"
             for pairs in ([sample.first_ms for sample in of], [sample.whole_ms for sample in of])
         )
-        token, rate, tokens = (median(values) for values in zip(*((s.token_us, s.requests_per_s, s.tokens_per_s) for s in of), strict=True))
+        token, rate, tokens = (
+            median(values) for values in zip(*((s.token_us, s.requests_per_s, s.tokens_per_s) for s in of), strict=True)
+        )
         print(
             f"{side:<8} {f'{median(cpu):.0f} [{min(cpu):.0f} .. {max(cpu):.0f}]':>26} {token:>9.2f} {rate:>11.0f} {tokens:>10.0f}"
             f" {median(sample.events for sample in of):>7.1f} {first:>18} {whole:>18} {of[-1].memory_mb:>6.0f}",
@@ -181,10 +193,16 @@ def _aims(measured: dict[Case, dict[str, list[Sample]]]) -> list[Row]:
         rate = {side: median(sample.requests_per_s for sample in of) for side, of in taken.items()}
         name = f"{case.kind}, {case.tokens} tokens, {case.connections} connections"
         if {"ours", "fastapi"} <= cpu.keys():
-            seen = f"CPU {cpu['fastapi'] / cpu['ours']:.1f}x below, {rate['ours'] / rate['fastapi']:.1f}x the requests/s"
-            rows.append(Row(f"{name}: ours, (c)", "8x below, 5x" if case.kind != "unary" else "5x the requests/s", seen))
+            seen = (
+                f"CPU {cpu['fastapi'] / cpu['ours']:.1f}x below, {rate['ours'] / rate['fastapi']:.1f}x the requests/s"
+            )
+            rows.append(
+                Row(f"{name}: ours, (c)", "8x below, 5x" if case.kind != "unary" else "5x the requests/s", seen)
+            )
         if {"null", "fastapi"} <= cpu.keys():
-            seen = f"CPU {cpu['fastapi'] / cpu['null']:.1f}x below, {rate['null'] / rate['fastapi']:.1f}x the requests/s"
+            seen = (
+                f"CPU {cpu['fastapi'] / cpu['null']:.1f}x below, {rate['null'] / rate['fastapi']:.1f}x the requests/s"
+            )
             rows.append(Row(f"{name}: (a), (c)", "", seen))
         if {"null", "axum"} <= cpu.keys():
             rows.append(Row(f"{name}: (a), (b)", "CPU at most 2x", f"CPU {cpu['null'] / cpu['axum']:.1f}x"))

@@ -68,7 +68,9 @@ def _panel(panel: Panel, unit: str, vertical: tuple[float, float], left: int) ->
     parts += [_text(at(size, 1)[0], _HEIGHT - _MARGIN + 18, f"{size:g}", "middle") for size in sizes]
     for number, (colour, (name, points)) in enumerate(zip(_COLOURS, panel.lines.items(), strict=False)):
         places = [at(x, y) for x, y in sorted(points)]
-        parts.append(f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(
+            f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
         parts.append(_text(left + _MARGIN + 12, _MARGIN + 16 * (number + 1), name, "start", colour))
     return "\n".join(parts) + "\n"

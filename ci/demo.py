@@ -128,7 +128,9 @@ def _import_times(variables: dict[str, str]) -> None:
     for name, taken in (("ours", [run[0] for run in runs]), ("plain", [run[1] for run in runs])):
         statement = imports.median(item.statement for item in taken) * 1000
         cpu = imports.median(item.cpu for item in taken) * 1000
-        print(f"{name:<6} import {statement:6.2f} ms, whole process {cpu:6.1f} ms of CPU   (median of {len(taken)} processes)")
+        print(
+            f"{name:<6} import {statement:6.2f} ms, whole process {cpu:6.1f} ms of CPU   (median of {len(taken)} processes)"
+        )
     print("ours looks whether anything that decides has moved, plain loads the file and looks at nothing")
     print(f"file   {runs[0][0].library}", flush=True)
 
@@ -145,7 +147,10 @@ def _edit_in_a_copy(variables: dict[str, str]) -> None:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED), symlinks=True)
         # What the copy builds stays in the copy; what is cached already is found.
         variables = {**variables, "RUST_EXT_CACHE_PATH": _cache_root(variables), "RUST_EXT_CACHE_DIR": str(cache)}
-        print("-- as it is; the small crate is built once more, so that its dependencies are compiled here too:", flush=True)
+        print(
+            "-- as it is; the small crate is built once more, so that its dependencies are compiled here too:",
+            flush=True,
+        )
         _load(MODULES[0], copy, variables)
         _load(MODULES[1], copy, variables, mode="force")
         print("\n-- after the edit:", flush=True)
@@ -186,7 +191,13 @@ def _cache_root(variables: dict[str, str]) -> str:
     code = "import os; from rust_ext_loader import _settings; print(_settings.cache_root(None, os.environ))"
     import environment
 
-    done = subprocess.run([environment.main_environment().python, "-c", code], check=True, env=variables, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [environment.main_environment().python, "-c", code],
+        check=True,
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     return done.stdout.strip()
 
 
@@ -209,7 +220,12 @@ def _python(variables: dict[str, str], *arguments: str) -> None:
 def _git_status() -> str:
     try:
         done = subprocess.run(
-            ["git", "status", "--porcelain"], check=False, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            ["git", "status", "--porcelain"],
+            check=False,
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
         )
     except OSError:
         return ""

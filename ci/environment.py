@@ -100,7 +100,9 @@ class Environment:
             hasher.update(os.fsencode(path.relative_to(ROOT)) + b"\0" + path.read_bytes() + b"\0")
         # The rest of a manifest is the loader's business: an editable install bakes in module names alone.
         for path in sorted(ROOT.glob("rust/*/Cargo.toml")):
-            hasher.update(b"".join(line for line in path.read_bytes().splitlines() if line.startswith(b"python-module")))
+            hasher.update(
+                b"".join(line for line in path.read_bytes().splitlines() if line.startswith(b"python-module"))
+            )
         return hasher.hexdigest()
 
 
@@ -134,7 +136,16 @@ def cargo_tool(name: str) -> None:
         return
     lock = ROOT / f"ci/{name}.txt"
     print(f"installing {name} into .tools ...", flush=True)
-    pip = (main_environment().python, "-m", "pip", "install", "--quiet", "--no-warn-script-location", "--prefix", str(TOOLS))
+    pip = (
+        main_environment().python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-warn-script-location",
+        "--prefix",
+        str(TOOLS),
+    )
     try:
         _install(*pip, "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
     except InstallFailed:
@@ -157,7 +168,9 @@ def _identity(python: str) -> bytes:
     """
     command = [python, "-c", "import sys; print(sys.version, sys.base_prefix)"]
     try:
-        return subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+        return subprocess.run(
+            command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ).stdout
     except OSError:
         return b""
 

@@ -33,7 +33,10 @@ ORACLE = "13.0.0"
 Pixels: TypeAlias = NDArray[np.uint8]
 Resample: TypeAlias = Literal["pil_lanczos", "pil_bicubic"]
 
-FILTERS: dict[Resample, Image.Resampling] = {"pil_lanczos": Image.Resampling.LANCZOS, "pil_bicubic": Image.Resampling.BICUBIC}
+FILTERS: dict[Resample, Image.Resampling] = {
+    "pil_lanczos": Image.Resampling.LANCZOS,
+    "pil_bicubic": Image.Resampling.BICUBIC,
+}
 
 #: Formats that the contract serves, as Pillow names them.
 SERVED = {"BMP", "GIF", "JPEG", "MPO", "PNG", "WEBP"}
@@ -144,7 +147,10 @@ def compare_decodes(data: bytes, oracle: Oracle) -> str:
         if oracle.pixels is None:
             return "refused"
         words = str(error)
-        return next((f"exception ({name})" for name, holds in REASONS.items() if holds(data, oracle, words)), f"DIFFERENT: {words}")
+        return next(
+            (f"exception ({name})" for name, holds in REASONS.items() if holds(data, oracle, words)),
+            f"DIFFERENT: {words}",
+        )
     if oracle.pixels is None:
         return "DIFFERENT: Pillow refuses"
     same = oracle.pixels.shape == (height, width, 3) and np.array_equal(oracle.pixels.ravel(), pixels)
@@ -169,11 +175,15 @@ def show(rows: list[Row]) -> None:
     """
     widest = max(len(row.file) for row in rows)
     for row in rows:
-        print(f"{row.file:{widest}}  {row.oracle.format:5} {row.oracle.mode:5} {row.oracle.size:>11}  {row.decode:30} {row.resize}")
+        print(
+            f"{row.file:{widest}}  {row.oracle.format:5} {row.oracle.mode:5} {row.oracle.size:>11}  {row.decode:30} {row.resize}"
+        )
     by_format: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         for name in (row.oracle.format, "all"):
-            by_format[name].update({"files": 1, row.decode.split(":")[0]: 1, f"resize {row.resize.split()[0]}": int(row.resize != "-")})
+            by_format[name].update(
+                {"files": 1, row.decode.split(":")[0]: 1, f"resize {row.resize.split()[0]}": int(row.resize != "-")}
+            )
     print()
     for name, counts in sorted(by_format.items(), key=lambda item: (item[0] == "all", item[0])):
         parts = ", ".join(f"{label} {count}" for label, count in sorted(counts.items()) if count and label != "files")

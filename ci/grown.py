@@ -75,7 +75,9 @@ def grow(root: Path, *, crates: int, files: int) -> Grown:
     parts = [f"part{number}" for number in range(crates - 2)]
     members = ["alpha", *(["pymod"] if crates > 1 else []), *parts]
     root.mkdir(parents=True)
-    (root / "Cargo.toml").write_text(_WORKSPACE.format(members=", ".join(f'"{name}"' for name in members)), encoding="utf-8")
+    (root / "Cargo.toml").write_text(
+        _WORKSPACE.format(members=", ".join(f'"{name}"' for name in members)), encoding="utf-8"
+    )
     for index, name in enumerate(members):
         # What each has anyway, and the line that is edited, are files too.
         rest = max(0, files - 2 * crates - 1)
@@ -109,8 +111,14 @@ def _write_crate(folder: Path, name: str, members: list[str], modules: str) -> N
         return
     needs = _needs(name, members)
     manifest = _MANIFEST.format(name=name, kinds='["cdylib"]' if name == "alpha" else '["cdylib", "rlib"]')
-    (folder / "Cargo.toml").write_text(manifest + "".join(f'{other} = {{ path = "../{other}" }}\n' for other in needs), encoding="utf-8")
-    value = " + ".join(["line::LINE", *(f"{other}::LINE" for other in needs if other != "pymod")]) if name == "alpha" else "LINE"
+    (folder / "Cargo.toml").write_text(
+        manifest + "".join(f'{other} = {{ path = "../{other}" }}\n' for other in needs), encoding="utf-8"
+    )
+    value = (
+        " + ".join(["line::LINE", *(f"{other}::LINE" for other in needs if other != "pymod")])
+        if name == "alpha"
+        else "LINE"
+    )
     head = "mod line;\n" if name == "alpha" else "pub const LINE: u64 = 1;\n"
     macro = "pymod::module!"
     if not needs:
@@ -131,5 +139,7 @@ def _write_lockfile(root: Path, members: list[str]) -> None:
     blocks = []
     for name in sorted(members):
         needs = "".join(f' "{other}",\n' for other in sorted(_needs(name, members)))
-        blocks.append(f'[[package]]\nname = "{name}"\nversion = "0.1.0"\n' + (f"dependencies = [\n{needs}]\n" if needs else ""))
+        blocks.append(
+            f'[[package]]\nname = "{name}"\nversion = "0.1.0"\n' + (f"dependencies = [\n{needs}]\n" if needs else "")
+        )
     (root / "Cargo.lock").write_text("version = 4\n\n" + "\n".join(blocks), encoding="utf-8")

@@ -80,7 +80,11 @@ def own_environment() -> dict[str, str]:
 
     Without byte code on disk an editable package would be compiled at each import, an installed one not.
     """
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONUNBUFFERED")
+    }
 
 
 def measure(ways: Sequence[Way], rounds: int, warm_up: int = 2) -> dict[str, list[Run]]:
@@ -133,5 +137,7 @@ def pair(python: str, module: str, environment: Mapping[str, str]) -> Iterator[t
     library = ours.run().library
     with tempfile.TemporaryDirectory() as folder:
         leaf = module.rpartition(".")[2]
-        plain = Way("plain", (python, "-c", code_that_imports(leaf)), {**environment, **plain_folder(library, leaf, folder)})
+        plain = Way(
+            "plain", (python, "-c", code_that_imports(leaf)), {**environment, **plain_folder(library, leaf, folder)}
+        )
         yield ours, plain

@@ -76,7 +76,9 @@ def _candidates() -> Iterator[str]:
 
 def _probe(executable: str) -> Interpreter | None:
     try:
-        done = subprocess.run([executable, "-I", "-c", _PROBE], check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        done = subprocess.run(
+            [executable, "-I", "-c", _PROBE], check=False, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        )
         name, version, level, path = json.loads(done.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None

@@ -61,7 +61,10 @@ def pixel_rows(batch: int, *, oracles: bool) -> list[Row]:
             continue
         for setting in (DEFAULTS, QWEN3):
             what = ("pixel_values", picture, setting)
-            theirs = {"HF pil": Cell("hf_pil", *what, "pil", batch), "HF torchvision": Cell("hf_torchvision", *what, "torchvision", batch)}
+            theirs = {
+                "HF pil": Cell("hf_pil", *what, "pil", batch),
+                "HF torchvision": Cell("hf_torchvision", *what, "torchvision", batch),
+            }
             cells = {
                 **(theirs if oracles else {}),
                 "Pillow+NumPy": Cell("pillow", *what, "pil", batch),
@@ -97,7 +100,12 @@ def part_rows(*, oracles: bool) -> list[Row]:
     rows = []
     for picture in ("vga", "1080p", "12mp", _SCREENSHOT):
         cells = {"Pillow+NumPy": Cell("pillow", "decode", picture), "ours, pil": Cell("ours", "decode", picture)}
-        rows.append(Row(f"decode {picture}", {**({"torch": Cell("hf_torchvision", "decode", picture)} if oracles else {}), **cells}))
+        rows.append(
+            Row(
+                f"decode {picture}",
+                {**({"torch": Cell("hf_torchvision", "decode", picture)} if oracles else {}), **cells},
+            )
+        )
     for picture, size in (("vga", (644, 476)), ("1080p", (1316, 728)), ("12mp", (1148, 840)), ("1080p", (1920, 1088))):
         what = ("resize", picture, "")
         cells = {

@@ -33,7 +33,10 @@ Call: TypeAlias = "Callable[[], Any]"
 
 # Inkling as it is served: side of a patch, how often larger, up to which longer side.
 INKLING_PATCH, INKLING_FRACTION, INKLING_CAP = 40, 2.0, 2048
-_MEAN, _STD = np.array([0.48145466, 0.4578275, 0.40821073], np.float32), np.array([0.26862954, 0.2613026, 0.2757771], np.float32)
+_MEAN, _STD = (
+    np.array([0.48145466, 0.4578275, 0.40821073], np.float32),
+    np.array([0.26862954, 0.2613026, 0.2757771], np.float32),
+)
 # A plan for 16:9: canvas, picture on it, its place; patches of 14.
 DSV41_CANVAS, DSV41_SIZE, DSV41_START, DSV41_PATCH = (784, 1344), (756, 1344), (14, 0), 14
 
@@ -137,7 +140,9 @@ def _pillow_qwen_vl(setting: Setting, data: bytes) -> Call:
     mean, std = np.array(setting.mean, np.float32), np.array(setting.std, np.float32)
     side, merge, frames = setting.patch_size, setting.merge_size, setting.temporal_patch_size
     before = opened(data).size
-    height, width = qwen_vl.smart_resize_py(before[1], before[0], setting.factor, setting.min_pixels, setting.max_pixels)
+    height, width = qwen_vl.smart_resize_py(
+        before[1], before[0], setting.factor, setting.min_pixels, setting.max_pixels
+    )
 
     def call() -> NDArray[np.float32]:
         pixels = np.asarray(opened(data).resize((width, height), Image.Resampling.BICUBIC))
@@ -170,7 +175,9 @@ def _pillow_inkling(data: bytes) -> NDArray[np.uint16]:
 def _pillow_dsv41(data: bytes) -> NDArray[np.uint16]:
     canvas = np.full((*DSV41_CANVAS, 3), 127, np.uint8)
     (height, width), (top, left), side = DSV41_SIZE, DSV41_START, DSV41_PATCH
-    canvas[top : top + height, left : left + width] = np.asarray(opened(data).resize((width, height), Image.Resampling.BICUBIC))
+    canvas[top : top + height, left : left + width] = np.asarray(
+        opened(data).resize((width, height), Image.Resampling.BICUBIC)
+    )
     bits = _bf16((canvas / np.float32(255) - np.float32(0.5)) / np.float32(0.5))
     rows, columns = DSV41_CANVAS[0] // side, DSV41_CANVAS[1] // side
     return np.ascontiguousarray(bits.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3))
@@ -189,9 +196,9 @@ def hugging_face(job: Job, data: bytes) -> Call:
         processor = BY_NAME[job.setting].processor(_backend(job))
 
         def call() -> NDArray[np.float32]:
-            patches: NDArray[np.float32] = processor(images=[opened(data) for _ in range(job.batch)], return_tensors="pt")[
-                "pixel_values"
-            ].numpy()
+            patches: NDArray[np.float32] = processor(
+                images=[opened(data) for _ in range(job.batch)], return_tensors="pt"
+            )["pixel_values"].numpy()
             return patches
 
         return call
@@ -202,11 +209,20 @@ def hugging_face(job: Job, data: bytes) -> Call:
         # Interleaved, as decoders give it: torch's fastest way.
         planes = torch.from_numpy(_decoded(data)).permute(2, 0, 1)[None]
         width, height = job.size
-        return lambda: resize(planes, [height, width], interpolation=InterpolationMode.BICUBIC, antialias=True).permute(0, 2, 3, 1).numpy()
+        return lambda: (
+            resize(planes, [height, width], interpolation=InterpolationMode.BICUBIC, antialias=True)
+            .permute(0, 2, 3, 1)
+            .numpy()
+        )
     from torchvision.io import ImageReadMode, decode_image
 
     encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     return lambda: decode_image(encoded, ImageReadMode.RGB).permute(1, 2, 0).numpy()
 
 
-SIDES: dict[str, Callable[[Job, bytes], Call]] = {"ours": ours, "pillow": pillow, "hf_pil": hugging_face, "hf_torchvision": hugging_face}
+SIDES: dict[str, Callable[[Job, bytes], Call]] = {
+    "ours": ours,
+    "pillow": pillow,
+    "hf_pil": hugging_face,
+    "hf_torchvision": hugging_face,
+}

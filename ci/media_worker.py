@@ -127,7 +127,9 @@ def _bitmap(data: bytes, size: str) -> bytes:
     image = opened(data)
     if size != "bmp":
         setting = BY_NAME[size]
-        height, width = qwen_vl.smart_resize_py(image.height, image.width, setting.factor, setting.min_pixels, setting.max_pixels)
+        height, width = qwen_vl.smart_resize_py(
+            image.height, image.width, setting.factor, setting.min_pixels, setting.max_pixels
+        )
         image = image.resize((width, height))
     file = io.BytesIO()
     image.save(file, "BMP")

@@ -165,12 +165,18 @@ def _rustimport(python: Path) -> Peer:
     """
     folder = HOME / "rustimport"
     _write(folder / "bench_rustimport.rs", _RUSTIMPORT_HEADER + _LIB_RS % "bench_rustimport")
-    variables = {**_variables(python), "PYTHONPATH": str(folder), "RUSTIMPORT_CACHE_DIR": str(HOME / "rustimport-cache")}
+    variables = {
+        **_variables(python),
+        "PYTHONPATH": str(folder),
+        "RUSTIMPORT_CACHE_DIR": str(HOME / "rustimport-cache"),
+    }
     hooked, plain = _pair("rustimport", python, python, "bench_rustimport", "import rustimport.import_hook", variables)
     return Peer(hooked, plain, folder / "bench_rustimport.rs", at_start=False)
 
 
-def _pair(name: str, python: Path, plain_python: Path, module: str, before: str, variables: dict[str, str]) -> tuple[Way, Way]:
+def _pair(
+    name: str, python: Path, plain_python: Path, module: str, before: str, variables: dict[str, str]
+) -> tuple[Way, Way]:
     hooked = Way(name, (str(python), "-c", code_that_imports(module, before)), variables)
     hooked.run()
     library = hooked.run().library
@@ -178,7 +184,9 @@ def _pair(name: str, python: Path, plain_python: Path, module: str, before: str,
     folder.mkdir(exist_ok=True)
     # Outside the folder that the hook watches, under the same name, so that `PyInit_` fits.
     plain_variables = {**own_environment(), **plain_folder(_shared_object(library), module, str(folder))}
-    return hooked, Way(f"plain import for {name}", (str(plain_python), "-c", code_that_imports(module)), plain_variables)
+    return hooked, Way(
+        f"plain import for {name}", (str(plain_python), "-c", code_that_imports(module)), plain_variables
+    )
 
 
 def _shared_object(loaded: str) -> str:
@@ -206,7 +214,9 @@ def _write(path: Path, text: str) -> None:
 
 
 def _run(command: list[str], variables: dict[str, str] | None = None, folder: Path | None = None) -> None:
-    done = subprocess.run(command, check=False, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = subprocess.run(
+        command, check=False, cwd=folder, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     if done.returncode != 0:
         print(done.stdout, done.stderr, sep="\n", file=sys.stderr)
         raise InstallFailed(" ".join(command))

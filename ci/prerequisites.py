@@ -57,7 +57,13 @@ def _rust(components: tuple[str, ...]) -> str:
         return f"Rust >= {needed} (this is {found.split()[1]}): `rustup update stable`."
     absent = [component for component in components if not _output("cargo", component, "--version")]
     if absent:
-        return "Rust's " + " and ".join(absent) + ": `rustup component add " + " ".join(_COMPONENTS[name] for name in absent) + "`."
+        return (
+            "Rust's "
+            + " and ".join(absent)
+            + ": `rustup component add "
+            + " ".join(_COMPONENTS[name] for name in absent)
+            + "`."
+        )
     return ""
 
 
@@ -77,13 +83,22 @@ def oldest_rust() -> str:
     """
     What the workspace says that it needs.
     """
-    declared = re.search(r'^rust-version = "([\d.]+)"', (ROOT / "rust/Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    declared = re.search(
+        r'^rust-version = "([\d.]+)"', (ROOT / "rust/Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE
+    )
     return declared.group(1) if declared else "0.0"
 
 
 def _output(*command: str) -> str:
     try:
-        done = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=60)
+        done = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else ""

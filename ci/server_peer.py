@@ -173,9 +173,13 @@ def application(*, incremental: bool) -> Any:  # noqa: ANN401  # mypy does not s
         task.cancel()
 
     async def generate(body: Body) -> Any:  # noqa: ANN401  # likewise
-        params = SamplingParams(max_new_tokens=body.sampling_params.max_new_tokens, ignore_eos=body.sampling_params.ignore_eos)
+        params = SamplingParams(
+            max_new_tokens=body.sampling_params.max_new_tokens, ignore_eos=body.sampling_params.ignore_eos
+        )
         ids = array("q", list(body.text.encode()))
-        request = TokenizedGenerateReqInput(rid=uuid.uuid4().hex, input_ids=ids, sampling_params=params, stream=body.stream)
+        request = TokenizedGenerateReqInput(
+            rid=uuid.uuid4().hex, input_ids=ids, sampling_params=params, stream=body.stream
+        )
         generation = Generation(request, incremental=incremental and body.stream)
         scheduler.begin(generation)
         if body.stream:
@@ -201,7 +205,9 @@ def main() -> None:
     Serve.
     """
     parser = argparse.ArgumentParser(description="The echo engine behind FastAPI.")
-    parser.add_argument("--incremental-streaming-output", action="store_true", help="stream what is new instead of all so far")
+    parser.add_argument(
+        "--incremental-streaming-output", action="store_true", help="stream what is new instead of all so far"
+    )
     options = parser.parse_args()
     app = application(incremental=options.incremental_streaming_output)
     listening = socket.create_server(("127.0.0.1", 0), backlog=2048)

@@ -71,7 +71,12 @@ class Case:
 
     def _frame(self, begin: int, end: int) -> str:
         ids = [PROMPT.encode()[said % len(PROMPT)] for said in range(begin, end)]
-        meta: dict[str, object] = {"id": "0" * 32, "prompt_tokens": len(PROMPT), "completion_tokens": end, "finish_reason": None}
+        meta: dict[str, object] = {
+            "id": "0" * 32,
+            "prompt_tokens": len(PROMPT),
+            "completion_tokens": end,
+            "finish_reason": None,
+        }
         if end == self.tokens:
             meta |= {"finish_reason": {"type": "length", "length": end}, "e2e_latency": 0.0123456789}
         return json.dumps({"text": bytes(ids).decode(), "output_ids": ids, "meta_info": meta}, separators=(",", ":"))
@@ -124,7 +129,9 @@ def servers(sides: Sequence[str], cases: Sequence[Case]) -> Iterator[dict[tuple[
                     answers.write_text(json.dumps({case.body: case.pieces for case in of}), encoding="utf-8")
                 command = [*_command(side, answers), *([INCREMENTAL] if incremental and side != "axum" else [])]
                 variables = {**os.environ, "PYTHONPATH": str(environment.ROOT / "rust/python")}
-                process = running.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables))
+                process = running.enter_context(
+                    subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=variables)
+                )
                 running.callback(process.kill)
                 started[side, incremental] = Server(process)
         yield started
@@ -132,9 +139,19 @@ def servers(sides: Sequence[str], cases: Sequence[Case]) -> Iterator[dict[tuple[
 
 def _command(side: str, answers: Path) -> list[str]:
     if side == "ours":
-        return [environment.main_environment().python, "-m", "sglang.srt.rust_server", "--port", "0", "--log-level", "warning"]
+        return [
+            environment.main_environment().python,
+            "-m",
+            "sglang.srt.rust_server",
+            "--port",
+            "0",
+            "--log-level",
+            "warning",
+        ]
     if side == "fastapi":
-        peer = environment.Environment(HOME / "venv", environment.main_environment().python, ("msgspec",), locked=(PEER,))
+        peer = environment.Environment(
+            HOME / "venv", environment.main_environment().python, ("msgspec",), locked=(PEER,)
+        )
         peer.ready()
         return [peer.python, str(environment.ROOT / "ci/server_peer.py")]
     return [program("null_scheduler")] if side == "null" else [program("bare_axum"), str(answers)]

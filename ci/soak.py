@@ -44,7 +44,18 @@ class Server:
         """
         Start it and wait until it listens.
         """
-        command = [sys.executable, "-m", "sglang.srt.rust_server", "--engine", "echo", "--port", "0", "--log-level", "error", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "sglang.srt.rust_server",
+            "--engine",
+            "echo",
+            "--port",
+            "0",
+            "--log-level",
+            "error",
+            *arguments,
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -97,7 +108,16 @@ class Client(threading.Thread):
         """
         Ask one thing after the other.
         """
-        kinds = [self._whole, self._stream, self._list, self._leave, self._half_close, self._slow, self._nonsense, self._probe]
+        kinds = [
+            self._whole,
+            self._stream,
+            self._list,
+            self._leave,
+            self._half_close,
+            self._slow,
+            self._nonsense,
+            self._probe,
+        ]
         while not self._stop_event.is_set():
             kind = self._random.choices(kinds, [8, 8, 4, 6, 2, 1, 3, 1])[0]
             name = kind.__name__.strip("_")
@@ -156,7 +176,9 @@ class Client(threading.Thread):
         return client
 
     def _leave(self) -> None:
-        with contextlib.closing(self._open({"text": self._prompt() * 10, "stream": self._random.random() < 0.7})) as client:
+        with contextlib.closing(
+            self._open({"text": self._prompt() * 10, "stream": self._random.random() < 0.7})
+        ) as client:
             if self._random.random() < 0.5:
                 client.recv(self._random.randint(1, 400))
 
@@ -181,7 +203,15 @@ class Client(threading.Thread):
                     break
 
     def _nonsense(self) -> None:
-        bodies = [b"{", b"[]", b"\xff", {"text": 1}, {"input_ids": [10**9]}, {"text": "a", "sampling_params": {"top_p": 9}}, {}]
+        bodies = [
+            b"{",
+            b"[]",
+            b"\xff",
+            {"text": 1},
+            {"input_ids": [10**9]},
+            {"text": "a", "sampling_params": {"top_p": 9}},
+            {},
+        ]
         status, data = self._ask(self._random.choice(bodies))
         assert status == http.client.BAD_REQUEST, f"status {status}"
         assert json.loads(data)["error"]["code"] == status

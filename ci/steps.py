@@ -68,9 +68,14 @@ def run_all(steps: Iterable[Step], environment: Mapping[str, str]) -> int:
     width = max((len(outcome.step.name) for outcome in outcomes), default=0)
     for outcome in outcomes:
         mark = "FAILED" if outcome.failed else "ok"
-        _say(f"{outcome.step.name:<{width}}  {outcome.seconds:7.1f} s  {mark}" + (f": {outcome.failed}" if outcome.failed else ""))
+        _say(
+            f"{outcome.step.name:<{width}}  {outcome.seconds:7.1f} s  {mark}"
+            + (f": {outcome.failed}" if outcome.failed else "")
+        )
     failures = sum(bool(outcome.failed) for outcome in outcomes)
-    _say(f"\n{len(outcomes) - failures} of {len(outcomes)} steps passed in {sum(outcome.seconds for outcome in outcomes):.0f} s")
+    _say(
+        f"\n{len(outcomes) - failures} of {len(outcomes)} steps passed in {sum(outcome.seconds for outcome in outcomes):.0f} s"
+    )
     return 1 if failures else 0
 
 
@@ -92,7 +97,11 @@ def _first_failure(step: Step, environment: Mapping[str, str]) -> str:
         _say("$ " + " ".join(command))
         try:
             done = subprocess.run(
-                command, check=False, cwd=ROOT / step.folder, env={**environment, **step.variables}, stdin=subprocess.DEVNULL
+                command,
+                check=False,
+                cwd=ROOT / step.folder,
+                env={**environment, **step.variables},
+                stdin=subprocess.DEVNULL,
             )
         except OSError as error:
             return f"{command[0]}: {error.strerror}"

@@ -34,7 +34,18 @@ SUITES = ("unit", "properties", "integration", "cli", "bindings", "server", "pac
 #: What any Python must pass: the toolkit's own behaviour.
 TOOLKIT_SUITES = ("unit", "properties", "integration")
 #: Of the integration tests those in which the interpreter has the greatest part: what a CPython between the oldest and the newest runs.
-IMPORT_TESTS = ("bundled", "discovery", "hook", "interpreters", "keys", "modes", "needed", "process_state", "shortcut", "warm")
+IMPORT_TESTS = (
+    "bundled",
+    "discovery",
+    "hook",
+    "interpreters",
+    "keys",
+    "modes",
+    "needed",
+    "process_state",
+    "shortcut",
+    "warm",
+)
 _WORKERS = ("-n", "2", "--dist", "worksteal")
 
 
@@ -76,7 +87,9 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run every check; set up what is missing.")
     parser.add_argument("--only", metavar="NAME", action="append", help="run this step (repeatable)")
     parser.add_argument("--fast", action="store_true", help="leave out the steps that take minutes")
-    parser.add_argument("--oracles", action="store_true", help="instead: compare with torch and transformers (gigabytes, once)")
+    parser.add_argument(
+        "--oracles", action="store_true", help="instead: compare with torch and transformers (gigabytes, once)"
+    )
     parser.add_argument("--list", action="store_true", help="print the steps and stop")
     return parser.parse_args()
 
@@ -137,7 +150,11 @@ def _rust_steps() -> Iterator[Step]:
     for name in TESTED_FEATURES:
         command = ("cargo", "nextest", "run", "--workspace", "--locked", "--profile", "ci", *FEATURES[name])
         yield Step(
-            f"rust-tests-{name}", f"the crates' tests, features: {name}", (command,), "rust", prepare=lambda: cargo_tool("cargo-nextest")
+            f"rust-tests-{name}",
+            f"the crates' tests, features: {name}",
+            (command,),
+            "rust",
+            prepare=lambda: cargo_tool("cargo-nextest"),
         )
     yield _tokenizer_step()
 
@@ -155,14 +172,18 @@ def _tokenizer_step() -> Step:
     chosen = ("--run-ignored", "only", "-E", "package(sglang-server) & binary(qwen3) - test(cost)")
     command = ("cargo", "nextest", "run", "--workspace", "--locked", "--profile", "ci", *chosen)
     variables = {"SGLANG_TEST_QWEN3": str(qwen3.FILE)}
-    return Step("tokenizer", "Qwen3's own tokenizer, token by token", (command,), "rust", prepare=prepare, variables=variables)
+    return Step(
+        "tokenizer", "Qwen3's own tokenizer, token by token", (command,), "rust", prepare=prepare, variables=variables
+    )
 
 
 def _suite_steps() -> Iterator[Step]:
     from steps import Step
 
     # Before the tests, where progress can be seen and no test's time limit applies.
-    yield Step("build", "the extension modules, as an import would build them", (("rust-ext", "build"),), "rust", slow=True)
+    yield Step(
+        "build", "the extension modules, as an import would build them", (("rust-ext", "build"),), "rust", slow=True
+    )
     names = ("_multimodal", "_radix_tree", "_server")
     modules = tuple(f"sglang.srt.rust_extensions.{name}" for name in names)
     stubtest = ("python", "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", *modules)
@@ -182,7 +203,9 @@ def _other_python_step(python: Interpreter, *, whole: bool) -> Step:
     imports = [f"tests/integration/test_{name}.py" for name in IMPORT_TESTS]
     tests = _folders(*TOOLKIT_SUITES) if whole else [*_folders("unit", "properties"), *imports]
     command = (home.python, "-m", "pytest", *_WORKERS, *tests)
-    title = f"{'the toolkit' if whole else 'pure functions and imports'} on CPython {'.'.join(map(str, python.version))}"
+    title = (
+        f"{'the toolkit' if whole else 'pure functions and imports'} on CPython {'.'.join(map(str, python.version))}"
+    )
     # The long random walk is the main Python's.
     variables = {"RUST_EXT_WALK_SECONDS": os.environ.get("RUST_EXT_WALK_SECONDS", "15")}
     return Step(f"python-{python.minor}", title, (command,), slow=True, prepare=home.ready, variables=variables)
@@ -194,7 +217,9 @@ def _oracle_step() -> Step:
 
     home = oracle_environment()
     command = (home.python, "-m", "pytest", "tests/oracles")
-    return Step("oracles", "the crates' modules against torch, torchvision and transformers", (command,), prepare=home.ready)
+    return Step(
+        "oracles", "the crates' modules against torch, torchvision and transformers", (command,), prepare=home.ready
+    )
 
 
 def _folders(*suites: str) -> list[str]:

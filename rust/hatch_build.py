@@ -60,7 +60,9 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
         root = Path(self.root)
         line, problems = editable_line(root)
         for problem in problems:
-            self.app.display_warning(f"{problem}\nIts module can be imported once that is mended; in a new package, after a new install.")
+            self.app.display_warning(
+                f"{problem}\nIts module can be imported once that is mended; in a new package, after a new install."
+            )
         self._scratch = tempfile.TemporaryDirectory()
         pth = Path(self._scratch.name, PTH)
         pth.write_text(line + "\n", encoding="ascii")
@@ -77,7 +79,9 @@ def editable_line(root: Path) -> tuple[str, list[str]]:
         from rust_ext_loader._packaging import _editable
 
         declared = _discover.extensions(root)
-        duplicates = [str(_discover.DuplicateModule(module, manifests)) for module, manifests in declared.duplicates.items()]
+        duplicates = [
+            str(_discover.DuplicateModule(module, manifests)) for module, manifests in declared.duplicates.items()
+        ]
         # What is wrong now may be mended tomorrow, and nobody installs anew for that.
         modules = {*declared.specs, *declared.duplicates, *declared.broken_modules}
         line = _editable.pth_line(_editable.prefixes_of(modules), str(root))

@@ -116,7 +116,9 @@ def _request(
 ) -> Request:
     from ._ensure import Request
 
-    return Request(module, mode=mode, workspace=workspace, cache_dir=cache_dir, features=tuple(features), overlay=environment)
+    return Request(
+        module, mode=mode, workspace=workspace, cache_dir=cache_dir, features=tuple(features), overlay=environment
+    )
 
 
 class _OneModule:
@@ -124,13 +126,17 @@ class _OneModule:
     Finds one module, for the thread that asked for it.
     """
 
-    def __init__(self, module: str, recorded: Callable[[Sequence[str] | None], str | None], request: Callable[[], Request]) -> None:
+    def __init__(
+        self, module: str, recorded: Callable[[Sequence[str] | None], str | None], request: Callable[[], Request]
+    ) -> None:
         self._module = module
         self._recorded = recorded
         self._request = request
         self._thread = _thread.get_ident()
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """
         The spec of the module asked for; nothing else is ours.
         """

@@ -132,7 +132,9 @@ def _stamps(paths: Iterable[str]) -> dict[str, _record.Signature | None]:
     return {path: _record.signature(path) for path in paths if os.path.isfile(path)}
 
 
-def _disturbed(stamps: Mapping[str, _record.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
+def _disturbed(
+    stamps: Mapping[str, _record.Signature | None], seen: Iterable[str], clocks: tuple[int, int]
+) -> set[str]:
     """
     Files that were written to since, whatever they hold now; of those that nobody knew of before, by their time stamps.
     """
@@ -245,7 +247,9 @@ def _unless_damaged(folder: Path, attempt: Callable[[], _cargo.CargoResult], pro
     return result
 
 
-def _clean_what_changed(snapshot: Snapshot, folder: Path, child: Mapping[str, str], log_path: Path, *, from_scratch: bool) -> None:
+def _clean_what_changed(
+    snapshot: Snapshot, folder: Path, child: Mapping[str, str], log_path: Path, *, from_scratch: bool
+) -> None:
     """
     Make the folder ready: what it holds of other texts is cleaned, and what it will hold is unknown until it is settled.
     """
@@ -259,13 +263,17 @@ def _clean_what_changed(snapshot: Snapshot, folder: Path, child: Mapping[str, st
     changed = state.outdated(snapshot.packages, _locked_names(snapshot), snapshot.sight, all_of_them=from_scratch)
     state.unsettle(snapshot.packages)
     if changed:
-        cleaned = _cargo.clean(changed, cargo=toolchain.cargo, directory=spec.directory, environment=child, profile=spec.profile)
+        cleaned = _cargo.clean(
+            changed, cargo=toolchain.cargo, directory=spec.directory, environment=child, profile=spec.profile
+        )
         _require(cleaned, snapshot, log_path, folder)
 
 
 def _locked_names(snapshot: Snapshot) -> frozenset[str]:
     prefix = "resolution/lock/"
-    return frozenset(fact[len(prefix) :].partition(" ")[0] for fact in snapshot.fingerprint.facts if fact.startswith(prefix))
+    return frozenset(
+        fact[len(prefix) :].partition(" ")[0] for fact in snapshot.fingerprint.facts if fact.startswith(prefix)
+    )
 
 
 def _surroundings(snapshot: Snapshot, folder: Path, child: Mapping[str, str]) -> _observe.Surroundings:
@@ -346,7 +354,11 @@ def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) ->
     """
     spec = snapshot.spec
     for artifact in result.artifacts:
-        if artifact.target_name == spec.library and "cdylib" in artifact.kinds and _same_file(artifact.package_manifest, spec.manifest):
+        if (
+            artifact.target_name == spec.library
+            and "cdylib" in artifact.kinds
+            and _same_file(artifact.package_manifest, spec.manifest)
+        ):
             for name in artifact.filenames:
                 if name.endswith((".so", ".dylib", ".dll")):
                     return Path(name), artifact.fresh
@@ -371,7 +383,9 @@ def _verify(artifact: Path, snapshot: Snapshot) -> _library_file.LibraryFile:
     except ValueError as error:
         raise InvalidArtifact(module, str(artifact), str(error)) from error
     machine = snapshot.abi.facts["abi/machine"]
-    problem = _library_file.problem(library, leaf=leaf, machine=machine, system=sys.platform, abi3=snapshot.abi.abi3 is not None)
+    problem = _library_file.problem(
+        library, leaf=leaf, machine=machine, system=sys.platform, abi3=snapshot.abi.abi3 is not None
+    )
     if problem:
         raise InvalidArtifact(module, str(artifact), problem)
     return library

@@ -324,7 +324,10 @@ def _run(
         status = group.close(kill=not ordinary)
     verdict = judge(heard, status)
     if limit and time_limit is not None:
-        verdict = (False, f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is simply slow")
+        verdict = (
+            False,
+            f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is simply slow",
+        )
     return _result(heard, command, status, verdict)
 
 
@@ -339,7 +342,9 @@ def _listen(group: ProcessGroup, heard: _Heard) -> _Events:
     return events
 
 
-def _follow(group: ProcessGroup, heard: _Heard, events: _Events, progress: Progress | None, deadline: float | None) -> bool:
+def _follow(
+    group: ProcessGroup, heard: _Heard, events: _Events, progress: Progress | None, deadline: float | None
+) -> bool:
     """
     Pass on progress until cargo has ended and all was read; whether the limit came first.
     """
@@ -395,7 +400,15 @@ def _result(heard: _Heard, command: tuple[str, ...], status: int | None, verdict
     output = _joined(heard.lines)
     warnings = "\n\n".join(part for part in output.strip("\n").split("\n\n") if part.startswith("warning"))
     return CargoResult(
-        verdict[0], tuple(heard.artifacts), output, warnings, command, status, verdict[1], _joined(heard.rendered), tuple(heard.scripts)
+        verdict[0],
+        tuple(heard.artifacts),
+        output,
+        warnings,
+        command,
+        status,
+        verdict[1],
+        _joined(heard.rendered),
+        tuple(heard.scripts),
     )
 
 

@@ -181,7 +181,10 @@ def _spell(value: object, keys: tuple[str, ...], base: Path, root: Path) -> obje
     if isinstance(value, dict):
         # `env.X = { value = "...", relative = true }` is a path as well.
         is_path = value.get("relative") is True and keys[0] == "env"
-        return {key: _spell(item, (*keys, "path" if is_path and key == "value" else key), base, root) for key, item in value.items()}
+        return {
+            key: _spell(item, (*keys, "path" if is_path and key == "value" else key), base, root)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_spell(item, keys, base, root) for item in value]
     if not isinstance(value, str):

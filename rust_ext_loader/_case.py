@@ -182,14 +182,18 @@ class Case:
         """
         What was built from these very facts, and from undeclared inputs as they are now.
         """
-        return _store.look_up(self.roots, self.spec.module, now.fingerprint, lambda found: now.sight.holds(found.seen) and accept(found))
+        return _store.look_up(
+            self.roots, self.spec.module, now.fingerprint, lambda found: now.sight.holds(found.seen) and accept(found)
+        )
 
     def entry_of_any_toolchain(self) -> _store.Entry | None:
         """
         The newest that differs from that, if at all, in the toolchain.
         """
         now = self.sources
-        return _store.equal_but_for(self.roots, self.spec.module, now.fingerprint, "toolchain", lambda found: now.sight.holds(found.seen))
+        return _store.equal_but_for(
+            self.roots, self.spec.module, now.fingerprint, "toolchain", lambda found: now.sight.holds(found.seen)
+        )
 
     @property
     def roots(self) -> list[Path]:
@@ -268,7 +272,10 @@ class Case:
         beside = set(_bundled.candidates(self.spec.leaf, self.folders))
         declared = _discover.extensions(Path(workspace))
         # Both were looked at before the facts were, and a build may lie between.
-        if declared.specs.get(self.spec.module) != self.declared or _bundled.find(self.spec.leaf, self.folders) != self.bundled:
+        if (
+            declared.specs.get(self.spec.module) != self.declared
+            or _bundled.find(self.spec.leaf, self.folders) != self.bundled
+        ):
             return
         watched = now.watched | now.sight.watched(seen) | declared.watched | self._rivals(now)
         present = watched.present | {path for path in beside if os.path.lexists(path)}

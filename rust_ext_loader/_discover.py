@@ -145,7 +145,11 @@ def extensions(path: Path) -> Declared:
                 specs.setdefault(spec.module, []).append(spec)
     return Declared(
         specs={module: found[0] for module, found in sorted(specs.items()) if len(found) == 1},
-        duplicates={module: tuple(str(spec.manifest) for spec in found) for module, found in sorted(specs.items()) if len(found) > 1},
+        duplicates={
+            module: tuple(str(spec.manifest) for spec in found)
+            for module, found in sorted(specs.items())
+            if len(found) > 1
+        },
         broken=tuple(broken),
         workspace=start.root,
         table=table,
@@ -170,7 +174,9 @@ def find(module: str, path: Path) -> ExtensionSpec:
         raise declared.broken_modules[module]
     if declared.broken:
         raise declared.broken[0]
-    raise ExtensionNotFound(module, f"no crate of {declared.workspace} declares it", _advice(module, list(declared.specs), declared.table))
+    raise ExtensionNotFound(
+        module, f"no crate of {declared.workspace} declares it", _advice(module, list(declared.specs), declared.table)
+    )
 
 
 def find_again(module: str, workspace: str, start: str) -> str | None:
@@ -256,7 +262,9 @@ def _declaration(manifest: Mapping[str, Any], folder: Path, root: Path, table: s
     module = metadata.get("python-module")
     if module is None:
         return None
-    if not isinstance(module, str) or not all(part.isidentifier() and not keyword.iskeyword(part) for part in module.split(".")):
+    if not isinstance(module, str) or not all(
+        part.isidentifier() and not keyword.iskeyword(part) for part in module.split(".")
+    ):
         raise _wrong(where, section, "python-module", "a dotted Python name", module)
     package = _manifest.package_name(manifest)
     if not package:
@@ -303,7 +311,9 @@ def _string_list(metadata: Mapping[str, Any], key: str, where: Path, section: st
 
 
 def _wrong(where: Path, section: str, key: str, expected: str, value: object) -> ManifestError:
-    return ManifestError(str(where), f"`{key}` in `[{section}]` must be {expected}, not {value!r}", _toml.line_of(where, section, key))
+    return ManifestError(
+        str(where), f"`{key}` in `[{section}]` must be {expected}, not {value!r}", _toml.line_of(where, section, key)
+    )
 
 
 def _check_names(metadata: Mapping[str, Any], known: tuple[str, ...], where: Path, section: str) -> None:

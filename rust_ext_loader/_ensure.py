@@ -240,7 +240,9 @@ def _installed(request: Request, mode: str) -> str:
         )
     if request.features:
         raise ExtensionNotFound(
-            request.module, "extra features need a build, and no workspace is known that declares it", "pass `workspace=`"
+            request.module,
+            "extra features need a build, and no workspace is known that declares it",
+            "pass `workspace=`",
         )
     if bundled is None:
         raise ExtensionNotFound(
@@ -255,7 +257,10 @@ def _installed(request: Request, mode: str) -> str:
 def _warn_of_others(module: str, bundled: _bundled.Bundled) -> None:
     if bundled.others:
         names = ", ".join(map(str, bundled.others))
-        warnings.warn(StaleExtensionWarning(f"{module}: {bundled.library} is used; remove what lies beside it: {names}"), stacklevel=3)
+        warnings.warn(
+            StaleExtensionWarning(f"{module}: {bundled.library} is used; remove what lies beside it: {names}"),
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +356,9 @@ class _Story:
             moved, known = self.case.changes(self.case.sources)
             raise missing.because(self._why_not(moved, known)) from None
         if _settings.stale_is_error(self.case.environment):
-            raise StaleExtension(self.case.spec.module, str(self.case.bundled.library), self.case.staleness) from missing
+            raise StaleExtension(
+                self.case.spec.module, str(self.case.bundled.library), self.case.staleness
+            ) from missing
         self._warn_of_stale("is used all the same, since there is no toolchain")
         return str(self.case.bundled.library)
 
@@ -386,5 +393,7 @@ class _Story:
     def _warn_of_stale(self, fate: str) -> None:
         assert self.case.bundled is not None
         differs = "; ".join(self.case.staleness[:3])
-        text = f"{self.case.spec.module}: {self.case.bundled.library} {fate}; it was built from something else ({differs})"
+        text = (
+            f"{self.case.spec.module}: {self.case.bundled.library} {fate}; it was built from something else ({differs})"
+        )
         warnings.warn(StaleExtensionWarning(text), stacklevel=2)

@@ -64,7 +64,8 @@ _FROM_CARGO = re.compile(
 )
 #: What differs from one shell to the next. A build script of somebody's crate that asks for it looks for programs.
 _PERSONAL = re.compile(
-    r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+", re.VERBOSE
+    r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+",
+    re.VERBOSE,
 )
 
 #: What we tell cargo ourselves, or what would send its output where nobody looks for it.
@@ -180,9 +181,17 @@ def cargo_arguments(environment: Mapping[str, str]) -> list[str]:
     for before, argument in zip(["", *found], found, strict=False):
         if _OURS.fullmatch(argument):
             raise SettingError(_settings.CARGO_ARGUMENTS, text, f"no `{argument}`, which is decided elsewhere")
-        file = argument if before == "--config" else argument.partition("=")[2] if argument.startswith("--config=") else "="
+        file = (
+            argument
+            if before == "--config"
+            else argument.partition("=")[2]
+            if argument.startswith("--config=")
+            else "="
+        )
         if "=" not in file:
-            raise SettingError(_settings.CARGO_ARGUMENTS, text, f"`--config KEY=VALUE`: an edit of {file} would go unnoticed")
+            raise SettingError(
+                _settings.CARGO_ARGUMENTS, text, f"`--config KEY=VALUE`: an edit of {file} would go unnoticed"
+            )
     return found
 
 

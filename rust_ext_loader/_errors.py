@@ -120,7 +120,9 @@ class AlreadyImported(RustExtensionError):
         self.module = module
 
     def __str__(self) -> str:
-        return f"{self.module} is already imported, and a native module cannot be replaced in place; start a new process"
+        return (
+            f"{self.module} is already imported, and a native module cannot be replaced in place; start a new process"
+        )
 
 
 class ToolchainMissing(RustExtensionError):
@@ -337,7 +339,9 @@ class SettingError(RustExtensionError, ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        what = f"{self.setting}={self.value!r} is not understood" if self.value else f"{self.setting} is empty or not set"
+        what = (
+            f"{self.setting}={self.value!r} is not understood" if self.value else f"{self.setting} is empty or not set"
+        )
         return f"{what}; expected {self.expected}"
 
 

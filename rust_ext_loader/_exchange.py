@@ -54,7 +54,9 @@ def instead_of_building(case: Case, now: Snapshot, progress: Progress) -> _store
     except (RustExtensionError, OSError) as problem:
         _gave_up.append(str(problem))
         advice = f"mend that, or go without the remote with {_settings.REMOTE_URL}= (empty)"
-        warnings.warn(CacheWarning(f"the remote cache is left aside by this process: {problem}; {advice}"), stacklevel=2)
+        warnings.warn(
+            CacheWarning(f"the remote cache is left aside by this process: {problem}; {advice}"), stacklevel=2
+        )
         return None
     if entry is not None:
         progress.note(f"pulled {case.spec.module} from {settings.shown} in {time.monotonic() - began:.1f} s")
@@ -125,7 +127,9 @@ def push(case: Case, signer: Signer) -> Pushed:
     settings = required_remote(case)
     if signer.public_key not in settings.public_keys:
         raise SettingError(
-            _settings.SIGNING_KEY, signer.public_key, "a key whose public half is trusted, else nobody would take what it signs"
+            _settings.SIGNING_KEY,
+            signer.public_key,
+            "a key whose public half is trusted, else nobody would take what it signs",
         )
     entry = case.entry(case.snapshot)
     if entry is None:

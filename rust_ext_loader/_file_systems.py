@@ -19,7 +19,10 @@ from . import _settings
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda"]
     + ["ceph", "lustre", "gpfs", "beegfs", "glusterfs", "orangefs", "pvfs2", "panfs"]
-    + [f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "s3fs", "gcsfuse", "rclone", "juicefs", "mount-s3", "blobfuse2")]
+    + [
+        f"fuse.{name}"
+        for name in ("sshfs", "glusterfs", "ceph", "s3fs", "gcsfuse", "rclone", "juicefs", "mount-s3", "blobfuse2")
+    ]
 )
 
 

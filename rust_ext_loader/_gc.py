@@ -47,7 +47,9 @@ _OURS = {
     _local_copy.FOLDER: re.compile(r"[0-9a-f]{20}"),
 }
 #: The same of notes, by their paths.
-_NOTES = re.compile(r"records/[0-9a-f]{32}|probes/[0-9a-f]+\.json|checkouts/[0-9a-f]{12}/[^/]+\.json|.*/\.[^/]*\.[0-9a-f]{32}")
+_NOTES = re.compile(
+    r"records/[0-9a-f]{32}|probes/[0-9a-f]+\.json|checkouts/[0-9a-f]{12}/[^/]+\.json|.*/\.[^/]*\.[0-9a-f]{32}"
+)
 
 ENTRY, TARGET, SET_ASIDE, COPY = "entry", "target folder", "set aside", "local copy"
 
@@ -136,7 +138,9 @@ def doomed(items: Sequence[Item], limits: Limits, before: float) -> list[Item]:
     """
     kept: set[Path] = set()
     for owner in {item.owner for item in items if item.kind == ENTRY} if limits.keep else ():
-        newest = sorted((item for item in items if item.kind == ENTRY and item.owner == owner), key=lambda item: -item.used)
+        newest = sorted(
+            (item for item in items if item.kind == ENTRY and item.owner == owner), key=lambda item: -item.used
+        )
         kept.update(item.path for item in newest[: limits.keep])
     size = sum(item.size for item in items)
     found = []
@@ -260,5 +264,8 @@ def _forget(root: Path) -> None:
             for file in files:
                 path = Path(where, file)
                 with contextlib.suppress(OSError):
-                    if _NOTES.fullmatch(path.relative_to(root).as_posix()) and time.time() - _stamp(path) > _FORGOTTEN_AFTER:
+                    if (
+                        _NOTES.fullmatch(path.relative_to(root).as_posix())
+                        and time.time() - _stamp(path) > _FORGOTTEN_AFTER
+                    ):
                         path.unlink()

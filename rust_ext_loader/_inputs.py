@@ -70,7 +70,9 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         hashed |= sources.files
         # Cargo knows nothing of distributions: only a digest that moved makes it compile for another version.
         versions = {f"key-on {name}": version for name, version, _ in distributions} if is_own else {}
-        packages.append(PathPackage(package.name, package.version, package.directory, _digest(package, sources, versions)))
+        packages.append(
+            PathPackage(package.name, package.version, package.directory, _digest(package, sources, versions))
+        )
     facts.update({f"request/key-on/{name}": version for name, version, _ in distributions})
     present.update(path for _, _, paths in distributions for path in paths)
     return Inputs(
@@ -201,7 +203,9 @@ def _declared(package: _closure.Package, table: str) -> tuple[tuple[str, ...], t
     return _manifest.strings(metadata.get("exclude")), _manifest.strings(metadata.get("source-inputs"))
 
 
-def _package_sources(package: _closure.Package, root: Path, exclude: tuple[str, ...], declared: tuple[str, ...]) -> _sources.Sources:
+def _package_sources(
+    package: _closure.Package, root: Path, exclude: tuple[str, ...], declared: tuple[str, ...]
+) -> _sources.Sources:
     folder, prefix = str(package.directory), _label(package, root)
     top = str(root)
 

@@ -22,7 +22,15 @@ if TYPE_CHECKING:
 __all__ = ["LibraryFile", "host_glibc", "inspect", "problem"]
 
 #: One machine, many names.
-_MACHINE_ALIASES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64", "i386": "x86", "i486": "x86", "i586": "x86", "i686": "x86"}
+_MACHINE_ALIASES = {
+    "amd64": "x86_64",
+    "x64": "x86_64",
+    "arm64": "aarch64",
+    "i386": "x86",
+    "i486": "x86",
+    "i586": "x86",
+    "i686": "x86",
+}
 
 #: What `import` opens, by system; ELF everywhere else.
 _FORMATS = {"darwin": "mach-o", "win32": "pe", "windows": "pe", "cygwin": "pe"}

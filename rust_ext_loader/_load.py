@@ -72,7 +72,9 @@ class ParentFinder:
         self._thread = _thread.get_ident()
         self._made: list[ModuleSpec] = []
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         """
         A namespace package without folders, for ancestors of the module only.
         """
@@ -89,7 +91,9 @@ class ParentFinder:
         """
         for spec in reversed(self._made):
             module = sys.modules.get(spec.name)
-            if getattr(module, "__spec__", None) is not spec or any(name.startswith(spec.name + ".") for name in list(sys.modules)):
+            if getattr(module, "__spec__", None) is not spec or any(
+                name.startswith(spec.name + ".") for name in list(sys.modules)
+            ):
                 continue
             del sys.modules[spec.name]
             parent, _, leaf = spec.name.rpartition(".")

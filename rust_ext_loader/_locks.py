@@ -203,7 +203,9 @@ def _wait(
             raise LockTimeout(str(lock_file), _who(lock_file), timeout)
         if waited >= next_word:
             next_word = waited + NEXT_WORD
-            say(f"waiting for {_who(lock_file)}; lock {lock_file}, giving up in {timeout - waited:.0f} s (RUST_EXT_LOCK_TIMEOUT)")
+            say(
+                f"waiting for {_who(lock_file)}; lock {lock_file}, giving up in {timeout - waited:.0f} s (RUST_EXT_LOCK_TIMEOUT)"
+            )
         sleep(min(pause, timeout - waited))
         pause = min(pause * 1.5, _POLL_LAST)
         if _try(lock, lock_file):

@@ -148,7 +148,11 @@ def resolve(
 
 
 def _package(package: dict[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
-    inherited = {key: shared.get(key) for key, value in package.items() if isinstance(value, dict) and value.get("workspace") is True}
+    inherited = {
+        key: shared.get(key)
+        for key, value in package.items()
+        if isinstance(value, dict) and value.get("workspace") is True
+    }
     return {key: value for key, value in {**package, **inherited}.items() if key != "metadata" and value is not None}
 
 
@@ -156,7 +160,9 @@ def _target(value: object, directory: Path, shared: dict[str, Any], root: Path, 
     if not isinstance(value, dict):
         return value
     return {
-        key: _dependencies(item, directory, shared, root) if key in _TABLES else item for key, item in value.items() if key not in unwanted
+        key: _dependencies(item, directory, shared, root) if key in _TABLES else item
+        for key, item in value.items()
+        if key not in unwanted
     }
 
 
@@ -196,13 +202,17 @@ def portable(resolved: Mapping[str, Any], directory: Path, root: Path) -> dict[s
 
     def entries(tables: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            key: {name: entry(item) for name, item in value.items()} if key in _TABLES and isinstance(value, dict) else value
+            key: {name: entry(item) for name, item in value.items()}
+            if key in _TABLES and isinstance(value, dict)
+            else value
             for key, value in tables.items()
         }
 
     fact = entries(resolved)
     if isinstance(resolved.get("target"), dict):
-        fact["target"] = {key: entries(value) if isinstance(value, dict) else value for key, value in resolved["target"].items()}
+        fact["target"] = {
+            key: entries(value) if isinstance(value, dict) else value for key, value in resolved["target"].items()
+        }
     return fact
 
 

@@ -80,4 +80,6 @@ def keep(file: Path, subject: object, known: dict[str, list[int] | None], answer
     Remember an answer; if that cannot be done, do without.
     """
     with contextlib.suppress(OSError):
-        _staging.write_atomically(file, _sealed.seal({"format": FORMAT, "subject": subject, "stamps": known, "answer": answer}))
+        _staging.write_atomically(
+            file, _sealed.seal({"format": FORMAT, "subject": subject, "stamps": known, "answer": answer})
+        )

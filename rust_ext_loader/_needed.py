@@ -37,7 +37,10 @@ def missing(library: Path) -> tuple[str, ...]:
         described = _library_file.inspect(library)
     except (OSError, ValueError):
         return ()
-    folders = [folder.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", os.fspath(library.parent)) for folder in described.search]
+    folders = [
+        folder.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", os.fspath(library.parent))
+        for folder in described.search
+    ]
     lacking = (_lacking(_found_in(folders, name) or name) for name in described.needed)
     return tuple(dict.fromkeys(name for name in lacking if name))
 

@@ -107,7 +107,17 @@ def _init_names(names: Iterator[str]) -> frozenset[str]:
 
 # --- ELF ---
 
-_ELF_MACHINES = {3: "x86", 8: "mips", 20: "ppc", 21: "ppc64", 22: "s390x", 40: "arm", 62: "x86_64", 183: "aarch64", 258: "loongarch64"}
+_ELF_MACHINES = {
+    3: "x86",
+    8: "mips",
+    20: "ppc",
+    21: "ppc64",
+    22: "s390x",
+    40: "arm",
+    62: "x86_64",
+    183: "aarch64",
+    258: "loongarch64",
+}
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_HASH, _DT_STRTAB, _DT_SYMTAB, _DT_RPATH, _DT_RUNPATH = 1, 4, 5, 6, 15, 29
 _DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
@@ -255,7 +265,11 @@ def _glibc_version(name: str) -> tuple[int, int] | None:
         return 2, 36
     prefix, _, version = name.partition("_")
     parts = version.split(".")
-    if prefix != "GLIBC" or len(parts) < 2 or not (parts[0].isascii() and parts[0].isdigit() and parts[1].isascii() and parts[1].isdigit()):
+    if (
+        prefix != "GLIBC"
+        or len(parts) < 2
+        or not (parts[0].isascii() and parts[0].isdigit() and parts[1].isascii() and parts[1].isdigit())
+    ):
         return None
     return int(parts[0][:6]), int(parts[1][:6])
 
@@ -325,7 +339,9 @@ def _mach_o(data: bytes) -> LibraryFile:
     )
 
 
-def _mach_o_symbols(view: _View, wide: bool, table: int, count: int, strings: int, _size: int) -> Iterator[tuple[str, bool]]:
+def _mach_o_symbols(
+    view: _View, wide: bool, table: int, count: int, strings: int, _size: int
+) -> Iterator[tuple[str, bool]]:
     for name, kind, *_ in view.rows("IBBHQ" if wide else "IBBHI", table, _bounded(count)):
         # External, and neither for debuggers nor private to its image. C names carry an underscore in front.
         if kind & 0x01 and not kind & 0xF0:

@@ -192,7 +192,9 @@ def _open(url: str, seconds: float, *, writing: bool) -> Bucket:
     if not url.startswith("file:"):
         limit = timedelta(seconds=_request_limit(seconds))
         # What is given here replaces what the environment says, so its one option that matters is handed on.
-        plain = url.startswith("http://") or any(os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _ALLOW_HTTP)
+        plain = url.startswith("http://") or any(
+            os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _ALLOW_HTTP
+        )
         options["client_options"] = {"timeout": limit, "connect_timeout": limit, "allow_http": plain}
         options["retry_config"] = {"max_retries": 3 if writing else 1, "retry_timeout": limit}
     try:

@@ -159,12 +159,20 @@ def _dep_info_of(artifact: Artifact) -> Path | None:
     for name in map(Path, artifact.filenames):
         if "custom-build" in artifact.kinds:
             return next(name.parent.glob("*.d"), None)
-        stem = name.stem.removeprefix("lib") if name.stem.startswith("lib" + artifact.target_name.replace("-", "_")) else name.stem
+        stem = (
+            name.stem.removeprefix("lib")
+            if name.stem.startswith("lib" + artifact.target_name.replace("-", "_"))
+            else name.stem
+        )
         for folder in (name.parent, name.parent / "deps"):
             # Beside a library that was put into its final place lies a file of cargo's own, which says less.
             if folder.name == "deps":
                 exact = folder / f"{stem}.d"
-                found = [exact] if exact.is_file() else sorted(folder.glob(f"{stem}-*.d"), key=lambda file: file.stat().st_mtime_ns)
+                found = (
+                    [exact]
+                    if exact.is_file()
+                    else sorted(folder.glob(f"{stem}-*.d"), key=lambda file: file.stat().st_mtime_ns)
+                )
                 if found:
                     return found[-1]
     return None
@@ -216,7 +224,9 @@ def _share_a_folder(one: str, other: str) -> bool:
 def _is_nobodys_input(path: str, package: Package, around: Surroundings) -> bool:
     pinned = () if package.local else (package.directory,)
     real = os.path.realpath(path)
-    return any(_manifest.is_inside(real, os.path.realpath(folder)) for folder in (around.output, *around.fetched, *pinned))
+    return any(
+        _manifest.is_inside(real, os.path.realpath(folder)) for folder in (around.output, *around.fetched, *pinned)
+    )
 
 
 def _add_variable(name: str, package: Package, around: Surroundings) -> None:

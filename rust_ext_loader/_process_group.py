@@ -35,7 +35,9 @@ _GATE = 'IFS= read -r go && exec "$@" </dev/null'
 _WATCH = 'IFS= read -r word || kill -s KILL -- "-$1"'
 
 #: An ignored SIGCHLD is inherited, and cargo could then wait for no compiler. Shells may not reset it (POSIX); Python may.
-_RESET_SIGCHLD = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+_RESET_SIGCHLD = (
+    "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 #: Our ends of the pipes to gates and watchers.
 _open_ends: set[int] = set()
@@ -186,7 +188,9 @@ def _close_once(descriptor: int) -> int:
     return -1
 
 
-def _start(command: Sequence[str], stdin: int | None, directory: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], stdin: int | None, directory: Path, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL if stdin is None else stdin,

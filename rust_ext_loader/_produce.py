@@ -99,7 +99,9 @@ def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
     moved, known = case.changes(now)
     unusual = "" if case.spec.profile == "release" else f" ({case.spec.profile})"
     forced = "asked for" if case.mode == "force" else ""
-    progress.announce(f"{'re' if known else ''}building {case.spec.module}{unusual}: {forced or reason(moved, known=known)}")
+    progress.announce(
+        f"{'re' if known else ''}building {case.spec.module}{unusual}: {forced or reason(moved, known=known)}"
+    )
     for path in _named_in_vain(now):
         progress.note(f"note: `source-inputs` names {path}, and nothing is there")
     try:
@@ -155,7 +157,10 @@ def _publish(case: Case, built: _build.Built) -> str:
         entry = _store.publish(case.write_root, case.spec.module, now.fingerprint, built.artifact, name, origin)
     except OSError as error:
         # The module is right; only the next process has to build again.
-        warnings.warn(CacheWarning(f"{case.spec.module} is loaded from {built.artifact}: storing it failed ({error})"), stacklevel=2)
+        warnings.warn(
+            CacheWarning(f"{case.spec.module} is loaded from {built.artifact}: storing it failed ({error})"),
+            stacklevel=2,
+        )
         return str(built.artifact)
     _gc.after_build(case.write_root, case.environment)
     return case.use(entry.library, now, entry.seen)

@@ -38,7 +38,9 @@ class Progress:
     The voice of one build.
     """
 
-    def __init__(self, label: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, label: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         #: What is being built, as people call it.
         self._label = label
         #: `None` once it proved broken. `sys.stderr` itself may be `None` (a windowed Python).

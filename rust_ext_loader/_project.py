@@ -143,4 +143,6 @@ def _refuse_plain_http(url: str, where: str) -> None:
     Signatures hold over any wire, but credentials and code would travel for everybody to read.
     """
     if re.match(r"http://(?!(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$))", url, re.IGNORECASE):
-        raise SettingError(where, url, "an https:// URL, since http:// would show credentials and code to whoever listens")
+        raise SettingError(
+            where, url, "an https:// URL, since http:// would show credentials and code to whoever listens"
+        )

@@ -123,7 +123,9 @@ def path_of(root: str, identity: Identity) -> str:
     return os.path.join(root, "records", sealed(identity))
 
 
-def identify(module: str, workspace: str, mode: str, environment: Mapping[str, str], path: Iterable[str] | None) -> Identity:
+def identify(
+    module: str, workspace: str, mode: str, environment: Mapping[str, str], path: Iterable[str] | None
+) -> Identity:
     """
     What one record is about; `path` is the `__path__` of the module's parent, if it has one.
 
@@ -305,12 +307,24 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
     if boot == "":
         return None
     settled = started_ns - UNSETTLED_NS
-    if any(mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path not in renamed):
+    if any(
+        mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path not in renamed
+    ):
         return None
     values = tuple((name, sealed(value)) for name, value in declared)
     paths = tuple(sorted(present))
     stamps = _stamps(present[path] for path in paths)
-    fields: tuple[Any, ...] = (FORMAT, identity, values, search_path, paths, stamps, tuple(sorted(absent)), library, boot)
+    fields: tuple[Any, ...] = (
+        FORMAT,
+        identity,
+        values,
+        search_path,
+        paths,
+        stamps,
+        tuple(sorted(absent)),
+        library,
+        boot,
+    )
     data = marshal.dumps(fields)
     return _imp.source_hash(FORMAT, data) + data
 

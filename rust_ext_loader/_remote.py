@@ -204,7 +204,9 @@ def publish(settings: RemoteSettings, signer: Signer, entry: _store.Entry, secon
     """
     _refuse_what_is_no_key(settings)
     manifest = (entry.folder / "manifest.json").read_text("utf-8")
-    return within(seconds, settings.url, lambda bucket: _publish(bucket, settings, signer, entry, manifest), writing=True)
+    return within(
+        seconds, settings.url, lambda bucket: _publish(bucket, settings, signer, entry, manifest), writing=True
+    )
 
 
 def _publish(bucket: Bucket, settings: RemoteSettings, signer: Signer, entry: _store.Entry, manifest: str) -> bool:

@@ -15,9 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-_CACHEDIR_TAG = (
-    "Signature: 8a477f597d28d172789f06886806bc55\n# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
-)
+_CACHEDIR_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
 
 
 def ready(root: Path) -> str | None:

@@ -112,7 +112,9 @@ def public_key(text: str, setting: str = "public key") -> Ed25519PublicKey:
         raw = base64.b64decode(encoded, validate=True) if f"{kind}:" == _KIND else b""
         return Ed25519PublicKey.from_public_bytes(raw)
     except ValueError as error:
-        raise SettingError(setting, text[:60], f"`{_KIND}` and 32 bytes in base64, as `rust-ext push --new-key FILE` prints") from error
+        raise SettingError(
+            setting, text[:60], f"`{_KIND}` and 32 bytes in base64, as `rust-ext push --new-key FILE` prints"
+        ) from error
 
 
 def read_private_key(path: str) -> Signer:
@@ -144,11 +146,15 @@ def new_private_key(path: str) -> Signer:
     Make a key and write it into a new file, for this user alone; raises `SettingError`.
     """
     key = Ed25519PrivateKey.generate()
-    data = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    data = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
     except OSError as error:
-        raise SettingError(path, error.strerror or str(error), "the name of a new file in a folder that can be written") from error
+        raise SettingError(
+            path, error.strerror or str(error), "the name of a new file in a folder that can be written"
+        ) from error
     return Signer(key)

@@ -77,7 +77,11 @@ class Snapshot:
 
 
 def take(
-    spec: ExtensionSpec, workspace: _discover.Workspace, environment: Mapping[str, str], *, features: tuple[str, ...] = ()
+    spec: ExtensionSpec,
+    workspace: _discover.Workspace,
+    environment: Mapping[str, str],
+    *,
+    features: tuple[str, ...] = (),
 ) -> Snapshot:
     """
     Look once at everything but the toolchain.
@@ -114,9 +118,13 @@ def with_toolchain(sources: Snapshot, environment: Mapping[str, str], memo_root:
     Raises `ToolchainMissing` when none is usable.
     """
     spec = sources.spec
-    found = _toolchain.probe(spec.directory, environment, memo_root, needed_for=spec.module, rust_version=sources.rust_version)
+    found = _toolchain.probe(
+        spec.directory, environment, memo_root, needed_for=spec.module, rust_version=sources.rust_version
+    )
     facts = {**sources.fingerprint.facts, **found.gathered.facts}
-    return replace(sources, fingerprint=Fingerprint(facts), watched=sources.watched | found.gathered.watched, toolchain=found)
+    return replace(
+        sources, fingerprint=Fingerprint(facts), watched=sources.watched | found.gathered.watched, toolchain=found
+    )
 
 
 def while_there_is_no_toolchain(sources: Snapshot, environment: Mapping[str, str]) -> Snapshot | None:

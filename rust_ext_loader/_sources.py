@@ -32,11 +32,32 @@ _CACHE_TAG = "CACHEDIR.TAG"
 
 #: Nowhere looked into.
 _FOREIGN_FOLDERS = frozenset(
-    {".git", ".hg", ".svn", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", ".idea", ".vscode"}
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        "__pycache__",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".idea",
+        ".vscode",
+    }
 )
 #: Looked into by other rooms (toolchain, configuration, lockfile, manifest), or never by a library's build.
 _ROOT_ONLY = frozenset(
-    {"target", "tests", "benches", "examples", ".cargo", "rust-toolchain", "rust-toolchain.toml", "Cargo.lock", _MANIFEST}
+    {
+        "target",
+        "tests",
+        "benches",
+        "examples",
+        ".cargo",
+        "rust-toolchain",
+        "rust-toolchain.toml",
+        "Cargo.lock",
+        _MANIFEST,
+    }
 )
 #: What editors, desktops and coverage tools leave lying about.
 _DROPPINGS = r"""

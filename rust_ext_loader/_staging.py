@@ -141,7 +141,11 @@ def copy_into(source: Path, folder: Path, name: str) -> Path:
     Copy a file into a staged folder and make sure that it is on the disk.
     """
     destination = folder / name
-    with source.open("rb") as reader, _new_file(destination) as descriptor, os.fdopen(os.dup(descriptor), "wb") as writer:
+    with (
+        source.open("rb") as reader,
+        _new_file(destination) as descriptor,
+        os.fdopen(os.dup(descriptor), "wb") as writer,
+    ):
         shutil.copyfileobj(reader, writer, 1 << 20)
     destination.chmod(0o770 if _record.shared() else 0o700)
     return destination
@@ -157,7 +161,9 @@ def publish_folder(staged: Path, destination: Path) -> Path:
     return destination
 
 
-def _rename(source: Path, destination: Path, rename: Callable[[Path, Path], None], wait: Callable[[float], None] = time.sleep) -> None:
+def _rename(
+    source: Path, destination: Path, rename: Callable[[Path, Path], None], wait: Callable[[float], None] = time.sleep
+) -> None:
     """
     Rename; on Windows again, for about five seconds, while a virus scanner or an indexer has what was just written open.
     """

@@ -85,7 +85,9 @@ class _Damaged(Exception):
     """
 
 
-def look_up(roots: Sequence[Path], module: str, fingerprint: Fingerprint, accept: Callable[[Entry], bool] = lambda _: True) -> Entry | None:
+def look_up(
+    roots: Sequence[Path], module: str, fingerprint: Fingerprint, accept: Callable[[Entry], bool] = lambda _: True
+) -> Entry | None:
     """
     The entry with exactly these facts, verified, or `None`.
 
@@ -100,7 +102,11 @@ def look_up(roots: Sequence[Path], module: str, fingerprint: Fingerprint, accept
 
 
 def equal_but_for(
-    roots: Sequence[Path], module: str, fingerprint: Fingerprint, group: str, accept: Callable[[Entry], bool] = lambda _: True
+    roots: Sequence[Path],
+    module: str,
+    fingerprint: Fingerprint,
+    group: str,
+    accept: Callable[[Entry], bool] = lambda _: True,
 ) -> Entry | None:
     """
     The newest entry whose facts are equal in every group but one.
@@ -110,7 +116,12 @@ def equal_but_for(
         entry
         for root in roots
         for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT])
-        if (entry := _current(slot, root, lambda entry: Fingerprint(entry.facts).without(group) == wanted and accept(entry))) is not None
+        if (
+            entry := _current(
+                slot, root, lambda entry: Fingerprint(entry.facts).without(group) == wanted and accept(entry)
+            )
+        )
+        is not None
     ]
     return max(found, key=lambda entry: entry.began, default=None)
 
@@ -300,7 +311,10 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
         "builder": {"host": socket.gethostname(), "pid": os.getpid()},
         "pulled": origin.pulled,
         "seen": dict(origin.seen),
-        "host_bound": [*(name for name, value in fingerprint.facts.items() if is_hidden(value)), *_seen.host_bound(origin.seen)],
+        "host_bound": [
+            *(name for name, value in fingerprint.facts.items() if is_hidden(value)),
+            *_seen.host_bound(origin.seen),
+        ],
         "facts": dict(fingerprint.facts),
     }
 

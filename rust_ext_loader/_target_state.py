@@ -45,7 +45,9 @@ class TargetState:
         """
         return bool(self._read())
 
-    def outdated(self, packages: Sequence[PathPackage], locked: Collection[str], sight: Sight, *, all_of_them: bool) -> list[str]:
+    def outdated(
+        self, packages: Sequence[PathPackage], locked: Collection[str], sight: Sight, *, all_of_them: bool
+    ) -> list[str]:
         """
         The packages whose compiled code is not of what there is now, as cargo is to be told.
 
@@ -88,7 +90,9 @@ class TargetState:
         for package in packages:
             key = os.fspath(package.directory)
             compiled[key] = {"digest": package.digest, "seen": _seen.files(seen.get(key, {}))}
-        foreign = {key: {"digest": "", "seen": _seen.files(read)} for key, read in seen.items() if not os.path.isabs(key)}
+        foreign = {
+            key: {"digest": "", "seen": _seen.files(read)} for key, read in seen.items() if not os.path.isabs(key)
+        }
         self._write({**compiled, **{key: known for key, known in foreign.items() if known["seen"]}})
 
     def _compiled(self) -> Known:

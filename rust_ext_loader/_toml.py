@@ -39,7 +39,9 @@ def load(path: Path) -> dict[str, Any]:
     try:
         return _parse(data)
     except UnicodeDecodeError as error:
-        raise ManifestError(str(path), f"is not UTF-8: {error.reason}", data.count(b"\n", 0, error.start) + 1) from error
+        raise ManifestError(
+            str(path), f"is not UTF-8: {error.reason}", data.count(b"\n", 0, error.start) + 1
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise ManifestError(str(path), *_reason_and_line(str(error), data)) from error
     except RecursionError as error:

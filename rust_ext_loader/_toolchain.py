@@ -36,7 +36,16 @@ if TYPE_CHECKING:
     from ._process_group import ProcessGroup
 
 #: What decides, besides files, which compiler is run.
-_VARIABLES = ("RUSTUP_TOOLCHAIN", "RUSTUP_HOME", "RUSTC", "CARGO_BUILD_RUSTC", "CARGO_HOME", "HOME", "USERPROFILE", "LD_LIBRARY_PATH")
+_VARIABLES = (
+    "RUSTUP_TOOLCHAIN",
+    "RUSTUP_HOME",
+    "RUSTC",
+    "CARGO_BUILD_RUSTC",
+    "CARGO_HOME",
+    "HOME",
+    "USERPROFILE",
+    "LD_LIBRARY_PATH",
+)
 
 _TOOLCHAIN_FILES = ("rust-toolchain.toml", "rust-toolchain")
 
@@ -116,7 +125,12 @@ def _numbers(version: str) -> tuple[int, int, int]:
 
 def _find_tools(directory: Path, environment: Mapping[str, str]) -> _Tools:
     config = _cargo_config.read(directory, environment, directory)
-    chosen = environment.get("RUSTC") or environment.get("CARGO_BUILD_RUSTC") or _configured_rustc(config, directory) or "rustc"
+    chosen = (
+        environment.get("RUSTC")
+        or environment.get("CARGO_BUILD_RUSTC")
+        or _configured_rustc(config, directory)
+        or "rustc"
+    )
     cargo, before_cargo = _which("cargo", directory, environment)
     rustc, before_rustc = _which(chosen, directory, environment)
     deciding = (*before_cargo, *before_rustc, *_deciding_files(directory, environment), *config.present)
@@ -233,7 +247,10 @@ def _run_all(questions: dict[str, list[str]], directory: Path, environment: Mapp
     try:
         for name, command in questions.items():
             groups[name] = ProcessGroup(command, directory=directory, environment=environment)
-        ears = {name: [_ear(group.stdout, said[name], "out"), _ear(group.stderr, said[name], "err")] for name, group in groups.items()}
+        ears = {
+            name: [_ear(group.stdout, said[name], "out"), _ear(group.stderr, said[name], "err")]
+            for name, group in groups.items()
+        }
         for group in groups.values():
             group.go()
         deadline = time.monotonic() + limit
@@ -252,7 +269,10 @@ def _run_all(questions: dict[str, list[str]], directory: Path, environment: Mapp
         # This waits, and could be interrupted once more.
         for group in groups.values():
             group.close()
-    return {name: answer if answer.in_time else _Said(err=f"it did not answer within {limit:g} s") for name, answer in said.items()}
+    return {
+        name: answer if answer.in_time else _Said(err=f"it did not answer within {limit:g} s")
+        for name, answer in said.items()
+    }
 
 
 def _ear(stream: IO[bytes], said: _Said, name: str) -> Thread:
@@ -273,7 +293,11 @@ def _unusable(tool: str, said: _Said, needed_for: str) -> ToolchainMissing:
     lowered = text.lower()
     if not said.in_time:
         problem = "no-answer"
-    elif "no default is configured" in lowered or "no default toolchain" in lowered or "could not choose a version" in lowered:
+    elif (
+        "no default is configured" in lowered
+        or "no default toolchain" in lowered
+        or "could not choose a version" in lowered
+    ):
         problem = "no-default"
     elif "is not installed" in lowered or "not applicable to the" in lowered:
         problem = "not-installed"

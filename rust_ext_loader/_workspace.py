@@ -97,7 +97,9 @@ def _is_excluded(folder: Path, root: Path, manifest: Mapping[str, Any]) -> bool:
 
     def under(key: str) -> bool:
         # Cargo compares prefixes here and does not expand globs.
-        return any(_manifest.is_inside(folder, os.path.normpath(root / item)) for item in _manifest.strings(table.get(key)))
+        return any(
+            _manifest.is_inside(folder, os.path.normpath(root / item)) for item in _manifest.strings(table.get(key))
+        )
 
     return under("exclude") and not under("members")
 

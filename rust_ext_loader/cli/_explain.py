@@ -28,7 +28,9 @@ def run(options: argparse.Namespace) -> int:
     """
     Print one line per fact that moved; without a toolchain, of all but its own, and say so.
     """
-    request = _ensure.Request(options.module, mode="auto", workspace=str(options.workspace), cache_dir=options.cache_dir)
+    request = _ensure.Request(
+        options.module, mode="auto", workspace=str(options.workspace), cache_dir=options.cache_dir
+    )
     moved = _ensure.changes(request)
     complaint = moved.missing.complaint if moved.missing else None
     if complaint:

@@ -20,11 +20,27 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     Declare the command.
     """
     parser = commands.add_parser(
-        "gc", parents=[common], help="remove what has not been used for longest", description="What was used within the last hour stays."
+        "gc",
+        parents=[common],
+        help="remove what has not been used for longest",
+        description="What was used within the last hour stays.",
     )
-    parser.add_argument("--max-size", metavar="SIZE", type=_size, help=f"what may stay in all, as in 5G (default: {_settings.CACHE_LIMIT})")
-    parser.add_argument("--max-age", metavar="AGE", type=_age, help="what was not used for so long goes, as in 30d or 12h")
-    parser.add_argument("--keep", metavar="N", type=_count, default=0, help="the N entries of each module that were used last stay anyway")
+    parser.add_argument(
+        "--max-size",
+        metavar="SIZE",
+        type=_size,
+        help=f"what may stay in all, as in 5G (default: {_settings.CACHE_LIMIT})",
+    )
+    parser.add_argument(
+        "--max-age", metavar="AGE", type=_age, help="what was not used for so long goes, as in 30d or 12h"
+    )
+    parser.add_argument(
+        "--keep",
+        metavar="N",
+        type=_count,
+        default=0,
+        help="the N entries of each module that were used last stay anyway",
+    )
     parser.add_argument("--dry-run", action="store_true", help="only tell")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)

@@ -23,9 +23,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("key", parents=[common], help="source key and, given a toolchain, build key, for a CI cache")
+    parser = commands.add_parser(
+        "key", parents=[common], help="source key and, given a toolchain, build key, for a CI cache"
+    )
     add_modules(parser)
-    parser.add_argument("--format", choices=("text", "json", "github"), default="text", help="`github` prints lines for $GITHUB_OUTPUT")
+    parser.add_argument(
+        "--format", choices=("text", "json", "github"), default="text", help="`github` prints lines for $GITHUB_OUTPUT"
+    )
     parser.set_defaults(run=run)
 
 

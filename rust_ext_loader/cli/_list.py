@@ -39,7 +39,9 @@ def run(options: argparse.Namespace) -> int:
     else:
         for spec in specs:
             # A dash keeps columns columns.
-            print(f"{spec.module}  {spec.package}  {','.join(spec.features) or '-'}  {_folder(spec, declared.workspace)}")
+            print(
+                f"{spec.module}  {spec.package}  {','.join(spec.features) or '-'}  {_folder(spec, declared.workspace)}"
+            )
     for problem in declared.broken:
         print(f"error: {problem}", file=sys.stderr)
     for module, manifests in sorted(declared.duplicates.items()):

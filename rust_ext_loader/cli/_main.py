@@ -86,9 +86,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show which version this is and exit")
     common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: the one around here)")
     common.add_argument(
-        "--cache-dir", metavar="DIR", help=f"root of the cache (default: {_settings.CACHE_DIR}, else the user's cache folder)"
+        "--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: the one around here)"
+    )
+    common.add_argument(
+        "--cache-dir",
+        metavar="DIR",
+        help=f"root of the cache (default: {_settings.CACHE_DIR}, else the user's cache folder)",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:

@@ -20,14 +20,18 @@ def add_modules(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="dotted module name (default: every declared one)")
 
 
-def requests(options: argparse.Namespace, mode: str | None = None, *, always: bool = False) -> Iterator[_ensure.Request]:
+def requests(
+    options: argparse.Namespace, mode: str | None = None, *, always: bool = False
+) -> Iterator[_ensure.Request]:
     """
     One request per module.
 
     Raises what is wrong with the workspace when no module is named: then "all of them" cannot be told.
     """
     for module in options.modules or _every_module(options):
-        yield _ensure.Request(module, mode=mode, workspace=str(options.workspace), cache_dir=options.cache_dir, always=always)
+        yield _ensure.Request(
+            module, mode=mode, workspace=str(options.workspace), cache_dir=options.cache_dir, always=always
+        )
 
 
 def _every_module(options: argparse.Namespace) -> list[str]:

@@ -20,7 +20,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("pull", parents=[common], help="fetch what the remote cache has of these sources; build nothing")
+    parser = commands.add_parser(
+        "pull", parents=[common], help="fetch what the remote cache has of these sources; build nothing"
+    )
     add_modules(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)
@@ -43,7 +45,11 @@ def run(options: argparse.Namespace) -> int:
             rows[request.module] = {"outcome": "failed", "library": None, "why": str(error)}
             continue
         outcome = "absent" if entry is None else "pulled" if fetched else "present"
-        rows[request.module] = {"outcome": outcome, "library": None if entry is None else str(entry.library), "why": None}
+        rows[request.module] = {
+            "outcome": outcome,
+            "library": None if entry is None else str(entry.library),
+            "why": None,
+        }
         if not options.json:
             print(f"{request.module}  {outcome}{'' if entry is None else f'  {entry.library}'}", flush=True)
     if options.json:

@@ -29,7 +29,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     parser = commands.add_parser("push", parents=[common], help="sign what is built and publish it in the remote cache")
     add_modules(parser)
-    parser.add_argument("--new-key", metavar="FILE", help="make a signing key in a new file, print its public half, and do nothing else")
+    parser.add_argument(
+        "--new-key", metavar="FILE", help="make a signing key in a new file, print its public half, and do nothing else"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)
 
@@ -69,7 +71,11 @@ def _because(bound_by: tuple[str, ...]) -> str:
 def _signer() -> Signer:
     path = os.environ.get(_settings.SIGNING_KEY)
     if not path:
-        raise SettingError(_settings.SIGNING_KEY, "", "the file of the private key to sign with (`rust-ext push --new-key FILE` makes one)")
+        raise SettingError(
+            _settings.SIGNING_KEY,
+            "",
+            "the file of the private key to sign with (`rust-ext push --new-key FILE` makes one)",
+        )
     signer: Signer = _signatures().read_private_key(path)
     return signer
 

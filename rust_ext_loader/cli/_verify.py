@@ -27,9 +27,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("verify", parents=[common], help="check cached libraries to the last byte; with --inputs, what they read")
+    parser = commands.add_parser(
+        "verify", parents=[common], help="check cached libraries to the last byte; with --inputs, what they read"
+    )
     add_modules(parser)
-    parser.add_argument("--inputs", action="store_true", help="list inputs that the build was seen to read and nobody declared")
+    parser.add_argument(
+        "--inputs", action="store_true", help="list inputs that the build was seen to read and nobody declared"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)
 
@@ -40,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     """
     found = {request.module: _ensure.stored(request) for request in requests(options)}
     if options.json:
-        print(json.dumps({"modules": {module: _row(entry, options.inputs) for module, entry in found.items()}}, indent=1))
+        print(
+            json.dumps({"modules": {module: _row(entry, options.inputs) for module, entry in found.items()}}, indent=1)
+        )
     else:
         for module, entry in found.items():
             print(f"{module}: {'not cached' if entry is None else f'whole, {entry.library}'}")
@@ -64,7 +70,8 @@ def _row(entry: Entry | None, with_inputs: bool) -> dict[str, object]:
     row: dict[str, object] = {"library": None if entry is None else str(entry.library)}
     if with_inputs:
         row["undeclared"] = [
-            {"kind": kind, "name": name, "host_bound": remark == _BINDS, "set": remark != _UNSET} for kind, name, remark in _inputs(entry)
+            {"kind": kind, "name": name, "host_bound": remark == _BINDS, "set": remark != _UNSET}
+            for kind, name, remark in _inputs(entry)
         ]
     return row
 
@@ -74,7 +81,9 @@ def _inputs(entry: Entry | None) -> list[tuple[str, str, str]]:
     Kind, name and a remark for each, files first.
     """
     seen = entry.seen if entry else {}
-    remarks = {name: _UNSET for name, value in seen.items() if _seen.is_unset(value)} | dict.fromkeys(_seen.host_bound(seen), _BINDS)
+    remarks = {name: _UNSET for name, value in seen.items() if _seen.is_unset(value)} | dict.fromkeys(
+        _seen.host_bound(seen), _BINDS
+    )
     return [
         (kind, name[len(prefix) :], remarks.get(name, ""))
         for prefix, kind in _KINDS.items()

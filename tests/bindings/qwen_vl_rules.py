@@ -68,7 +68,9 @@ def patchify(image: NDArray[np.uint8], patch: int, merge: int, frames: int) -> N
     return flat
 
 
-def positions(length: int, items: Sequence[tuple[int, int, int, int, int]], merge: int) -> tuple[NDArray[np.int64], int]:
+def positions(
+    length: int, items: Sequence[tuple[int, int, int, int, int]], merge: int
+) -> tuple[NDArray[np.int64], int]:
     columns: list[tuple[int, int, int]] = []
 
     def free() -> int:
@@ -78,7 +80,12 @@ def positions(length: int, items: Sequence[tuple[int, int, int, int, int]], merg
         while len(columns) < start:
             columns.append((free(),) * 3)
         first = free()
-        columns += [(first + t, first + h, first + w) for t in range(time) for h in range(height // merge) for w in range(width // merge)]
+        columns += [
+            (first + t, first + h, first + w)
+            for t in range(time)
+            for h in range(height // merge)
+            for w in range(width // merge)
+        ]
     while len(columns) < length:
         columns.append((free(),) * 3)
     return np.array(columns, np.int64).reshape(-1, 3).T.ravel(), free() - length

@@ -36,7 +36,9 @@ def test_the_family_is_the_tested_one() -> None:
     (family,) = blocks("rust")
     _, _, body = family.partition("\n\n")
 
-    assert body.replace("crate::{", "sglang_mm_core::{") in (CRATE / "tests/adding_a_model.rs").read_text(encoding="utf-8")
+    assert body.replace("crate::{", "sglang_mm_core::{") in (CRATE / "tests/adding_a_model.rs").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("room", re.findall(r"^\| (`.*?) \|", README, re.MULTILINE))

@@ -24,7 +24,21 @@ from sglang.srt.rust_extensions._multimodal import common
 pytestmark = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes are those of Pillow 13.0.0")
 
 
-SIZES = [(1, 1), (1, 2), (2, 1), (3, 5), (7, 8), (8, 7), (9, 16), (15, 17), (16, 16), (17, 1), (1, 33), (31, 33), (33, 32)]
+SIZES = [
+    (1, 1),
+    (1, 2),
+    (2, 1),
+    (3, 5),
+    (7, 8),
+    (8, 7),
+    (9, 16),
+    (15, 17),
+    (16, 16),
+    (17, 1),
+    (1, 33),
+    (31, 33),
+    (33, 32),
+]
 
 
 @pytest.mark.parametrize("progressive", [False, True], ids=["baseline", "progressive"])
@@ -36,7 +50,14 @@ def test_jpeg_is_pillows_to_the_byte(quality: int, subsampling: str, progressive
     """
     for (height, width), mode, restart in itertools.product(SIZES, ["RGB", "L"], [0, 1, 3]):
         image = scene(height, width, mode)
-        data = saved(image, "JPEG", quality=quality, subsampling=subsampling, progressive=progressive, restart_marker_blocks=restart)
+        data = saved(
+            image,
+            "JPEG",
+            quality=quality,
+            subsampling=subsampling,
+            progressive=progressive,
+            restart_marker_blocks=restart,
+        )
         assert check(data, (height, width, mode, restart)) is not None
 
 
@@ -79,7 +100,9 @@ WEBP = [
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
-@pytest.mark.parametrize("options", WEBP, ids=lambda options: "-".join(f"{key}={value}" for key, value in options.items()))
+@pytest.mark.parametrize(
+    "options", WEBP, ids=lambda options: "-".join(f"{key}={value}" for key, value in options.items())
+)
 def test_webp_is_pillows_to_the_byte(options: dict[str, Any], mode: str) -> None:
     """
     Lossy and lossless, with alpha or without: alpha is dropped and the colour below it stays.
@@ -91,7 +114,9 @@ def test_webp_is_pillows_to_the_byte(options: dict[str, Any], mode: str) -> None
         assert check(saved(image, "WEBP", **options), (height, width)) is not None
 
 
-@pytest.mark.parametrize("options", [{"lossless": True}, {"quality": 40}, {"quality": 80, "minimize_size": True}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"lossless": True}, {"quality": 40}, {"quality": 80, "minimize_size": True}], ids=str
+)
 def test_an_animation_is_its_first_frame(options: dict[str, Any]) -> None:
     """
     Whatever the frames that follow, and whether they are blended.
@@ -100,7 +125,9 @@ def test_an_animation_is_its_first_frame(options: dict[str, Any]) -> None:
     for index, frame in enumerate(frames):
         frame.putalpha(scene(19, 23, "L").point(lambda shade, index=index: (shade * (index + 1)) & 255))
     for kind in ("WEBP", "PNG", "GIF"):
-        data = saved(frames[0], kind, save_all=True, append_images=frames[1:], duration=40, **(options if kind == "WEBP" else {}))
+        data = saved(
+            frames[0], kind, save_all=True, append_images=frames[1:], duration=40, **(options if kind == "WEBP" else {})
+        )
         assert check(data, kind) is not None
 
 
@@ -135,11 +162,15 @@ def test_refusals_name_what_was_sent_and_what_is_served(data: Callable[[], bytes
     """
     Nobody has to guess why a file that his viewer shows is refused.
     """
-    with pytest.raises(ValueError, match=f"^image decode: {words} is not served: send a JPEG, PNG, WebP, GIF or BMP file$"):
+    with pytest.raises(
+        ValueError, match=f"^image decode: {words} is not served: send a JPEG, PNG, WebP, GIF or BMP file$"
+    ):
         common.image_decode_rgb(data())
 
 
-@pytest.mark.parametrize(("kind", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)], ids=["grey", "RGB", "grey and alpha", "RGBA"])
+@pytest.mark.parametrize(
+    ("kind", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)], ids=["grey", "RGB", "grey and alpha", "RGBA"]
+)
 @pytest.mark.parametrize("transparent", [False, True], ids=["", "with tRNS"])
 def test_wide_samples_are_refused_by_name(kind: int, channels: int, transparent: bool) -> None:
     """

@@ -115,8 +115,15 @@ GEOMETRY = "^invalid V4.1 image geometry"
         pytest.param((IMAGE, (8, 8), (4, 6), (4, 3), 4), ValueError, GEOMETRY, id="sticks out right"),
         pytest.param((IMAGE[:0], *WHOLE), ValueError, GEOMETRY, id="no rows"),
         pytest.param((IMAGE[:, :0].copy(), *WHOLE), ValueError, GEOMETRY, id="no columns"),
-        pytest.param((IMAGE, (2**62, 8), (4, 6), (4, 2), 4), ValueError, "^V4.1 output size overflow", id="absurd canvas"),
-        pytest.param((IMAGE, (2**20, 2**26), (4, 6), (4, 2), 4), ValueError, "^V4.1 output size overflow", id="canvas beyond memory"),
+        pytest.param(
+            (IMAGE, (2**62, 8), (4, 6), (4, 2), 4), ValueError, "^V4.1 output size overflow", id="absurd canvas"
+        ),
+        pytest.param(
+            (IMAGE, (2**20, 2**26), (4, 6), (4, 2), 4),
+            ValueError,
+            "^V4.1 output size overflow",
+            id="canvas beyond memory",
+        ),
         pytest.param((IMAGE[..., :2].copy(), *WHOLE), ValueError, "expected HWC RGB", id="two channels"),
         pytest.param((IMAGE[:, ::2], *WHOLE), ValueError, "expected contiguous RGB", id="strided"),
         pytest.param((IMAGE[0], *WHOLE), TypeError, "three dimensions", id="two dimensions"),

@@ -153,15 +153,48 @@ def test_the_image_lies_on_the_canvas(planner: ImagePlanner, height: int, width:
 @pytest.mark.parametrize(
     ("planner", "size", "expected"),
     [
-        pytest.param(ImagePlanner(14, 2), (53, 37), ImagePlan((56, 42), (56, 39), (0, 2), 14), id="halves round to even"),
-        pytest.param(ImagePlanner(14, 2, max_wh_ratio=2), (10, 100), ImagePlan((14, 28), (14, 28), (0, 0), 14), id="too wide"),
-        pytest.param(ImagePlanner(14, 2, max_wh_ratio=2), (50, 100), ImagePlan((56, 112), (56, 112), (0, 0), 14), id="just as wide"),
-        pytest.param(ImagePlanner(14, 2, max_wh_ratio=2), (100, 10), ImagePlan((112, 14), (112, 11), (0, 2), 14), id="heights are free"),
-        pytest.param(ImagePlanner(10, 1, min_pixels=400), (5, 5), ImagePlan((20, 20), (20, 20), (0, 0), 10), id="enlarged"),
-        pytest.param(ImagePlanner(10, 1, min_pixels=400), (20, 20), ImagePlan((20, 20), (20, 20), (0, 0), 10), id="large enough"),
-        pytest.param(ImagePlanner(10, 1, min_pixels=2), (1, 1), ImagePlan((10, 10), (10, 10), (0, 0), 10), id="enlarged by nothing"),
-        pytest.param(ImagePlanner(10, 1, max_n_token=8), (30, 20), ImagePlan((20, 10), (15, 10), (2, 0), 10), id="too many tokens"),
-        pytest.param(ImagePlanner(10, 1, max_n_token=11), (30, 20), ImagePlan((30, 20), (30, 20), (0, 0), 10), id="tokens to the last"),
+        pytest.param(
+            ImagePlanner(14, 2), (53, 37), ImagePlan((56, 42), (56, 39), (0, 2), 14), id="halves round to even"
+        ),
+        pytest.param(
+            ImagePlanner(14, 2, max_wh_ratio=2), (10, 100), ImagePlan((14, 28), (14, 28), (0, 0), 14), id="too wide"
+        ),
+        pytest.param(
+            ImagePlanner(14, 2, max_wh_ratio=2),
+            (50, 100),
+            ImagePlan((56, 112), (56, 112), (0, 0), 14),
+            id="just as wide",
+        ),
+        pytest.param(
+            ImagePlanner(14, 2, max_wh_ratio=2),
+            (100, 10),
+            ImagePlan((112, 14), (112, 11), (0, 2), 14),
+            id="heights are free",
+        ),
+        pytest.param(
+            ImagePlanner(10, 1, min_pixels=400), (5, 5), ImagePlan((20, 20), (20, 20), (0, 0), 10), id="enlarged"
+        ),
+        pytest.param(
+            ImagePlanner(10, 1, min_pixels=400), (20, 20), ImagePlan((20, 20), (20, 20), (0, 0), 10), id="large enough"
+        ),
+        pytest.param(
+            ImagePlanner(10, 1, min_pixels=2),
+            (1, 1),
+            ImagePlan((10, 10), (10, 10), (0, 0), 10),
+            id="enlarged by nothing",
+        ),
+        pytest.param(
+            ImagePlanner(10, 1, max_n_token=8),
+            (30, 20),
+            ImagePlan((20, 10), (15, 10), (2, 0), 10),
+            id="too many tokens",
+        ),
+        pytest.param(
+            ImagePlanner(10, 1, max_n_token=11),
+            (30, 20),
+            ImagePlan((30, 20), (30, 20), (0, 0), 10),
+            id="tokens to the last",
+        ),
     ],
 )
 def test_plans(planner: ImagePlanner, size: tuple[int, int], expected: ImagePlan) -> None:
@@ -219,7 +252,9 @@ def test_rust_and_pillow_agree(mode: str, max_wh_ratio: float | None) -> None:
     Both back ends give the oracle's bits, in the shape that the model takes.
     """
     planner = ImagePlanner(14, 3, max_wh_ratio=max_wh_ratio, min_pixels=2000, max_n_token=60)
-    images = [picture(mode, height, width) for height, width in [(53, 37), (37, 53), (28, 28), (300, 90), (90, 300), (1, 1)]]
+    images = [
+        picture(mode, height, width) for height, width in [(53, 37), (37, 53), (28, 28), (300, 90), (90, 300), (1, 1)]
+    ]
     rust, pil = DeepseekV41ImageProcessor(planner), DeepseekV41ImageProcessor(planner, "pil")
 
     assert (rust.backend, pil.backend) == ("rust", "pil")
@@ -230,7 +265,11 @@ def test_rust_and_pillow_agree(mode: str, max_wh_ratio: float | None) -> None:
         for got in (ours, theirs):
             assert got.pixel_values.dtype == np.uint16
             np.testing.assert_array_equal(expected, got.pixel_values)
-            assert (got.grid, got.token_grid, got.num_tokens) == (plan.grid, planner.token_grid(plan), planner.num_tokens(plan))
+            assert (got.grid, got.token_grid, got.num_tokens) == (
+                plan.grid,
+                planner.token_grid(plan),
+                planner.num_tokens(plan),
+            )
 
 
 class Failing(importlib.abc.MetaPathFinder):
@@ -241,7 +280,9 @@ class Failing(importlib.abc.MetaPathFinder):
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname == EXTENSION:
             raise self.error
         return None
@@ -272,7 +313,9 @@ def test_what_cannot_be_loaded_is_pillows_work(unloadable: str, caplog: pytest.L
     assert processor([picture("RGB", 30, 30)])[0].pixel_values.shape == (9, 3, 14, 14)
 
 
-def test_a_module_that_lacks_the_function_is_not_loaded(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_module_that_lacks_the_function_is_not_loaded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     An older build of the extension falls back too.
     """

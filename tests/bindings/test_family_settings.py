@@ -174,7 +174,9 @@ def test_dsv41_follows_each_order(size: tuple[int, int], fraction: float, column
 
     for order in ORDERS:
         expected = by_order[order] = pillow_oracle.dsv41(image, place, order=order)
-        np.testing.assert_array_equal(expected, dsv41.resize_patchify(image, *place.arguments(), pass_order=order), err_msg=order)
+        np.testing.assert_array_equal(
+            expected, dsv41.resize_patchify(image, *place.arguments(), pass_order=order), err_msg=order
+        )
         for backend in BACKENDS:
             (processed,) = DeepseekV41ImageProcessor(planner, backend, pass_order=order)([Image.fromarray(image)])
             np.testing.assert_array_equal(expected, processed.pixel_values.ravel(), err_msg=f"{backend}, {order}")
@@ -194,7 +196,9 @@ def test_two_calls_are_pillows_one(before: tuple[int, int], after: tuple[int, in
     resample = Image.Resampling.LANCZOS if lanczos else Image.Resampling.BICUBIC
     image = Image.fromarray(noise(*before))
 
-    np.testing.assert_array_equal(image.resize(after[::-1], resample), pillow_resize.resized(image, after[::-1], resample, "pillow13"))
+    np.testing.assert_array_equal(
+        image.resize(after[::-1], resample), pillow_resize.resized(image, after[::-1], resample, "pillow13")
+    )
 
 
 # The most pixels of a file, and names that are none.
@@ -215,7 +219,9 @@ def test_the_pixel_cap_is_a_setting(call: Callable[[bytes, int], object]) -> Non
     data = oriented(1, "PNG", (20, 30))
 
     call(data, 600)
-    with pytest.raises(ValueError, match=r"30x20 is 600 pixels, over the cap of 599; raise the setting .*`max_image_pixels`"):
+    with pytest.raises(
+        ValueError, match=r"30x20 is 600 pixels, over the cap of 599; raise the setting .*`max_image_pixels`"
+    ):
         call(data, 599)
 
 

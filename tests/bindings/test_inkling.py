@@ -175,8 +175,13 @@ class Liar(np.ndarray[Any, np.dtype[np.uint8]]):
     "view",
     [
         pytest.param(lambda image: np.frombuffer(image.tobytes(), np.uint8).reshape(image.shape), id="bytes"),
-        pytest.param(lambda image: np.frombuffer(b"12345" + image.tobytes(), np.uint8)[5:].reshape(image.shape), id="the end of bytes"),
-        pytest.param(lambda image: np.frombuffer(bytearray(image.tobytes()), np.uint8).reshape(image.shape), id="bytearray"),
+        pytest.param(
+            lambda image: np.frombuffer(b"12345" + image.tobytes(), np.uint8)[5:].reshape(image.shape),
+            id="the end of bytes",
+        ),
+        pytest.param(
+            lambda image: np.frombuffer(bytearray(image.tobytes()), np.uint8).reshape(image.shape), id="bytearray"
+        ),
         pytest.param(lambda image: np.asarray(Image.fromarray(image)), id="a Pillow image"),
         pytest.param(lambda image: image.view(Liar), id="a liar"),
         pytest.param(lambda image: np.concatenate([image, image])[len(image) :], id="the end of an array"),
@@ -208,27 +213,61 @@ FILE = saved(IMAGE)
         pytest.param("patchify_rgb", (IMAGE, -1), OverflowError, "negative", id="negative patch"),
         pytest.param("patchify_rgb", (IMAGE, 2**40), ValueError, "more memory than there is", id="absurd patch"),
         pytest.param("patchify_rgb", (IMAGE, 2**70), OverflowError, "too", id="patch beyond 64 bits"),
-        pytest.param("decode_patchify", (FILE, 0), ValueError, "^patch_size must be greater than zero$", id="file, no patch"),
+        pytest.param(
+            "decode_patchify", (FILE, 0), ValueError, "^patch_size must be greater than zero$", id="file, no patch"
+        ),
         pytest.param("decode_patchify", (b"text", 4), ValueError, "^image decode", id="no image"),
         pytest.param("decode_patchify", ("text", 4), TypeError, "str", id="text"),
         pytest.param("decode_patchify", (FILE, 4, float("nan")), ValueError, "finite and positive", id="no fraction"),
-        pytest.param("decode_patchify", (FILE, 4, 1e300), ValueError, "more pixels than can be addressed", id="huge fraction"),
+        pytest.param(
+            "decode_patchify", (FILE, 4, 1e300), ValueError, "more pixels than can be addressed", id="huge fraction"
+        ),
         pytest.param("decode_patchify", (FILE, 4, 1e8), ValueError, "more memory than there is", id="large fraction"),
-        pytest.param("decode_patchify_batch", ([], 0), ValueError, "^patch_size must be greater than zero$", id="batch, no patch"),
+        pytest.param(
+            "decode_patchify_batch", ([], 0), ValueError, "^patch_size must be greater than zero$", id="batch, no patch"
+        ),
         pytest.param("decode_patchify_batch", (["text"], 4), TypeError, "str", id="batch of text"),
         pytest.param("decode_patchify_batch", (b"text", 4), TypeError, "int", id="a file for a batch"),
-        pytest.param("decode_patchify_batch", ([FILE, b"", b"GIF89a"], 4), ValueError, r"image 1 of the batch", id="first fault"),
-        pytest.param("preprocess_images", ([FILE, b"", b"GIF89a"], 4), ValueError, "^image decode.*image 1 of", id="first fault, hashed"),
-        pytest.param("preprocess_images", ([], 0), ValueError, "^patch_size must be greater than zero$", id="hashed, no patch"),
-        pytest.param("rescale_patchify_hash", (IMAGE, FILE, 0), ValueError, "^patch_size must be greater than zero$", id="array, no patch"),
+        pytest.param(
+            "decode_patchify_batch", ([FILE, b"", b"GIF89a"], 4), ValueError, r"image 1 of the batch", id="first fault"
+        ),
+        pytest.param(
+            "preprocess_images",
+            ([FILE, b"", b"GIF89a"], 4),
+            ValueError,
+            "^image decode.*image 1 of",
+            id="first fault, hashed",
+        ),
+        pytest.param(
+            "preprocess_images", ([], 0), ValueError, "^patch_size must be greater than zero$", id="hashed, no patch"
+        ),
+        pytest.param(
+            "rescale_patchify_hash",
+            (IMAGE, FILE, 0),
+            ValueError,
+            "^patch_size must be greater than zero$",
+            id="array, no patch",
+        ),
         pytest.param("rescale_patchify_hash", (IMAGE, "text", 4), TypeError, "str", id="text to hash"),
         pytest.param(
-            "rescale_patchify_hash", (IMAGE[:0], FILE, 4, 2.0), ValueError, "input size must be positive", id="nothing to enlarge"
+            "rescale_patchify_hash",
+            (IMAGE[:0], FILE, 4, 2.0),
+            ValueError,
+            "input size must be positive",
+            id="nothing to enlarge",
         ),
-        pytest.param("rescale_patchify_hash", (np.asfortranarray(IMAGE), FILE, 4), ValueError, "contiguous RGB", id="Fortran order"),
+        pytest.param(
+            "rescale_patchify_hash",
+            (np.asfortranarray(IMAGE), FILE, 4),
+            ValueError,
+            "contiguous RGB",
+            id="Fortran order",
+        ),
     ],
 )
-def test_errors_have_a_kind_and_words(name: str, arguments: tuple[object, ...], error: type[Exception], words: str) -> None:
+def test_errors_have_a_kind_and_words(
+    name: str, arguments: tuple[object, ...], error: type[Exception], words: str
+) -> None:
     """
     Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
     """

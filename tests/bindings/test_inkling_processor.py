@@ -19,7 +19,11 @@ from PIL import Image, UnidentifiedImageError
 from pillow_oracle import noise
 from sglang.srt.multimodal.bfloat16 import bf16_bits
 from sglang.srt.multimodal.inkling.image_processing import InklingImageProcessor
-from sglang.srt.multimodal.inkling.image_processing_rust import SWITCH, InklingRustImageProcessor, inkling_image_processor
+from sglang.srt.multimodal.inkling.image_processing_rust import (
+    SWITCH,
+    InklingRustImageProcessor,
+    inkling_image_processor,
+)
 from sglang.srt.rust_extensions._multimodal import common
 
 if TYPE_CHECKING:
@@ -70,9 +74,12 @@ def test_the_defaults_are_those_of_production() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "expected"), [("1", InklingRustImageProcessor), ("0", InklingImageProcessor), (None, InklingImageProcessor)]
+    ("value", "expected"),
+    [("1", InklingRustImageProcessor), ("0", InklingImageProcessor), (None, InklingImageProcessor)],
 )
-def test_the_switch_chooses(monkeypatch: pytest.MonkeyPatch, value: str | None, expected: type[InklingImageProcessor]) -> None:
+def test_the_switch_chooses(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, expected: type[InklingImageProcessor]
+) -> None:
     """
     Rust serves only where it is asked for.
     """
@@ -84,7 +91,9 @@ def test_the_switch_chooses(monkeypatch: pytest.MonkeyPatch, value: str | None, 
     assert inkling_image_processor(16, None, None).patch_size == 16
 
 
-def test_what_cannot_be_loaded_is_pillows_work(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_loaded_is_pillows_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     A load that fails is one warning that says why; the class itself raises.
     """

@@ -26,7 +26,10 @@ from sglang.srt.rust_extensions._multimodal import common
 
 PilResample: TypeAlias = Literal["pil_lanczos", "pil_bicubic"]
 
-FILTERS: dict[PilResample, Image.Resampling] = {"pil_lanczos": Image.Resampling.LANCZOS, "pil_bicubic": Image.Resampling.BICUBIC}
+FILTERS: dict[PilResample, Image.Resampling] = {
+    "pil_lanczos": Image.Resampling.LANCZOS,
+    "pil_bicubic": Image.Resampling.BICUBIC,
+}
 SIDES = st.one_of(st.just(1), st.integers(1, 9), st.integers(1, 200))
 PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the pass order is that of Pillow 13.0.0")
 
@@ -69,14 +72,18 @@ def test_resize_gives_pillows_bytes(resample: PilResample, before: tuple[int, in
 @PILLOW_13
 @settings(max_examples=150, deadline=None)
 @given(before=st.tuples(SIDES, SIDES), after=st.tuples(SIDES, SIDES), resample=st.sampled_from(sorted(FILTERS)))
-def test_resize_gives_pillows_bytes_at_any_size(before: tuple[int, int], after: tuple[int, int], resample: PilResample) -> None:
+def test_resize_gives_pillows_bytes_at_any_size(
+    before: tuple[int, int], after: tuple[int, int], resample: PilResample
+) -> None:
     """
     No pair of sizes tells us from Pillow.
     """
     image = noise(*before)
     height, width = after
 
-    np.testing.assert_array_equal(pillow(image, width, height, resample), common.resize_rgb(image, width, height, resample))
+    np.testing.assert_array_equal(
+        pillow(image, width, height, resample), common.resize_rgb(image, width, height, resample)
+    )
 
 
 def test_pass_orders_are_pillows_older_rules() -> None:
@@ -90,9 +97,15 @@ def test_pass_orders_are_pillows_older_rules() -> None:
     columns_first = common.resize_rgb(down, 5, 500, "pil_bicubic")
 
     assert not np.array_equal(rows_first, columns_first)
-    orders: dict[PassOrder, NDArray[np.uint8]] = {"pillow13": columns_first, "pillow12_2": columns_first, "horizontal": rows_first}
+    orders: dict[PassOrder, NDArray[np.uint8]] = {
+        "pillow13": columns_first,
+        "pillow12_2": columns_first,
+        "horizontal": rows_first,
+    }
     for order, expected in orders.items():
-        np.testing.assert_array_equal(expected, common.resize_rgb(tall, 5, 500, "pil_bicubic", pass_order=order), err_msg=order)
+        np.testing.assert_array_equal(
+            expected, common.resize_rgb(tall, 5, 500, "pil_bicubic", pass_order=order), err_msg=order
+        )
 
 
 def test_lanczos_and_pillow_13_are_the_defaults() -> None:
@@ -101,7 +114,9 @@ def test_lanczos_and_pillow_13_are_the_defaults() -> None:
     """
     image = noise(300, 100)
 
-    np.testing.assert_array_equal(common.resize_rgb(image, 50, 60, "pil_lanczos", pass_order="pillow13"), common.resize_rgb(image, 50, 60))
+    np.testing.assert_array_equal(
+        common.resize_rgb(image, 50, 60, "pil_lanczos", pass_order="pillow13"), common.resize_rgb(image, 50, 60)
+    )
 
 
 def test_decode_gives_height_first() -> None:
@@ -180,35 +195,68 @@ IMAGE = np.zeros((4, 6, 3), np.uint8)
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        pytest.param(lambda: untyped.resize_rgb(IMAGE, 0, 1), ValueError, "output size must be positive", id="no width"),
-        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 0), ValueError, "output size must be positive", id="no height"),
-        pytest.param(lambda: untyped.resize_rgb(IMAGE[:0], 1, 1), ValueError, "input size must be positive", id="empty image"),
-        pytest.param(lambda: untyped.resize_rgb(IMAGE, 2**62, 2**62), ValueError, "more memory than there is", id="absurd size"),
-        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 2**62, "aten_u8"), ValueError, "more memory than there is", id="absurd height"),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE, 0, 1), ValueError, "output size must be positive", id="no width"
+        ),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE, 1, 0), ValueError, "output size must be positive", id="no height"
+        ),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE[:0], 1, 1), ValueError, "input size must be positive", id="empty image"
+        ),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE, 2**62, 2**62), ValueError, "more memory than there is", id="absurd size"
+        ),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE, 1, 2**62, "aten_u8"),
+            ValueError,
+            "more memory than there is",
+            id="absurd height",
+        ),
         pytest.param(lambda: untyped.resize_rgb(IMAGE, -1, 1), OverflowError, "negative", id="negative width"),
         pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 2**70), OverflowError, "too", id="height beyond 64 bits"),
         pytest.param(lambda: untyped.resize_rgb(IMAGE, 1.5, 1), TypeError, "float", id="fractional width"),
         pytest.param(lambda: untyped.resize_rgb(IMAGE[..., :1].copy(), 1, 1), ValueError, "RGB", id="one channel"),
         pytest.param(lambda: untyped.resize_rgb(IMAGE[:, ::2], 1, 1), ValueError, "contiguous", id="strided"),
-        pytest.param(lambda: untyped.resize_rgb(np.asfortranarray(IMAGE), 1, 1), ValueError, "contiguous", id="Fortran order"),
+        pytest.param(
+            lambda: untyped.resize_rgb(np.asfortranarray(IMAGE), 1, 1), ValueError, "contiguous", id="Fortran order"
+        ),
         pytest.param(lambda: untyped.resize_rgb(IMAGE[0], 1, 1), TypeError, "three dimensions", id="two dimensions"),
         pytest.param(lambda: untyped.resize_rgb(IMAGE.astype(np.float32), 1, 1), TypeError, "uint8", id="floats"),
-        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 1, "nearest"), ValueError, "unknown resample `nearest`", id="resample"),
-        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 1, pass_order="9"), ValueError, "unknown pass order `9`", id="pass order"),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE, 1, 1, "nearest"), ValueError, "unknown resample `nearest`", id="resample"
+        ),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE, 1, 1, pass_order="9"),
+            ValueError,
+            "unknown pass order `9`",
+            id="pass order",
+        ),
         pytest.param(lambda: untyped.image_decode_rgb(b"text"), ValueError, "^image decode", id="no image"),
         pytest.param(lambda: untyped.image_decode_rgb(b""), ValueError, "^image decode", id="no bytes"),
         pytest.param(lambda: untyped.image_decode_rgb("text"), TypeError, "str", id="text to decode"),
         pytest.param(lambda: untyped.content_hash("text"), TypeError, "str", id="text to hash"),
         pytest.param(lambda: untyped.content_hash([256]), OverflowError, "out of range", id="no byte"),
-        pytest.param(lambda: untyped.content_hash(range(2**46)), OverflowError, "out of range", id="more items than memory"),
+        pytest.param(
+            lambda: untyped.content_hash(range(2**46)), OverflowError, "out of range", id="more items than memory"
+        ),
         pytest.param(lambda: untyped.content_hash(7), TypeError, "int", id="an int to hash"),
         pytest.param(lambda: untyped.base64_decode("Zg"), ValueError, "^base64 decode error: ", id="no padding"),
-        pytest.param(lambda: untyped.base64_decode("Zm9v\nZm9v"), ValueError, "^base64 decode error: ", id="inner newline"),
+        pytest.param(
+            lambda: untyped.base64_decode("Zm9v\nZm9v"), ValueError, "^base64 decode error: ", id="inner newline"
+        ),
         pytest.param(lambda: untyped.base64_decode("Zh=="), ValueError, "^base64 decode error: ", id="not canonical"),
         pytest.param(lambda: untyped.base64_decode(b"Zg=="), TypeError, "bytes", id="bytes for base64"),
         pytest.param(lambda: untyped.scaled_dims(-1, 1), OverflowError, "negative", id="negative side"),
-        pytest.param(lambda: untyped.scaled_dims(1, 1, float("nan")), ValueError, "finite and positive", id="fraction not a number"),
-        pytest.param(lambda: untyped.scaled_dims(1, 1, -0.5), ValueError, "finite and positive", id="negative fraction"),
+        pytest.param(
+            lambda: untyped.scaled_dims(1, 1, float("nan")),
+            ValueError,
+            "finite and positive",
+            id="fraction not a number",
+        ),
+        pytest.param(
+            lambda: untyped.scaled_dims(1, 1, -0.5), ValueError, "finite and positive", id="negative fraction"
+        ),
         pytest.param(lambda: untyped.scaled_dims(1, 1, 1e300), ValueError, "more pixels", id="huge fraction"),
     ],
 )

@@ -82,7 +82,9 @@ def server() -> Iterator[str]:
         pytest.param(lambda server, _: f"http://{server}/moved", id="redirect"),
         pytest.param(lambda _, path: str(path), id="path"),
         pytest.param(lambda _, path: path.as_uri(), id="file URL"),
-        pytest.param(lambda _, path: f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}", id="data URL"),
+        pytest.param(
+            lambda _, path: f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}", id="data URL"
+        ),
         pytest.param(lambda _, path: base64.b64encode(path.read_bytes()).decode(), id="base64"),
     ],
 )
@@ -102,9 +104,17 @@ def test_one_image_by_every_way(source: Source, server: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        pytest.param("http://u:hunter2@{server}/403?q=hunter2", "^media fetch: GET http://{server}: status 403 Forbidden$", id="forbidden"),
+        pytest.param(
+            "http://u:hunter2@{server}/403?q=hunter2",
+            "^media fetch: GET http://{server}: status 403 Forbidden$",
+            id="forbidden",
+        ),
         pytest.param("http://{server}/404", "^media fetch: GET http://{server}: status 404 Not Found$", id="not found"),
-        pytest.param("http://{server}/204", "^media fetch: GET http://{server}: status 204 No Content with an empty body$", id="empty"),
+        pytest.param(
+            "http://{server}/204",
+            "^media fetch: GET http://{server}: status 204 No Content with an empty body$",
+            id="empty",
+        ),
         pytest.param("http://{server}/out", "redirect to a `file:` URL is refused$", id="redirect to a file"),
         pytest.param("http://[::1", "^media fetch: malformed URL: ", id="no URL"),
         pytest.param("/nowhere/a.png", "^media fetch: read /nowhere/a.png: No such file", id="absent"),
@@ -130,7 +140,10 @@ def test_a_silent_server_costs_request_timeout(monkeypatch: pytest.MonkeyPatch) 
     The variable is read at each call, and the error names it.
     """
     monkeypatch.setenv("REQUEST_TIMEOUT", "1")
-    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ValueError, match=r"timed out after 1s \(REQUEST_TIMEOUT\)$"):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(ValueError, match=r"timed out after 1s \(REQUEST_TIMEOUT\)$"),
+    ):
         common.fetch_bytes(f"http://127.0.0.1:{silent.getsockname()[1]}/")
 
 
@@ -140,7 +153,9 @@ def test_a_silent_server_costs_request_timeout(monkeypatch: pytest.MonkeyPatch) 
         pytest.param({}, BODY, id="none"),
         pytest.param({"HTTP_PROXY": "http://{server}"}, b"forwarded", id="proxy"),
         pytest.param({"http_proxy": "http://{server}", "no_proxy": "127.0.0.0/8"}, BODY, id="bypassed"),
-        pytest.param({"http_proxy": "http://{server}", "no_proxy": "", "NO_PROXY": "*"}, b"forwarded", id="empty is set"),
+        pytest.param(
+            {"http_proxy": "http://{server}", "no_proxy": "", "NO_PROXY": "*"}, b"forwarded", id="empty is set"
+        ),
     ],
 )
 def test_proxies_come_from_the_environment(

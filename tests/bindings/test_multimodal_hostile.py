@@ -52,7 +52,9 @@ def says(length: int) -> Callable[[list[Any]], list[Any]]:
     return Liar
 
 
-@pytest.mark.parametrize("length", [2**61, 10**11, 0, -1], ids=["beyond addresses", "beyond memory", "nothing", "negative"])
+@pytest.mark.parametrize(
+    "length", [2**61, 10**11, 0, -1], ids=["beyond addresses", "beyond memory", "nothing", "negative"]
+)
 @pytest.mark.parametrize(
     "call",
     [
@@ -64,7 +66,9 @@ def says(length: int) -> Callable[[list[Any]], list[Any]]:
         pytest.param(lambda lie: [common.content_hash(lie(list(FILE)))], id="content_hash"),
     ],
 )
-def test_a_list_is_what_it_gives_and_not_what_it_says(call: Callable[[Callable[[list[Any]], list[Any]]], Any], length: int) -> None:
+def test_a_list_is_what_it_gives_and_not_what_it_says(
+    call: Callable[[Callable[[list[Any]], list[Any]]], Any], length: int
+) -> None:
     """
     A length that is a lie neither takes memory nor changes what comes out.
     """
@@ -74,7 +78,9 @@ def test_a_list_is_what_it_gives_and_not_what_it_says(call: Callable[[Callable[[
     assert repr(honest) == repr(lied)
 
 
-@pytest.mark.parametrize("ids", [[1, 9], (1, 9), bytes([1, 9]), np.array([1, 9]), range(1, 10, 8)], ids=lambda ids: type(ids).__name__)
+@pytest.mark.parametrize(
+    "ids", [[1, 9], (1, 9), bytes([1, 9]), np.array([1, 9]), range(1, 10, 8)], ids=lambda ids: type(ids).__name__
+)
 def test_whatever_has_places_is_a_list(ids: object) -> None:
     """
     Prompts come as lists, tuples, bytes, arrays and ranges.
@@ -164,7 +170,9 @@ def test_too_little_memory_is_an_error(call: str, room: int) -> None:
     """
     Copies in and out of the interpreter may fail without the process.
     """
-    out = subprocess.run([sys.executable, "-c", POOR, call, str(room)], check=False, capture_output=True, text=True, timeout=600)
+    out = subprocess.run(
+        [sys.executable, "-c", POOR, call, str(room)], check=False, capture_output=True, text=True, timeout=600
+    )
 
     assert (out.returncode, out.stdout.split()[:1]) == (0, ["refused"]), out.stderr
 

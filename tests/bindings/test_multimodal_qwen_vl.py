@@ -97,7 +97,9 @@ def test_patches_are_pillows_pixels(height: int, width: int, patch: int, frames:
     image = noise(height, width)
     resized = np.asarray(Image.fromarray(image).resize(size[::-1], Image.Resampling.BICUBIC))
 
-    values, grid = qwen_vl.preprocess(saved(image), spec(patch_size=patch, temporal_patch_size=frames, max_pixels=100352, resample="pil"))
+    values, grid = qwen_vl.preprocess(
+        saved(image), spec(patch_size=patch, temporal_patch_size=frames, max_pixels=100352, resample="pil")
+    )
 
     assert grid == (1, size[0] // patch, size[1] // patch)
     assert values.dtype == np.float32
@@ -132,12 +134,16 @@ def test_pass_order_is_a_setting(size: tuple[int, int], columns_first: set[str])
     image = noise(*size)
     target = smart_resize(*size, 28, 3136, 1003520)
     assert target is not None
-    by_order = {order: pillow_oracle.resized(image, *target, Image.Resampling.BICUBIC, order) for order in get_args(PassOrder)}
+    by_order = {
+        order: pillow_oracle.resized(image, *target, Image.Resampling.BICUBIC, order) for order in get_args(PassOrder)
+    }
 
     for order, resized in by_order.items():
         values, _ = qwen_vl.preprocess(saved(image), spec(resample="pil", pass_order=order))
         np.testing.assert_array_equal(patchify(resized, 14, 2, 2), values, err_msg=order)
-    assert columns_first == {order for order, resized in by_order.items() if not np.array_equal(resized, by_order["horizontal"])}
+    assert columns_first == {
+        order for order, resized in by_order.items() if not np.array_equal(resized, by_order["horizontal"])
+    }
 
 
 def test_orientation_is_a_setting() -> None:

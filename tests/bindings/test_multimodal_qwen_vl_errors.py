@@ -34,10 +34,21 @@ BOMB = (
     ("call", "error", "words"),
     [
         pytest.param(lambda: untyped.process_mm([PAD], [], TINY), ValueError, "without image sources", id="no picture"),
-        pytest.param(lambda: untyped.process_mm([1], [], TINY), ValueError, "image sources", id="no picture, no placeholder"),
-        pytest.param(lambda: untyped.process_mm(None, [PICTURE], TINY), ValueError, "without text or input_ids", id="no tokens"),
-        pytest.param(lambda: untyped.process_mm([], [PICTURE], TINY), ValueError, "without text or input_ids", id="empty tokens"),
-        pytest.param(lambda: untyped.process_mm([1], [PICTURE] * 65, TINY), ValueError, "exceeds 64 media items", id="65 pictures"),
+        pytest.param(
+            lambda: untyped.process_mm([1], [], TINY), ValueError, "image sources", id="no picture, no placeholder"
+        ),
+        pytest.param(
+            lambda: untyped.process_mm(None, [PICTURE], TINY), ValueError, "without text or input_ids", id="no tokens"
+        ),
+        pytest.param(
+            lambda: untyped.process_mm([], [PICTURE], TINY), ValueError, "without text or input_ids", id="empty tokens"
+        ),
+        pytest.param(
+            lambda: untyped.process_mm([1], [PICTURE] * 65, TINY),
+            ValueError,
+            "exceeds 64 media items",
+            id="65 pictures",
+        ),
         pytest.param(
             lambda: untyped.process_mm([PAD, PAD], [PICTURE], TINY),
             ValueError,
@@ -45,7 +56,10 @@ BOMB = (
             id="a pad too many",
         ),
         pytest.param(
-            lambda: untyped.process_mm([1], [PICTURE], TINY), ValueError, r"0 media placeholder\(s\) but 1 media item", id="no pad"
+            lambda: untyped.process_mm([1], [PICTURE], TINY),
+            ValueError,
+            r"0 media placeholder\(s\) but 1 media item",
+            id="no pad",
         ),
         pytest.param(
             lambda: untyped.process_mm([PAD] * 5000, [PICTURE], TINY),
@@ -60,37 +74,109 @@ BOMB = (
             id="a picture too many",
         ),
         pytest.param(lambda: untyped.process_mm([PAD], [None], TINY), TypeError, "None", id="null for a picture"),
-        pytest.param(lambda: untyped.process_mm([PAD], [b"text"], TINY), ValueError, "media item 0: image decode", id="no picture inside"),
         pytest.param(
-            lambda: untyped.process_mm([PAD] * 3, [PICTURE, b"", b"x"], TINY), ValueError, "media item 1: image decode", id="first of two"
+            lambda: untyped.process_mm([PAD], [b"text"], TINY),
+            ValueError,
+            "media item 0: image decode",
+            id="no picture inside",
         ),
-        pytest.param(lambda: untyped.process_mm([PAD], ["!"], TINY), ValueError, "media item 0: .*base64", id="text that is no source"),
         pytest.param(
-            lambda: untyped.process_mm([PAD], ["/no/such/file"], TINY), ValueError, "media item 0: media fetch", id="no such file"
+            lambda: untyped.process_mm([PAD] * 3, [PICTURE, b"", b"x"], TINY),
+            ValueError,
+            "media item 1: image decode",
+            id="first of two",
         ),
-        pytest.param(lambda: untyped.process_mm([PAD], [BOMB], TINY), ValueError, "over the cap of 178956970", id="bomb"),
         pytest.param(
-            lambda: untyped.preprocess(PICTURE, spec(max_image_pixels=15)), ValueError, "16 pixels, over the cap of 15", id="own cap"
+            lambda: untyped.process_mm([PAD], ["!"], TINY),
+            ValueError,
+            "media item 0: .*base64",
+            id="text that is no source",
         ),
-        pytest.param(lambda: untyped.process_mm([PAD], [THIN], TINY), ValueError, "aspect ratio .* got 201.0", id="thin"),
+        pytest.param(
+            lambda: untyped.process_mm([PAD], ["/no/such/file"], TINY),
+            ValueError,
+            "media item 0: media fetch",
+            id="no such file",
+        ),
+        pytest.param(
+            lambda: untyped.process_mm([PAD], [BOMB], TINY), ValueError, "over the cap of 178956970", id="bomb"
+        ),
+        pytest.param(
+            lambda: untyped.preprocess(PICTURE, spec(max_image_pixels=15)),
+            ValueError,
+            "16 pixels, over the cap of 15",
+            id="own cap",
+        ),
+        pytest.param(
+            lambda: untyped.process_mm([PAD], [THIN], TINY), ValueError, "aspect ratio .* got 201.0", id="thin"
+        ),
         pytest.param(lambda: untyped.process_mm([PAD], [PICTURE], "{"), ValueError, "^qwen_vl spec: ", id="no JSON"),
-        pytest.param(lambda: untyped.process_mm([2**31], [PICTURE], TINY), OverflowError, "out of range", id="token beyond 32 bits"),
+        pytest.param(
+            lambda: untyped.process_mm([2**31], [PICTURE], TINY),
+            OverflowError,
+            "out of range",
+            id="token beyond 32 bits",
+        ),
         pytest.param(lambda: untyped.process_mm("text", [PICTURE], TINY), TypeError, "str", id="text for tokens"),
         pytest.param(lambda: untyped.preprocess(b"", TINY), ValueError, "^image decode", id="nothing to preprocess"),
         pytest.param(lambda: untyped.preprocess("text", TINY), TypeError, "str", id="text to preprocess"),
-        pytest.param(lambda: untyped.preprocess(PICTURE, spec(patch_size=0)), ValueError, "sizes must be positive", id="no patch"),
-        pytest.param(lambda: untyped.preprocess(PICTURE, spec(min_pixels=2000000)), ValueError, "min_pixels <= max_pixels", id="limits"),
-        pytest.param(lambda: untyped.preprocess(PICTURE, spec(resample="nearest")), ValueError, "unknown variant `nearest`", id="resample"),
-        pytest.param(lambda: untyped.smart_resize_py(10000, 10, 28, 3136, 3136), ValueError, "aspect ratio .* got 1000.0", id="too thin"),
-        pytest.param(lambda: untyped.smart_resize_py(0, 10, 28, 3136, 3136), ValueError, "empty image", id="empty picture"),
-        pytest.param(lambda: untyped.smart_resize_py(5, 5, 28, 0, 3136), ValueError, "degenerates", id="no lower limit"),
-        pytest.param(lambda: untyped.smart_resize_py(5, 5, 0, 1, 3136), ValueError, "factor must be positive", id="no factor"),
-        pytest.param(lambda: untyped.smart_resize_py(-5, 5, 28, 1, 3136), OverflowError, "negative", id="negative side"),
-        pytest.param(lambda: untyped.mrope_image_only_py(5, [(4, 5, 1, 2, 4)], 2), ValueError, "out of order/bounds", id="item outside"),
-        pytest.param(lambda: untyped.mrope_image_only_py(5, [(1, 2, 1, 2, 2)], 2), ValueError, "span does not match grid", id="wrong grid"),
-        pytest.param(lambda: untyped.mrope_image_only_py(5, [(1, 2, 2, 2, 2)], 2), ValueError, "no still picture", id="video"),
-        pytest.param(lambda: untyped.mrope_image_only_py(5, [], 0), ValueError, "merge_size must be positive", id="no merging"),
-        pytest.param(lambda: untyped.mrope_image_only_py(2**62, [], 2), ValueError, "more memory than there is", id="endless prompt"),
+        pytest.param(
+            lambda: untyped.preprocess(PICTURE, spec(patch_size=0)), ValueError, "sizes must be positive", id="no patch"
+        ),
+        pytest.param(
+            lambda: untyped.preprocess(PICTURE, spec(min_pixels=2000000)),
+            ValueError,
+            "min_pixels <= max_pixels",
+            id="limits",
+        ),
+        pytest.param(
+            lambda: untyped.preprocess(PICTURE, spec(resample="nearest")),
+            ValueError,
+            "unknown variant `nearest`",
+            id="resample",
+        ),
+        pytest.param(
+            lambda: untyped.smart_resize_py(10000, 10, 28, 3136, 3136),
+            ValueError,
+            "aspect ratio .* got 1000.0",
+            id="too thin",
+        ),
+        pytest.param(
+            lambda: untyped.smart_resize_py(0, 10, 28, 3136, 3136), ValueError, "empty image", id="empty picture"
+        ),
+        pytest.param(
+            lambda: untyped.smart_resize_py(5, 5, 28, 0, 3136), ValueError, "degenerates", id="no lower limit"
+        ),
+        pytest.param(
+            lambda: untyped.smart_resize_py(5, 5, 0, 1, 3136), ValueError, "factor must be positive", id="no factor"
+        ),
+        pytest.param(
+            lambda: untyped.smart_resize_py(-5, 5, 28, 1, 3136), OverflowError, "negative", id="negative side"
+        ),
+        pytest.param(
+            lambda: untyped.mrope_image_only_py(5, [(4, 5, 1, 2, 4)], 2),
+            ValueError,
+            "out of order/bounds",
+            id="item outside",
+        ),
+        pytest.param(
+            lambda: untyped.mrope_image_only_py(5, [(1, 2, 1, 2, 2)], 2),
+            ValueError,
+            "span does not match grid",
+            id="wrong grid",
+        ),
+        pytest.param(
+            lambda: untyped.mrope_image_only_py(5, [(1, 2, 2, 2, 2)], 2), ValueError, "no still picture", id="video"
+        ),
+        pytest.param(
+            lambda: untyped.mrope_image_only_py(5, [], 0), ValueError, "merge_size must be positive", id="no merging"
+        ),
+        pytest.param(
+            lambda: untyped.mrope_image_only_py(2**62, [], 2),
+            ValueError,
+            "more memory than there is",
+            id="endless prompt",
+        ),
     ],
 )
 def test_errors_have_a_kind_and_words(call: Callable[[], object], error: type[Exception], words: str) -> None:

@@ -97,10 +97,15 @@ def test_every_way_of_sending_a_picture_is_the_same(form: str, tmp_path: Path) -
 
     expected = qwen_vl.process_mm([1, PAD, 2], [data], spec())
     assert same(expected, qwen_vl.process_mm([1, PAD, 2], [source[form]], spec()))
-    assert same(qwen_vl.process_mm([PAD, 5, PAD], [data, data], spec()), qwen_vl.process_mm([PAD, 5, PAD], [source[form], data], spec()))
+    assert same(
+        qwen_vl.process_mm([PAD, 5, PAD], [data, data], spec()),
+        qwen_vl.process_mm([PAD, 5, PAD], [source[form], data], spec()),
+    )
 
 
-def test_the_interpreter_is_free_while_a_picture_is_fetched(url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_interpreter_is_free_while_a_picture_is_fetched(
+    url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A server on another thread of the same interpreter can answer; the answer is that of the bytes.
     """
@@ -110,7 +115,9 @@ def test_the_interpreter_is_free_while_a_picture_is_fetched(url: Callable[[bytes
     assert same(qwen_vl.process_mm([PAD], [data], spec()), qwen_vl.process_mm([PAD], [url(data)], spec()))
 
 
-def test_a_url_that_serves_something_else_has_another_hash(url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_that_serves_something_else_has_another_hash(
+    url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A hash is of the content, never of the name.
     """
@@ -144,7 +151,10 @@ def test_sides_and_formats_are_part_of_the_hash() -> None:
     The same samples as another shape or in another format are other files.
     """
     flat = noise(8, 12).ravel()
-    pictures = [saved(flat.reshape(shape), kind) for shape, kind in (((8, 12, 3), "PNG"), ((12, 8, 3), "PNG"), ((8, 12, 3), "BMP"))]
+    pictures = [
+        saved(flat.reshape(shape), kind)
+        for shape, kind in (((8, 12, 3), "PNG"), ((12, 8, 3), "PNG"), ((8, 12, 3), "BMP"))
+    ]
 
     assert len({qwen_vl.process_mm([PAD], [picture], TINY)[3][0] for picture in pictures}) == 3
 

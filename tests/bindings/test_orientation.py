@@ -56,11 +56,17 @@ def carriers(image: Image.Image, block: bytes) -> Iterator[tuple[str, bytes]]:
     profile = (b"Exif\0\0" + block).hex().encode()
     yield "JPEG", jpeg_with(image, app1)
     yield "JPEG with a density", jpeg_with(image, app1, density=True)
-    yield "JPEG, in two segments", jpeg_with(image, segment(0xE1, b"Exif\0\0" + block[:9]), segment(0xE1, b"Exif\0\0" + block[9:]))
+    yield (
+        "JPEG, in two segments",
+        jpeg_with(image, segment(0xE1, b"Exif\0\0" + block[:9]), segment(0xE1, b"Exif\0\0" + block[9:])),
+    )
     yield "PNG", png_with(image, chunk(b"eXIf", block))
     yield "PNG, behind the pixels", png_with(image, chunk(b"eXIf", block), behind=True)
     yield "PNG, as text", png_with(image, chunk(b"tEXt", b"exif\0" + block))
-    yield "PNG, as profile", png_with(image, chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 9\n" + profile)))
+    yield (
+        "PNG, as profile",
+        png_with(image, chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 9\n" + profile))),
+    )
     # An empty chunk cannot be written by Pillow.
     if block:
         yield "WebP", saved(image, "WEBP", exif=b"Exif\0\0" + block, quality=50)
@@ -102,8 +108,12 @@ XMP = b'<rdf:Description tiff:Orientation="8"/>'
         pytest.param(oriented(6)[:-4], id="cut behind the entry"),
         pytest.param(b"II+\0" + oriented(6)[4:], id="BigTIFF"),
         pytest.param(oriented(6)[:4] + struct.pack("<L", 5000), id="no directory"),
-        pytest.param(exif((271, 2, 90, struct.pack("<L", 8)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is too long"),
-        pytest.param(exif((271, 2, 30, struct.pack("<L", 20)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is cut"),
+        pytest.param(
+            exif((271, 2, 90, struct.pack("<L", 8)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is too long"
+        ),
+        pytest.param(
+            exif((271, 2, 30, struct.pack("<L", 20)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is cut"
+        ),
         pytest.param(exif((274, 99, 1, b"\3\0\0\0"), (274, 3, 1, b"\6\0\0\0")), id="of an unknown type first"),
         pytest.param(exif((274, 2, 2, b"6\0\0\0")), id="as text"),
         pytest.param(exif((274, 1, 1, b"\6\0\0\0")), id="as byte"),

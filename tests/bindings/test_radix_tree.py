@@ -58,7 +58,9 @@ def test_agrees_with_the_wire_format(tokens: list[int], prior: str, page_size: i
     """
     Any tokens, page size and start give the digests that the format spells out.
     """
-    assert plain(tokens, prior, page_size, is_bigram=is_bigram) == _radix_tree.get_hash_str(tokens, prior, page_size, is_bigram)
+    assert plain(tokens, prior, page_size, is_bigram=is_bigram) == _radix_tree.get_hash_str(
+        tokens, prior, page_size, is_bigram
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,22 +87,46 @@ untyped: Any = _radix_tree
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        pytest.param(lambda: untyped.get_hash_str([1], "", 0), ValueError, "page_size must be positive, got 0", id="no page"),
-        pytest.param(lambda: untyped.get_hash_str([1], "", -1), ValueError, "page_size must be positive, got -1", id="negative page"),
+        pytest.param(
+            lambda: untyped.get_hash_str([1], "", 0), ValueError, "page_size must be positive, got 0", id="no page"
+        ),
+        pytest.param(
+            lambda: untyped.get_hash_str([1], "", -1),
+            ValueError,
+            "page_size must be positive, got -1",
+            id="negative page",
+        ),
         pytest.param(lambda: untyped.get_hash_str([1], "ab", 1), ValueError, "64 hex digits", id="short prior"),
         pytest.param(lambda: untyped.get_hash_str([1], "g" * 64, 1), ValueError, "64 hex digits", id="prior not hex"),
         pytest.param(
-            lambda: untyped.get_hash_str([1, -1], "", 1), ValueError, "^token -1 at index 1 is outside of u32", id="negative token"
-        ),
-        pytest.param(lambda: untyped.get_hash_str([2**32], "", 1), ValueError, "^token 4294967296 at index 0 is outside", id="wide token"),
-        pytest.param(
-            lambda: untyped.get_hash_str([1, 2**70], "", 1), ValueError, f"^token {2**70} at index 1 is outside", id="beyond 64 bits"
-        ),
-        pytest.param(
-            lambda: untyped.get_hash_str([-(2**70)], "", 1), ValueError, f"^token -{2**70} at index 0 is outside", id="far below 0"
+            lambda: untyped.get_hash_str([1, -1], "", 1),
+            ValueError,
+            "^token -1 at index 1 is outside of u32",
+            id="negative token",
         ),
         pytest.param(
-            lambda: untyped.get_hash_str([10**5000], "", 1), ValueError, "^token of thousands of digits at index 0", id="endless token"
+            lambda: untyped.get_hash_str([2**32], "", 1),
+            ValueError,
+            "^token 4294967296 at index 0 is outside",
+            id="wide token",
+        ),
+        pytest.param(
+            lambda: untyped.get_hash_str([1, 2**70], "", 1),
+            ValueError,
+            f"^token {2**70} at index 1 is outside",
+            id="beyond 64 bits",
+        ),
+        pytest.param(
+            lambda: untyped.get_hash_str([-(2**70)], "", 1),
+            ValueError,
+            f"^token -{2**70} at index 0 is outside",
+            id="far below 0",
+        ),
+        pytest.param(
+            lambda: untyped.get_hash_str([10**5000], "", 1),
+            ValueError,
+            "^token of thousands of digits at index 0",
+            id="endless token",
         ),
         pytest.param(lambda: untyped.get_hash_str(["1"], "", 1), TypeError, "str", id="text for a token"),
         pytest.param(lambda: untyped.get_hash_str(1, "", 1), TypeError, "iterable", id="one token alone"),

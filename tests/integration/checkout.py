@@ -118,7 +118,12 @@ class Checkout:
         time.sleep(2.5)
 
     def start(
-        self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object
+        self,
+        module: str = "fx.alpha",
+        *,
+        prelude: str = "",
+        variables: dict[str, str] | None = None,
+        **arguments: object,
     ) -> subprocess.Popen[str]:
         """
         Begin a load in a new interpreter.
@@ -149,7 +154,14 @@ class Checkout:
             text=True,
         )
 
-    def load(self, module: str = "fx.alpha", *, prelude: str = "", variables: dict[str, str] | None = None, **arguments: object) -> Loaded:
+    def load(
+        self,
+        module: str = "fx.alpha",
+        *,
+        prelude: str = "",
+        variables: dict[str, str] | None = None,
+        **arguments: object,
+    ) -> Loaded:
         """
         Load in a new interpreter and wait for it.
         """
@@ -169,7 +181,9 @@ class Checkout:
             raise
         assert process.returncode == 0, err
         answer = json.loads(out.splitlines()[-1])
-        return {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()} | {"stderr": err}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items()} | {
+            "stderr": err
+        }
 
     def variables(self) -> dict[str, str]:
         """

@@ -29,7 +29,11 @@ class Said:
 
 
 def rust_ext(
-    checkout: Checkout, *arguments: str, where: Path | None = None, variables: Mapping[str, str] | None = None, plainly: bool = False
+    checkout: Checkout,
+    *arguments: str,
+    where: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    plainly: bool = False,
 ) -> Said:
     """
     Run the command in a folder of the checkout; unless it is to be told plainly, paths, keys and times are replaced by names.

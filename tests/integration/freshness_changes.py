@@ -125,10 +125,16 @@ def look_at_machine() -> Machine:
     lines = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
     in_use = _run("rustup", "show", "active-toolchain").partition(" ")[0].strip() if shutil.which("rustup") else ""
     used = Compiler(in_use, lines["release"])
-    installed = [line.split()[0] for line in _run("rustup", "toolchain", "list").splitlines() if line.strip()] if in_use else []
+    installed = (
+        [line.split()[0] for line in _run("rustup", "toolchain", "list").splitlines() if line.strip()] if in_use else []
+    )
     others = [Compiler(name, _release(name)) for name in installed if name != in_use]
     # A toolchain that the environment names is stronger than any file.
-    differing = [] if os.environ.get("RUSTUP_TOOLCHAIN") else [item for item in others if item.release not in ("", used.release)]
+    differing = (
+        []
+        if os.environ.get("RUSTUP_TOOLCHAIN")
+        else [item for item in others if item.release not in ("", used.release)]
+    )
     return Machine(lines["host"], used, differing[0] if differing else None)
 
 
@@ -138,7 +144,9 @@ def _release(toolchain: str) -> str:
 
 
 def _run(*command: str) -> str:
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False).stdout
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+    ).stdout
 
 
 # What changes do.
@@ -179,12 +187,23 @@ def _touch(root: Path, _: Machine) -> None:
 
 
 def _coverage_and_editors(root: Path, _: Machine) -> None:
-    for name in (".coverage", "alpha/.coverage.host.123", "alpha/src/.lib.rs.swp", "alpha/src/lib.rs~", "alpha/src/#lib.rs#"):
+    for name in (
+        ".coverage",
+        "alpha/.coverage.host.123",
+        "alpha/src/.lib.rs.swp",
+        "alpha/src/lib.rs~",
+        "alpha/src/#lib.rs#",
+    ):
         _write(root / name, "something")
 
 
 def _output_of_tests(root: Path, _: Machine) -> None:
-    for name in ("alpha/tests/output.txt", "alpha/tests/results/one.json", "alpha/benches/report.html", ".pytest_cache/v/lastfailed"):
+    for name in (
+        "alpha/tests/output.txt",
+        "alpha/tests/results/one.json",
+        "alpha/benches/report.html",
+        ".pytest_cache/v/lastfailed",
+    ):
         _write(root / name, "something")
 
 
@@ -221,13 +240,30 @@ CHANGES = [
     _edited("inherited/src/lib.rs", "inherited", "a dependency by `workspace = true`"),
     _edited("maker/src/lib.rs", "maker", "a build dependency"),
     _edited("for-unix/src/lib.rs", "for-unix", "a dependency of `[target.'cfg(unix)']`"),
-    Change("flags in .cargo/config.toml of the crate", _file("alpha/.cargo/config.toml", _LOUD), word="quiet", becomes="loud"),
-    Change("flags in .cargo/config.toml of the workspace", _file(".cargo/config.toml", _LOUD), word="quiet", becomes="loud"),
+    Change(
+        "flags in .cargo/config.toml of the crate",
+        _file("alpha/.cargo/config.toml", _LOUD),
+        word="quiet",
+        becomes="loud",
+    ),
+    Change(
+        "flags in .cargo/config.toml of the workspace", _file(".cargo/config.toml", _LOUD), word="quiet", becomes="loud"
+    ),
     _compiler("a toolchain file at the workspace's root", _file("rust-toolchain.toml", _CHANNEL % "other")),
     _compiler("RUSTUP_TOOLCHAIN", _nothing, RUSTUP_TOOLCHAIN="{machine.other.toolchain}"),
     Change("RUSTFLAGS", variables={"RUSTFLAGS": "--cfg loud"}, word="quiet", becomes="loud"),
-    Change("CARGO_PROFILE_RELEASE_*", variables={"CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true"}, word="unchecked", becomes="checked"),
-    Change("CARGO_BUILD_TARGET", variables={"CARGO_BUILD_TARGET": "{machine.host}"}, word="for-the-host", becomes="for-a-target"),
+    Change(
+        "CARGO_PROFILE_RELEASE_*",
+        variables={"CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true"},
+        word="unchecked",
+        becomes="checked",
+    ),
+    Change(
+        "CARGO_BUILD_TARGET",
+        variables={"CARGO_BUILD_TARGET": "{machine.host}"},
+        word="for-the-host",
+        becomes="for-a-target",
+    ),
     Change("a variable that `option_env!` reads", variables={"FX_FLAVOUR": "sweet"}, word="plain", becomes="sweet"),
     # What must not.
     Change("a comment in the workspace's manifest", _edit("Cargo.toml", "[workspace]\n", "[workspace] # really\n")),
@@ -237,6 +273,13 @@ CHANGES = [
     Change("coverage and editor files", _coverage_and_editors),
     Change("output of tests", _output_of_tests),
     Change("an unrelated .rs of the workspace", _unrelated),
-    Change("a setting in .cargo/config.toml that changes no output", _file(".cargo/config.toml", "[term]\nprogress.when = 'never'\n")),
-    Change("a toolchain file that names the compiler in use", _file("rust-toolchain.toml", _CHANNEL % "used"), needs="rustup"),
+    Change(
+        "a setting in .cargo/config.toml that changes no output",
+        _file(".cargo/config.toml", "[term]\nprogress.when = 'never'\n"),
+    ),
+    Change(
+        "a toolchain file that names the compiler in use",
+        _file("rust-toolchain.toml", _CHANNEL % "used"),
+        needs="rustup",
+    ),
 ]

@@ -84,7 +84,14 @@ class Editable:
     A site folder as an editable install of a checkout leaves it: the stub, and the parent package as a folder.
     """
 
-    def __init__(self, checkout: Checkout, *, workspace: Path | None = None, site: Path | None = None, seen_at: Path | None = None) -> None:
+    def __init__(
+        self,
+        checkout: Checkout,
+        *,
+        workspace: Path | None = None,
+        site: Path | None = None,
+        seen_at: Path | None = None,
+    ) -> None:
         self.checkout = checkout
         #: Where the interpreter finds the site folder, if that is elsewhere.
         self.seen_at = seen_at
@@ -112,7 +119,9 @@ class Editable:
         # What the toolkit depends on lies there; that folder's own `.pth` files would import who knows what.
         others = os.path.dirname(os.path.dirname(filelock.__file__))
         program = _PROGRAM.format(
-            site=os.fspath(self.seen_at or self.site), others=others, code=textwrap.indent(textwrap.dedent(code), "    ")
+            site=os.fspath(self.seen_at or self.site),
+            others=others,
+            code=textwrap.indent(textwrap.dedent(code), "    "),
         )
         before = len(self.checkout.cargo_calls())
         done = subprocess.run(

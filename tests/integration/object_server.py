@@ -128,9 +128,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             while not released.wait(0.05):
                 self.wfile.write(b" ")
         else:
-            content, length = {"drops": (None, 0), "half": (b"<half", 1000), "garbage": (b"<<<\xff", 4), "endless": (b"x" * 4096, 1 << 50)}[
-                mood
-            ]
+            content, length = {
+                "drops": (None, 0),
+                "half": (b"<half", 1000),
+                "garbage": (b"<<<\xff", 4),
+                "endless": (b"x" * 4096, 1 << 50),
+            }[mood]
             if content is not None:
                 self._answer(200, content, length)
 

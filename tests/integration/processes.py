@@ -208,7 +208,9 @@ class Mounts:
 
     def __init__(self) -> None:
         command = ["unshare", "--mount", "sh", "-c", "echo ready && exec cat"]
-        self._keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self._keeper = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         assert self._keeper.stdout is not None
         assert self._keeper.stderr is not None
         if self._keeper.stdout.readline() != "ready\n":
@@ -239,7 +241,9 @@ class Mounts:
         """
         The same checkout, loaded by interpreters that run inside, behind another command.
         """
-        python = script(checkout.cache.parent / "python-inside", f'exec {" ".join(self._enter())} {behind} "{checkout.python}" "$@"')
+        python = script(
+            checkout.cache.parent / "python-inside", f'exec {" ".join(self._enter())} {behind} "{checkout.python}" "$@"'
+        )
         return dataclasses.replace(checkout, python=python)
 
     def _enter(self) -> list[str]:
@@ -268,7 +272,9 @@ def run_script(checkout: Checkout, text: str, arguments: Sequence[str] = (), tim
     path = checkout.cache.parent / "script.py"
     path.write_text(text, encoding="utf-8")
     command = [checkout.python, os.fspath(path), *arguments]
-    done = subprocess.run(command, env=checkout.variables(), capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        command, env=checkout.variables(), capture_output=True, text=True, timeout=timeout, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 ALPHA = "alpha-1 part-1 middle-1"
 IMPORT = "import fx.alpha; print(fx.alpha.value, fx.alpha.__file__)"
 
-FACTS = {"source/lib.rs": "aa", "request/module": "fx.alpha", "abi/tag": "cp311", "toolchain/rustc": "1.95.0", "flags/env/CC": "cc"}
+FACTS = {
+    "source/lib.rs": "aa",
+    "request/module": "fx.alpha",
+    "abi/tag": "cp311",
+    "toolchain/rustc": "1.95.0",
+    "flags/env/CC": "cc",
+}
 SIGHT = Sight("/nowhere", {})
 
 
@@ -44,7 +50,9 @@ def sidecar_of(library: Path) -> Path:
 def edit(**fields: object) -> Callable[[Path], object]:
     def act(library: Path) -> None:
         sidecar = {**json.loads(sidecar_of(library).read_bytes()), **fields}
-        sidecar_of(library).write_text(json.dumps({name: value for name, value in sidecar.items() if value != "(gone)"}))
+        sidecar_of(library).write_text(
+            json.dumps({name: value for name, value in sidecar.items() if value != "(gone)"})
+        )
 
     return act
 
@@ -71,7 +79,9 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
         pytest.param(edit(seen=[]), id="seen inputs of no known form"),
         pytest.param(edit(sha256="0" * 64), id="digest of another file"),
         pytest.param(edit(size=1), id="size of another file"),
-        pytest.param(lambda library: library.write_bytes(b"a librarY"), id="library replaced by another of the same size"),
+        pytest.param(
+            lambda library: library.write_bytes(b"a librarY"), id="library replaced by another of the same size"
+        ),
         pytest.param(lambda library: library.write_bytes(b""), id="library empty"),
     ],
 )

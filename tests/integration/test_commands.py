@@ -44,7 +44,9 @@ def test_a_life_in_commands(plain: Checkout) -> None:
     """
     Nothing there, built, up to date, edited, forced: what each command says, and its exit code.
     """
-    assert rust_ext(plain, "status") == Said(1, "fx.alpha  missing     not built here yet\nfx.beta   missing     not built here yet\n", "")
+    assert rust_ext(plain, "status") == Said(
+        1, "fx.alpha  missing     not built here yet\nfx.beta   missing     not built here yet\n", ""
+    )
     assert rust_ext(plain, "explain", "fx.alpha") == Said(0, "fx.alpha: not built here yet\n", "")
     assert rust_ext(plain, "build", "--mode", "never", "fx.alpha") == Said(
         1,

@@ -151,7 +151,12 @@ def copy_of(image: Image, folder: Path) -> Image:
 
 
 def start(
-    mounts: Mounts, image: Image, variables: dict[str, str], *, installed_for: Path | None = None, read_only: tuple[str, ...] = ()
+    mounts: Mounts,
+    image: Image,
+    variables: dict[str, str],
+    *,
+    installed_for: Path | None = None,
+    read_only: tuple[str, ...] = (),
 ) -> Editable:
     """
     Mount an image in its place, with an empty `/tmp`; what runs there is another user's and has nothing else.
@@ -168,7 +173,12 @@ def start(
     user = f"{tool('setpriv')} --reuid={STRANGER} --regid={STRANGER} --clear-groups {tool('env')} -i {given}"
     executable = Path(sys._base_executable).resolve().relative_to(Path(sys.base_prefix).resolve())  # type: ignore[attr-defined]
     inside = mounts.inside(image.checkout(os.fspath(image.place / "python" / executable)), user)
-    editable = Editable(inside, workspace=(installed_for or image.place) / "src", site=image.folder / "site", seen_at=image.place / "site")
+    editable = Editable(
+        inside,
+        workspace=(installed_for or image.place) / "src",
+        site=image.folder / "site",
+        seen_at=image.place / "site",
+    )
     probe = subprocess.run([inside.python, "-I", "-S", "-c", "pass"], capture_output=True, text=True, check=False)
     if probe.returncode:
         pytest.skip(f"this Python does not run for another user: {probe.stderr}")
@@ -185,13 +195,24 @@ NEVER = {"SGLANG_RUST_BUILD_MODE": "never"}
     [
         pytest.param(own, BUILT_AT, CACHE_DIR, (), True, id="its own files, where they were built"),
         pytest.param(own, ELSEWHERE, CACHE_DIR, (), True, id="its own files, elsewhere"),
-        pytest.param(own, BUILT_AT, CACHE_DIR, ("{place}", "/tmp"), False, id="its own files, read-only, and no place for notes"),
+        pytest.param(
+            own, BUILT_AT, CACHE_DIR, ("{place}", "/tmp"), False, id="its own files, read-only, and no place for notes"
+        ),
         pytest.param(baked, BUILT_AT, CACHE_DIR, (), True, id="baked, where it was built"),
         pytest.param(baked, ELSEWHERE, CACHE_PATH, (), True, id="baked, elsewhere, on the search path"),
         pytest.param(baked, BUILT_AT, {**CACHE_DIR, **NEVER}, ("{place}",), True, id="baked, read-only, mode never"),
-        pytest.param(baked, ELSEWHERE, {**CACHE_PATH, "CI": "true"}, ("{place}", "/tmp"), False, id="baked, and no place for notes"),
+        pytest.param(
+            baked,
+            ELSEWHERE,
+            {**CACHE_PATH, "CI": "true"},
+            ("{place}", "/tmp"),
+            False,
+            id="baked, and no place for notes",
+        ),
         pytest.param(shipped, BUILT_AT, {}, ("{place}",), True, id="bundled, read-only"),
-        pytest.param(shipped, ELSEWHERE, NEVER, ("{place}", "/tmp"), False, id="bundled, mode never, and no place for notes"),
+        pytest.param(
+            shipped, ELSEWHERE, NEVER, ("{place}", "/tmp"), False, id="bundled, mode never, and no place for notes"
+        ),
     ],
 )
 def test_a_container_imports_what_its_image_holds(
@@ -212,7 +233,10 @@ def test_a_container_imports_what_its_image_holds(
     library = next(path for path in image.folder.rglob("alpha.*.so") if "targets" not in path.parts)
     container = start(mounts, image, variables, read_only=read_only)
 
-    first, second = container.run(f"import os; assert os.getuid() == {STRANGER}\n{SETTLED}\n{IMPORT}"), container.run(IMPORT)
+    first, second = (
+        container.run(f"import os; assert os.getuid() == {STRANGER}\n{SETTLED}\n{IMPORT}"),
+        container.run(IMPORT),
+    )
 
     for ran in (first, second):
         assert (ran.out, ran.error) == (f"{ALPHA} {place / library.relative_to(image.folder)}", "")
@@ -241,7 +265,13 @@ def test_a_container_imports_what_its_image_holds(
     ],
 )
 def test_a_container_that_cannot_have_it_says_why(
-    built_once: Image, mounts: Mounts, tmp_path: Path, owner: Callable[[Image], None], installed_for: Path, kind: str, said: str
+    built_once: Image,
+    mounts: Mounts,
+    tmp_path: Path,
+    owner: Callable[[Image], None],
+    installed_for: Path,
+    kind: str,
+    said: str,
 ) -> None:
     """
     The module is there and is not taken: the reason is what the person who made the image needs to know.
@@ -254,7 +284,9 @@ def test_a_container_that_cannot_have_it_says_why(
     assert said in ran.error + ran.stderr
 
 
-def test_a_container_in_which_all_lies_elsewhere_finds_its_project(built_once: Image, mounts: Mounts, tmp_path: Path) -> None:
+def test_a_container_in_which_all_lies_elsewhere_finds_its_project(
+    built_once: Image, mounts: Mounts, tmp_path: Path
+) -> None:
     """
     The install names a folder that is not there; the project lies beside the interpreter as it did when it was installed.
     """

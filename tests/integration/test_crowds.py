@@ -108,7 +108,12 @@ assert load_rust_extension("fx.alpha", workspace={os.fspath(plain.root)!r}) is a
 print(alpha.value)
 """
     old = subprocess.Popen(
-        [plain.python, "-c", text], env=plain.variables(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [plain.python, "-c", text],
+        env=plain.variables(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with ended_at_last(old):
         assert old.stdout is not None
@@ -183,7 +188,9 @@ def test_a_fork_during_a_build_holds_nothing(plain: Checkout, killed: bool) -> N
     reader, writer = os.pipe()
     command = [plain.python, "-W", "ignore::DeprecationWarning", "-c", FORKING, os.fspath(plain.root), str(reader)]
     pipe = subprocess.PIPE
-    parent = subprocess.Popen(command, env=plain.variables(), stdin=pipe, stdout=pipe, stderr=pipe, text=True, pass_fds=[reader])
+    parent = subprocess.Popen(
+        command, env=plain.variables(), stdin=pipe, stdout=pipe, stderr=pipe, text=True, pass_fds=[reader]
+    )
     os.close(reader)
     with ended_at_last(parent), os.fdopen(writer, "wb"):
         gate.reached(parent)
@@ -195,7 +202,10 @@ def test_a_fork_during_a_build_holds_nothing(plain: Checkout, killed: bool) -> N
         if killed:
             parent.kill()
             parent.wait(PATIENCE)
-            wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "no compiler is left")
+            wait_until(
+                lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))),
+                "no compiler is left",
+            )
         gate.let_through()
         if not killed:
             assert parent.stdout.readline() == f"{ALPHA}\n"
@@ -223,7 +233,11 @@ def test_an_editor_that_checks_all_the_time_delays_nobody(plain: Checkout) -> No
     assert cargo is not None
     gate = Gate(plain, "beta")
     check = subprocess.Popen(
-        [cargo, "check", "--offline", "--package", "beta"], cwd=plain.root, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [cargo, "check", "--offline", "--package", "beta"],
+        cwd=plain.root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     with ended_at_last(check):
         gate.reached(check)

@@ -75,7 +75,9 @@ def test_torn_state_of_cargo_is_no_obstacle(plain: Checkout, profile: str) -> No
     """
     Nor do cargo's own notes matter, or what the compiler keeps between two builds: emptied, they cost time.
     """
-    plain.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', f'python-module = "fx.alpha"\nprofile = "{profile}"')
+    plain.replace(
+        "alpha/Cargo.toml", 'python-module = "fx.alpha"', f'python-module = "fx.alpha"\nprofile = "{profile}"'
+    )
     plain.load()
     for path in (plain.cache / "targets").rglob("*"):
         if path.is_file() and not path.name.startswith("rust-ext"):

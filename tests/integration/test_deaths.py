@@ -69,7 +69,13 @@ def test_compilers_die_with_their_python(plain: Checkout, end: Callable[[subproc
     ("file", "old", "new", "expected"),
     [
         pytest.param("alpha/src/part.rs", "part-1", "part-2", "alpha-1 part-2 middle-1", id="in the crate"),
-        pytest.param("middle/src/lib.rs", "middle-1", "middle-2", "alpha-1 part-1 middle-2", id="in a dependency, compiled already"),
+        pytest.param(
+            "middle/src/lib.rs",
+            "middle-1",
+            "middle-2",
+            "alpha-1 part-1 middle-2",
+            id="in a dependency, compiled already",
+        ),
     ],
 )
 def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str, new: str, expected: str) -> None:
@@ -128,7 +134,10 @@ def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
         assert "waiting for" in waiter.stderr.readline()
         builder.kill()
         builder.wait(PATIENCE)
-        wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the old compiler is gone")
+        wait_until(
+            lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))),
+            "the old compiler is gone",
+        )
         gate.let_through()
         gate.reached(waiter)
         gate.let_through()
@@ -193,7 +202,10 @@ def test_an_interrupt_can_be_followed_by_another_try(plain: Checkout) -> None:
     with ended_at_last(process):
         gate.reached(process)
         process.send_signal(signal.SIGINT)
-        wait_until(lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))), "the first compiler is gone")
+        wait_until(
+            lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))),
+            "the first compiler is gone",
+        )
         gate.let_through()
         gate.reached(process)
         gate.let_through()

@@ -25,7 +25,9 @@ def test_the_workspaces_own_crates_are_found() -> None:
     The extensions of this repository, with their crates and features; nothing is built for it.
     """
     declared = _discover.extensions(ROOT / "rust")
-    found = {module: (spec.package, spec.library, spec.features, spec.profile) for module, spec in declared.specs.items()}
+    found = {
+        module: (spec.package, spec.library, spec.features, spec.profile) for module, spec in declared.specs.items()
+    }
 
     assert found == {
         "sglang.srt.rust_extensions._multimodal": ("sglang-mm", "sglang_mm_core", ("python", "parallel"), "release"),
@@ -39,7 +41,9 @@ def test_two_crates_that_declare_one_module_are_both_named(built: Checkout) -> N
     """
     The module cannot be had, the error names both manifests, and other modules load.
     """
-    built.write("gamma/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text().replace('name = "alpha"', 'name = "gamma"'))
+    built.write(
+        "gamma/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text().replace('name = "alpha"', 'name = "gamma"')
+    )
     built.write("gamma/src/lib.rs", "")
     built.replace("Cargo.toml", '"beta"', '"beta", "gamma"')
     loaded = built.load()
@@ -132,7 +136,10 @@ def test_without_a_lockfile_nothing_is_decided(built: Checkout) -> None:
     loaded = built.load()
 
     assert loaded.reason == "lockfile-missing"
-    assert loaded.error == f"{built.root}/Cargo.lock does not exist; run `cargo generate-lockfile` beside it and commit the file"
+    assert (
+        loaded.error
+        == f"{built.root}/Cargo.lock does not exist; run `cargo generate-lockfile` beside it and commit the file"
+    )
 
 
 def test_a_lockfile_that_lags_behind_is_told_of(built: Checkout) -> None:
@@ -155,7 +162,9 @@ def test_a_crate_that_is_no_such_module_is_not_stored(plain: Checkout) -> None:
     loaded = plain.load()
 
     assert loaded.types[:3] == ("InvalidArtifact", "RustExtensionError", "ImportError")
-    assert "does not export PyInit_alpha, it exports PyInit_omega; `#[pymodule]` must bear the name `alpha`" in str(loaded.error)
+    assert "does not export PyInit_alpha, it exports PyInit_omega; `#[pymodule]` must bear the name `alpha`" in str(
+        loaded.error
+    )
     assert not list(plain.cache.rglob("manifest.json"))
 
     plain.replace("alpha/src/lib.rs", "PyInit_omega", "PyInit_alpha")
@@ -184,7 +193,11 @@ def test_a_second_workspace_may_be_listed(plain: Checkout, tmp_path: Path) -> No
     for name, crate in (("gamma", "alpha"), ("delta", "beta")):
         plain.replace(f"further/{crate}/Cargo.toml", f"fx.{crate}", f"fx.{name}")
     plain.replace("further/beta/src/lib.rs", "PyInit_beta", "PyInit_delta")
-    plain.replace("Cargo.toml", "[workspace]", '[workspace]\nexclude = ["further"]\nmetadata.sglang.extension-manifests = ["further"]')
+    plain.replace(
+        "Cargo.toml",
+        "[workspace]",
+        '[workspace]\nexclude = ["further"]\nmetadata.sglang.extension-manifests = ["further"]',
+    )
 
     assert sorted(_discover.extensions(plain.root).specs) == ["fx.alpha", "fx.beta", "fx.delta", "fx.gamma"]
     assert plain.load("fx.delta").value == BETA

@@ -48,7 +48,10 @@ KINDS = {
     "no locks": ("errno = ENOLCK; return -1;", "No locks available"),
     "no such call": ("errno = ENOSYS; return -1;", "Function not implemented"),
     "not supported": ("errno = EOPNOTSUPP; return -1;", "Operation not supported"),
-    "blocks unless told not to": ("if (!(operation & LOCK_NB)) for (;;) pause(); errno = ENOLCK; return -1;", "No locks available"),
+    "blocks unless told not to": (
+        "if (!(operation & LOCK_NB)) for (;;) pause(); errno = ENOLCK; return -1;",
+        "No locks available",
+    ),
     "blocks for ever": ("for (;;) pause(); return operation;", "no answer within"),
     "says yes to all": ("return 0 * operation;", "locks keep nobody out"),
 }

@@ -98,11 +98,19 @@ def older_everywhere(checkout: Checkout) -> None:
 @pytest.mark.parametrize(
     ("act", "value"),
     [
-        pytest.param(replace("alpha/src/lib.rs", "alpha-1", "alpha-2"), "alpha-2 part-1 middle-1", id="the crate's root file"),
-        pytest.param(replace("alpha/src/part.rs", "part-1", "part-2"), "alpha-1 part-2 middle-1", id="a module of the crate"),
-        pytest.param(replace("middle/src/lib.rs", "middle-1", "middle-2"), "alpha-1 part-1 middle-2", id="a path dependency"),
+        pytest.param(
+            replace("alpha/src/lib.rs", "alpha-1", "alpha-2"), "alpha-2 part-1 middle-1", id="the crate's root file"
+        ),
+        pytest.param(
+            replace("alpha/src/part.rs", "part-1", "part-2"), "alpha-1 part-2 middle-1", id="a module of the crate"
+        ),
+        pytest.param(
+            replace("middle/src/lib.rs", "middle-1", "middle-2"), "alpha-1 part-1 middle-2", id="a path dependency"
+        ),
         pytest.param(write("alpha/src/more.rs", ""), ALPHA, id="one more file"),
-        pytest.param(replace("alpha/Cargo.toml", '"0.1.0"', '"0.1.0"\nauthors = ["a"]'), ALPHA, id="the crate's manifest"),
+        pytest.param(
+            replace("alpha/Cargo.toml", '"0.1.0"', '"0.1.0"\nauthors = ["a"]'), ALPHA, id="the crate's manifest"
+        ),
         pytest.param(replace("Cargo.toml", "opt-level = 0", "opt-level = 1"), ALPHA, id="the profile in force"),
     ],
 )
@@ -121,8 +129,12 @@ def test_a_change_of_what_is_compiled_is_built(built: Checkout, act: Callable[[C
 @pytest.mark.parametrize(
     ("act", "value"),
     [
-        pytest.param(replace("alpha/src/part.rs", "part-1", "part-2", 86400), "alpha-1 part-2 middle-1", id="in the crate"),
-        pytest.param(replace("middle/src/lib.rs", "middle-1", "middle-2", 86400), "alpha-1 part-1 middle-2", id="in a dependency"),
+        pytest.param(
+            replace("alpha/src/part.rs", "part-1", "part-2", 86400), "alpha-1 part-2 middle-1", id="in the crate"
+        ),
+        pytest.param(
+            replace("middle/src/lib.rs", "middle-1", "middle-2", 86400), "alpha-1 part-1 middle-2", id="in a dependency"
+        ),
         pytest.param(older_everywhere, "alpha-1 part-2 middle-2", id="in both"),
     ],
 )
@@ -155,7 +167,11 @@ def test_an_older_dependency_is_compiled_in_every_profile(plain: Checkout) -> No
     """
     plain.replace("beta/Cargo.toml", 'features = ["loud"]', 'features = ["loud"]\nprofile = "dev"')
     plain.replace("beta/Cargo.toml", "[dependencies]", '[dependencies]\nmiddle = { path = "../middle" }')
-    plain.replace("Cargo.lock", ' "pymod",\n]\n\n[[package]]\nname = "middle"', ' "middle",\n "pymod",\n]\n\n[[package]]\nname = "middle"')
+    plain.replace(
+        "Cargo.lock",
+        ' "pymod",\n]\n\n[[package]]\nname = "middle"',
+        ' "middle",\n "pymod",\n]\n\n[[package]]\nname = "middle"',
+    )
     plain.write("beta/src/lib.rs", 'pymod::module!(PyInit_beta, "beta", format!("beta-1 {}", middle::WORD));\n')
     assert [plain.load(module).value for module in ("fx.alpha", "fx.beta")] == [ALPHA, "beta-1 middle-1"]
 
@@ -169,13 +185,20 @@ def test_a_package_that_cargo_does_not_know_is_in_nobodys_way(plain: Checkout) -
     """
     An optional dependency that nobody enables counts as a source, and is nothing that could be cleaned.
     """
-    for name, further in (("outside", '[dependencies]\nspare = { path = "../spare", optional = true }\n'), ("spare", "")):
-        plain.write(f"../{name}/Cargo.toml", f'[package]\nname = "{name}"\nversion = "0.1.0"\nedition = "2024"\n{further}')
+    for name, further in (
+        ("outside", '[dependencies]\nspare = { path = "../spare", optional = true }\n'),
+        ("spare", ""),
+    ):
+        plain.write(
+            f"../{name}/Cargo.toml", f'[package]\nname = "{name}"\nversion = "0.1.0"\nedition = "2024"\n{further}'
+        )
         plain.write(f"../{name}/src/lib.rs", "")
     plain.replace("alpha/Cargo.toml", "[dependencies]", '[dependencies]\noutside = { path = "../../outside" }')
     plain.replace("Cargo.lock", ' "middle",\n "pymod",', ' "middle",\n "outside",\n "pymod",')
     plain.replace(
-        "Cargo.lock", '[[package]]\nname = "pymod"', '[[package]]\nname = "outside"\nversion = "0.1.0"\n\n[[package]]\nname = "pymod"'
+        "Cargo.lock",
+        '[[package]]\nname = "pymod"',
+        '[[package]]\nname = "outside"\nversion = "0.1.0"\n\n[[package]]\nname = "pymod"',
     )
     assert plain.load().value == ALPHA
 
@@ -200,24 +223,38 @@ def test_the_machine_is_the_one_of_this_process(plain: Checkout) -> None:
     ("act", "value"),
     [
         pytest.param(
-            replace("alpha/src/inside.txt", "-1", "-2"), EVERYTHING.replace("inside-1", "inside-2"), id="a file included from src"
+            replace("alpha/src/inside.txt", "-1", "-2"),
+            EVERYTHING.replace("inside-1", "inside-2"),
+            id="a file included from src",
         ),
         pytest.param(
-            replace("shared/outside.txt", "-1", "-2"), EVERYTHING.replace("outside-1", "outside-2"), id="a declared file outside the crate"
+            replace("shared/outside.txt", "-1", "-2"),
+            EVERYTHING.replace("outside-1", "outside-2"),
+            id="a declared file outside the crate",
         ),
         pytest.param(
-            replace("alpha/data/number.txt", "-1", "-2"), EVERYTHING.replace("number-1", "number-2"), id="a file read by build.rs"
+            replace("alpha/data/number.txt", "-1", "-2"),
+            EVERYTHING.replace("number-1", "number-2"),
+            id="a file read by build.rs",
         ),
-        pytest.param(replace("alpha/build.rs", "MADE={}-", "MADE={}+"), EVERYTHING.replace("maker-1-", "maker-1+"), id="build.rs"),
-        pytest.param(replace("normal/src/lib.rs", "-1", "-2"), EVERYTHING.replace("normal-1", "normal-2"), id="a path dependency"),
+        pytest.param(
+            replace("alpha/build.rs", "MADE={}-", "MADE={}+"), EVERYTHING.replace("maker-1-", "maker-1+"), id="build.rs"
+        ),
+        pytest.param(
+            replace("normal/src/lib.rs", "-1", "-2"), EVERYTHING.replace("normal-1", "normal-2"), id="a path dependency"
+        ),
         pytest.param(
             replace("inherited/src/lib.rs", "-1", "-2"),
             EVERYTHING.replace("inherited-1", "inherited-2"),
             id="a dependency by workspace = true",
         ),
-        pytest.param(replace("maker/src/lib.rs", "-1", "-2"), EVERYTHING.replace("maker-1", "maker-2"), id="a build dependency"),
         pytest.param(
-            replace("for-unix/src/lib.rs", "-1", "-2"), EVERYTHING.replace("for-unix-1", "for-unix-2"), id="a dependency of some targets"
+            replace("maker/src/lib.rs", "-1", "-2"), EVERYTHING.replace("maker-1", "maker-2"), id="a build dependency"
+        ),
+        pytest.param(
+            replace("for-unix/src/lib.rs", "-1", "-2"),
+            EVERYTHING.replace("for-unix-1", "for-unix-2"),
+            id="a dependency of some targets",
         ),
         pytest.param(
             write("alpha/.cargo/config.toml", '[build]\nrustflags = ["--cfg", "loud"]\n'),
@@ -251,7 +288,9 @@ def test_every_kind_of_input_is_one(inputs: Checkout, act: Callable[[Checkout], 
     [
         pytest.param({"RUSTFLAGS": "--cfg loud"}, EVERYTHING.replace("quiet", "loud"), id="RUSTFLAGS"),
         pytest.param(
-            {"CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true"}, EVERYTHING.replace("unchecked", "checked"), id="CARGO_PROFILE_RELEASE_*"
+            {"CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS": "true"},
+            EVERYTHING.replace("unchecked", "checked"),
+            id="CARGO_PROFILE_RELEASE_*",
         ),
         pytest.param({"FX_FLAVOUR": "sweet"}, EVERYTHING.replace("plain", "sweet"), id="a declared variable"),
     ],
@@ -352,17 +391,25 @@ def bump_of_another(checkout: Checkout) -> None:
 
 def registry_dependency_of_another(checkout: Checkout) -> None:
     checkout.write("beta/Cargo.toml", (checkout.root / "beta/Cargo.toml").read_text() + 'itoa = "1"\n')
-    checkout.replace("Cargo.lock", ' "pymod",\n]\n\n[[package]]\nname = "middle"', ' "itoa",\n "pymod",\n]\n\n[[package]]\nname = "middle"')
+    checkout.replace(
+        "Cargo.lock",
+        ' "pymod",\n]\n\n[[package]]\nname = "middle"',
+        ' "itoa",\n "pymod",\n]\n\n[[package]]\nname = "middle"',
+    )
     lock = (checkout.root / "Cargo.lock").read_text()
     source = 'source = "registry+https://github.com/rust-lang/crates.io-index"'
-    checkout.write("Cargo.lock", f'{lock}\n[[package]]\nname = "itoa"\nversion = "1.0.1"\n{source}\nchecksum = "{"0" * 64}"\n')
+    checkout.write(
+        "Cargo.lock", f'{lock}\n[[package]]\nname = "itoa"\nversion = "1.0.1"\n{source}\nchecksum = "{"0" * 64}"\n'
+    )
 
 
 def another_member(checkout: Checkout) -> None:
     shutil.copytree(checkout.root / "middle", checkout.root / "gamma")
     checkout.replace("gamma/Cargo.toml", "middle", "gamma")
     checkout.replace("Cargo.toml", '"beta"', '"beta", "gamma"')
-    checkout.write("Cargo.lock", (checkout.root / "Cargo.lock").read_text() + '\n[[package]]\nname = "gamma"\nversion = "0.1.0"\n')
+    checkout.write(
+        "Cargo.lock", (checkout.root / "Cargo.lock").read_text() + '\n[[package]]\nname = "gamma"\nversion = "0.1.0"\n'
+    )
 
 
 def name_the_toolchain(checkout: Checkout) -> None:
@@ -426,7 +473,9 @@ def test_what_no_compiler_reads_changes_no_fact(built: Checkout, act: Callable[[
 
 
 def facts(checkout: Checkout, variables: dict[str, str] | None = None) -> dict[str, str]:
-    request = _ensure.Request("fx.alpha", workspace=str(checkout.root), cache_dir=str(checkout.cache), overlay=variables)
+    request = _ensure.Request(
+        "fx.alpha", workspace=str(checkout.root), cache_dir=str(checkout.cache), overlay=variables
+    )
     return dict(_ensure.snapshot(request)[0].fingerprint.facts)
 
 
@@ -550,7 +599,10 @@ def becomes(number: int) -> str:
     [
         pytest.param({"before": once(becomes(2))}, id="before it is read"),
         pytest.param({"after": once(becomes(2))}, id="after it was read"),
-        pytest.param({"before": once(becomes(3)), "after": f"if grep -q part-3 alpha/src/part.rs; then {becomes(2)}; fi"}, id="twice"),
+        pytest.param(
+            {"before": once(becomes(3)), "after": f"if grep -q part-3 alpha/src/part.rs; then {becomes(2)}; fi"},
+            id="twice",
+        ),
     ],
 )
 def test_an_edit_during_the_build_is_in_the_result(plain: Checkout, how: dict[str, str]) -> None:
@@ -615,7 +667,10 @@ def _python_imports_from(folder: Path, locale: dict[str, str]) -> bool:
     [
         pytest.param({}, id="the session's locale"),
         pytest.param({"LANG": "C", "LC_ALL": "C"}, id="LANG=C"),
-        pytest.param({"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}, id="LANG=C, and Python believes it"),
+        pytest.param(
+            {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+            id="LANG=C, and Python believes it",
+        ),
     ],
 )
 def test_any_path_will_do(tmp_path: Path, locale: dict[str, str]) -> None:

@@ -37,7 +37,9 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
-def test_which_change_rebuilds(furnished: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change) -> None:
+def test_which_change_rebuilds(
+    furnished: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change
+) -> None:
     """
     What must be rebuilt is, once; for the rest nothing is compiled. Either way the next load is a hit, and so is the way back.
     """

@@ -43,11 +43,15 @@ def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None
 @pytest.mark.parametrize(
     ("broken", "kind", "ours"),
     [
-        pytest.param("alpha/src/lib.rs", "BuildFailed", ["create_module", "locate", "_without_frames"], id="compile error"),
+        pytest.param(
+            "alpha/src/lib.rs", "BuildFailed", ["create_module", "locate", "_without_frames"], id="compile error"
+        ),
         pytest.param("alpha/Cargo.toml", "ManifestError", ["find_spec", "_without_frames"], id="broken manifest"),
     ],
 )
-def test_a_failed_import_shows_the_failure_and_not_our_insides(plain: Checkout, broken: str, kind: str, ours: list[str]) -> None:
+def test_a_failed_import_shows_the_failure_and_not_our_insides(
+    plain: Checkout, broken: str, kind: str, ours: list[str]
+) -> None:
     """
     Below the line that imports come a few frames of the hook, then the message.
     """
@@ -121,7 +125,9 @@ def test_a_module_knows_where_it_came_from(plain: Checkout) -> None:
     ("name", "error"),
     [
         pytest.param("fx.nothing", "No module named 'fx.nothing'", id="nobody declares it"),
-        pytest.param("fx.alpha.deeper", "No module named 'fx.alpha.deeper'; 'fx.alpha' is not a package", id="below an extension"),
+        pytest.param(
+            "fx.alpha.deeper", "No module named 'fx.alpha.deeper'; 'fx.alpha' is not a package", id="below an extension"
+        ),
     ],
 )
 def test_what_nobody_declares_is_pythons_own_error(plain: Checkout, name: str, error: str) -> None:
@@ -170,11 +176,16 @@ def test_a_workspace_that_is_gone_is_nobodys(plain: Checkout) -> None:
     ran = Editable(plain, workspace=gone).run("import fx.alpha")
 
     assert (ran.types[0], ran.error) == ("ModuleNotFoundError", "No module named 'fx.alpha'")
-    assert f"fx.alpha: the workspace of its editable install is gone ({gone}); if it has moved, install the project again" in ran.stderr
+    assert (
+        f"fx.alpha: the workspace of its editable install is gone ({gone}); if it has moved, install the project again"
+        in ran.stderr
+    )
 
 
 @pytest.mark.parametrize("workspace", ["project", "project/rust"], ids=["the project itself", "a folder of it"])
-def test_a_project_that_moved_with_its_environment_is_found_again(built: Checkout, tmp_path: Path, workspace: str) -> None:
+def test_a_project_that_moved_with_its_environment_is_found_again(
+    built: Checkout, tmp_path: Path, workspace: str
+) -> None:
     """
     The install names a folder that is gone; the project above the interpreter's own environment declares the module.
     """

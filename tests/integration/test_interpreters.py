@@ -56,7 +56,17 @@ def equipped(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[s
 def _equip(python: str, folder: Path) -> dict[str, str]:
     probe = "import filelock, sys; sys.version_info >= (3, 11) or __import__('tomli')"
     if not folder.exists() and subprocess.run([python, "-c", probe], capture_output=True, check=False).returncode:
-        command = [python, "-m", "pip", "install", "--quiet", "--target", str(folder), "filelock>=4.1", "tomli>=2; python_version < '3.11'"]
+        command = [
+            python,
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--target",
+            str(folder),
+            "filelock>=4.1",
+            "tomli>=2; python_version < '3.11'",
+        ]
         done = subprocess.run([*command, "--disable-pip-version-check"], capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"{python} cannot be given `filelock`: {done.stderr.strip().splitlines()[-1:]}")
@@ -86,7 +96,9 @@ def test_each_interpreter_has_an_entry_of_its_own(plain: Checkout, equipped: dic
     assert [loaded.compiled for loaded in first.values()] == [["alpha"]] * len(equipped)
     assert len({loaded.file for loaded in first.values()}) == len(equipped)
     assert all(abi in str(loaded.file) for abi, loaded in first.items())
-    assert [(loaded.file, loaded.cargo) for loaded in second.values()] == [(loaded.file, ()) for loaded in first.values()]
+    assert [(loaded.file, loaded.cargo) for loaded in second.values()] == [
+        (loaded.file, ()) for loaded in first.values()
+    ]
 
 
 def test_a_stable_abi_entry_serves_every_interpreter(tmp_path: Path, equipped: dict[str, dict[str, str]]) -> None:
@@ -125,9 +137,7 @@ def test_manifests_are_read_where_tomllib_is_not(plain: Checkout) -> None:
         prelude = "import sys"
     else:
         # The same parser under its other name, in a Python that says it is 3.10.
-        prelude = (
-            "import filelock, sys, tomllib\nsys.modules |= {'tomli': tomllib, 'tomllib': None}\nsys.version_info = (3, 10, 0, 'final', 0)"
-        )
+        prelude = "import filelock, sys, tomllib\nsys.modules |= {'tomli': tomllib, 'tomllib': None}\nsys.version_info = (3, 10, 0, 'final', 0)"
     text = f"""
 {prelude}
 from rust_ext_loader import load_rust_extension

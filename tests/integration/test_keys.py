@@ -33,18 +33,26 @@ NONE = "neither"
 
 
 def keys(
-    checkout: Checkout, module: str = "fx.alpha", *, features: tuple[str, ...] = (), variables: Mapping[str, str] | None = None
+    checkout: Checkout,
+    module: str = "fx.alpha",
+    *,
+    features: tuple[str, ...] = (),
+    variables: Mapping[str, str] | None = None,
 ) -> Keys:
     """
     Source key and build key.
     """
-    request = _ensure.Request(module, workspace=str(checkout.root), cache_dir=str(checkout.cache), features=features, overlay=variables)
+    request = _ensure.Request(
+        module, workspace=str(checkout.root), cache_dir=str(checkout.cache), features=features, overlay=variables
+    )
     found = _ensure.snapshot(request)[0].fingerprint
     return found.source_key, found.build_key
 
 
 def moved(before: Keys, after: Keys) -> str:
-    return {(True, True): SOURCE, (False, True): BUILD, (False, False): NONE}[before[0] != after[0], before[1] != after[1]]
+    return {(True, True): SOURCE, (False, True): BUILD, (False, False): NONE}[
+        before[0] != after[0], before[1] != after[1]
+    ]
 
 
 def after(checkout: Checkout, act: Callable[[], object]) -> str:
@@ -97,7 +105,12 @@ def test_manifest_value_differs(plain: Checkout) -> None:
 
 def test_inherited_value_differs(inputs: Checkout) -> None:
     assert (
-        after(inputs, lambda: inputs.replace("Cargo.toml", '{ path = "inherited" }', '{ path = "inherited", default-features = false }'))
+        after(
+            inputs,
+            lambda: inputs.replace(
+                "Cargo.toml", '{ path = "inherited" }', '{ path = "inherited", default-features = false }'
+            ),
+        )
         == SOURCE
     )
 
@@ -223,7 +236,9 @@ def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> Non
     A crate without a stable ABI is built for one Python; the patch version does not count (it is not even looked at).
     """
     before = keys(plain)
-    another = dataclasses.replace(_abi.current(), version=(3, 99), cache_tag="cpython-399", soabi="cpython-399-x86_64-linux-gnu")
+    another = dataclasses.replace(
+        _abi.current(), version=(3, 99), cache_tag="cpython-399", soabi="cpython-399-x86_64-linux-gnu"
+    )
     monkeypatch.setattr(_abi, "current", lambda: another)
 
     assert moved(before, keys(plain)) == BUILD
@@ -271,14 +286,23 @@ def test_profiles_live_side_by_side(plain: Checkout) -> None:
 @pytest.mark.parametrize(
     ("variables", "said"),
     [
-        ({"RUST_EXT_PROFILE": "../x"}, "RUST_EXT_PROFILE='../x' is not understood; expected the name of a cargo profile"),
+        (
+            {"RUST_EXT_PROFILE": "../x"},
+            "RUST_EXT_PROFILE='../x' is not understood; expected the name of a cargo profile",
+        ),
         ({"RUST_EXT_CARGO_ARGS": "'"}, "arguments quoted as for a shell (No closing quotation)"),
         ({"RUST_EXT_CARGO_ARGS": "--target-dir=/x"}, "no `--target-dir=/x`, which is decided elsewhere"),
         ({"RUST_EXT_CARGO_ARGS": "--release"}, "no `--release`, which is decided elsewhere"),
         ({"RUST_EXT_CARGO_ARGS": "-v -- -Copt-level=3"}, "no `--`, which is decided elsewhere"),
         ({"RUST_EXT_CARGO_ARGS": "-p other"}, "no `-p`, which is decided elsewhere"),
-        ({"RUST_EXT_CARGO_ARGS": "--config more.toml"}, "`--config KEY=VALUE`: an edit of more.toml would go unnoticed"),
-        ({"RUST_EXT_CARGO_ARGS": "--config=more.toml"}, "`--config KEY=VALUE`: an edit of more.toml would go unnoticed"),
+        (
+            {"RUST_EXT_CARGO_ARGS": "--config more.toml"},
+            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
+        ),
+        (
+            {"RUST_EXT_CARGO_ARGS": "--config=more.toml"},
+            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused(built: Checkout, variables: dict[str, str], said: str) -> None:
@@ -352,7 +376,9 @@ def no_change(_: Checkout) -> None:
     ("module", "prepare", "variables", "expected"),
     [
         pytest.param("fx.alpha", no_change, {}, (*COMMON, *lib("alpha"), *TAIL), id="plain"),
-        pytest.param("fx.beta", no_change, {}, (*COMMON, *lib("beta"), "--features", "loud", *TAIL), id="with features"),
+        pytest.param(
+            "fx.beta", no_change, {}, (*COMMON, *lib("beta"), "--features", "loud", *TAIL), id="with features"
+        ),
         pytest.param(
             "fx.alpha",
             lambda checkout: declare(checkout, 'profile = "dev"'),
@@ -377,7 +403,11 @@ def no_change(_: Checkout) -> None:
     ],
 )
 def test_cargo_is_told_exactly(
-    plain: Checkout, module: str, prepare: Callable[[Checkout], object], variables: dict[str, str], expected: tuple[str, ...]
+    plain: Checkout,
+    module: str,
+    prepare: Callable[[Checkout], object],
+    variables: dict[str, str],
+    expected: tuple[str, ...],
 ) -> None:
     """
     One invocation for one crate, and these arguments.

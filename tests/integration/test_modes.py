@@ -202,7 +202,11 @@ BARE = "no sidecar describes it"
 
 
 def row(
-    name: str, *situation: Callable[[Checkout], object], auto: Came | Refused, never: Came | Refused, force: Came | Refused
+    name: str,
+    *situation: Callable[[Checkout], object],
+    auto: Came | Refused,
+    never: Came | Refused,
+    force: Came | Refused,
 ) -> list[object]:
     outcomes = {"auto": auto, "never": never, "force": force}
     return [pytest.param(situation, mode, outcome, id=f"{name}: {mode}") for mode, outcome in outcomes.items()]
@@ -211,7 +215,15 @@ def row(
 CHECKOUT = [
     *row("bundled and right", bundled_right, auto=BUNDLED, never=BUNDLED, force=BUILT),
     *row("bundled and right, nothing stored", bundled_right, nothing_stored, auto=BUNDLED, never=BUNDLED, force=BUILT),
-    *row("bundled and right, no toolchain", bundled_right, nothing_stored, no_toolchain, auto=BUNDLED, never=BUNDLED, force=NO_CARGO),
+    *row(
+        "bundled and right, no toolchain",
+        bundled_right,
+        nothing_stored,
+        no_toolchain,
+        auto=BUNDLED,
+        never=BUNDLED,
+        force=NO_CARGO,
+    ),
     *row(
         "bundled and right, nowhere to note it, no toolchain",
         bundled_right,
@@ -221,7 +233,14 @@ CHECKOUT = [
         never=BUNDLED,
         force=NO_CARGO,
     ),
-    *row("bundled by another compiler", bundled_by_another_compiler, nothing_stored, auto=BUNDLED, never=BUNDLED, force=BUILT),
+    *row(
+        "bundled by another compiler",
+        bundled_by_another_compiler,
+        nothing_stored,
+        auto=BUNDLED,
+        never=BUNDLED,
+        force=BUILT,
+    ),
     *row(
         "bundled stale, stored",
         bundled_stale,
@@ -305,7 +324,9 @@ CHECKOUT = [
         "nothing bundled, nothing stored",
         nothing_stored,
         auto=BUILT,
-        never=Refused("ExtensionNotFound", ("SGLANG_RUST_BUILD_MODE=never forbids building it", "rust-ext build fx.alpha")),
+        never=Refused(
+            "ExtensionNotFound", ("SGLANG_RUST_BUILD_MODE=never forbids building it", "rust-ext build fx.alpha")
+        ),
         force=BUILT,
     ),
     *row(
@@ -351,13 +372,20 @@ INSTALLED = [
         wheel,
         auto=BUNDLED,
         never=BUNDLED,
-        force=Refused("ExtensionNotFound", ("mode `force` builds from source, and no workspace is known", "workspace=")),
+        force=Refused(
+            "ExtensionNotFound", ("mode `force` builds from source, and no workspace is known", "workspace=")
+        ),
     ),
     *row(
         "nothing installed",
         no_wheel,
-        auto=Refused("ExtensionNotFound", ("no Rust extension fx.alpha: it is not installed, and no workspace is known",)),
-        never=Refused("ExtensionNotFound", ("it is not installed, and no workspace is known that declares it; pass `workspace=`, or ",)),
+        auto=Refused(
+            "ExtensionNotFound", ("no Rust extension fx.alpha: it is not installed, and no workspace is known",)
+        ),
+        never=Refused(
+            "ExtensionNotFound",
+            ("it is not installed, and no workspace is known that declares it; pass `workspace=`, or ",),
+        ),
         force=Refused("ExtensionNotFound", ("no workspace is known that declares it",)),
     ),
 ]
@@ -376,7 +404,9 @@ def told(loaded: Loaded) -> tuple[bool, bool]:
 
 
 @pytest.mark.parametrize(("situation", "mode", "outcome"), CHECKOUT)
-def test_in_a_checkout(built: Checkout, situation: tuple[Callable[[Checkout], object], ...], mode: str, outcome: Came | Refused) -> None:
+def test_in_a_checkout(
+    built: Checkout, situation: tuple[Callable[[Checkout], object], ...], mode: str, outcome: Came | Refused
+) -> None:
     """
     Where sources are at hand.
     """
@@ -416,13 +446,19 @@ def test_where_no_sources_are(
 
 @pytest.mark.parametrize(
     ("mode", "same"),
-    [pytest.param("auto", True, id="auto"), pytest.param("never", True, id="never"), pytest.param("force", False, id="force")],
+    [
+        pytest.param("auto", True, id="auto"),
+        pytest.param("never", True, id="never"),
+        pytest.param("force", False, id="force"),
+    ],
 )
 def test_what_is_imported_already(built: Checkout, mode: str, same: bool) -> None:
     """
     A module that this process runs is never replaced: it is returned, or `force` is told to start a new process.
     """
-    loaded = built.load(mode=mode, prelude=f'rust_ext_loader.load_rust_extension("fx.alpha", workspace={str(built.root)!r})\n{_ASK}')
+    loaded = built.load(
+        mode=mode, prelude=f'rust_ext_loader.load_rust_extension("fx.alpha", workspace={str(built.root)!r})\n{_ASK}'
+    )
 
     assert loaded.cargo == ()
     if same:
@@ -506,7 +542,9 @@ def test_extra_features_never_match_a_bundled_module(built: Checkout) -> None:
     bundled_right(built)
     built.write("alpha/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text() + "\n[features]\nloud = []\n")
     built.replace("alpha/src/lib.rs", 'format!("alpha-1', 'format!("{}-1')
-    built.replace("alpha/src/lib.rs", "part::PART,", 'if cfg!(feature = "loud") { "ALPHA" } else { "alpha" }, part::PART,')
+    built.replace(
+        "alpha/src/lib.rs", "part::PART,", 'if cfg!(feature = "loud") { "ALPHA" } else { "alpha" }, part::PART,'
+    )
     plain, loud, again = built.load(), built.load(features=["loud"]), built.load(features=["loud"])
 
     assert [plain.value, loud.value, again.value] == [ALPHA, "ALPHA-1 part-1 middle-1", "ALPHA-1 part-1 middle-1"]

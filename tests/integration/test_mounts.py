@@ -70,7 +70,9 @@ def in_site_packages(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize("put", [in_the_cache, by_record, in_site_packages])
-def test_what_is_fresh_needs_no_lock_and_no_write(plain: Checkout, mounts: Mounts, put: Callable[[Checkout], None]) -> None:
+def test_what_is_fresh_needs_no_lock_and_no_write(
+    plain: Checkout, mounts: Mounts, put: Callable[[Checkout], None]
+) -> None:
     """
     With checkout, cache, site-packages, home and temporary folder read-only, what is fresh loads, and nothing was even tried.
     """
@@ -89,7 +91,10 @@ def test_a_read_only_home_is_no_hindrance(plain: Checkout, mounts: Mounts, cache
     """
     home = plain.cache.parent / "home"
     (home / ".cargo").mkdir(parents=True)
-    plain.environment |= {"RUSTUP_HOME": os.environ.get("RUSTUP_HOME") or os.path.expanduser("~/.rustup"), "HOME": str(home)}
+    plain.environment |= {
+        "RUSTUP_HOME": os.environ.get("RUSTUP_HOME") or os.path.expanduser("~/.rustup"),
+        "HOME": str(home),
+    }
     if not cache:
         plain.environment |= {"RUST_EXT_CACHE_DIR": "", "XDG_CACHE_HOME": ""}
     mounts.make_read_only(home)
@@ -135,7 +140,9 @@ def with_a_target_folder_of_the_user(checkout: Checkout, mounts: Mounts) -> None
         pytest.param(with_a_target_folder_of_the_user, id="the user's target folder"),
     ],
 )
-def test_it_may_be_spread_over_disks(plain: Checkout, mounts: Mounts, spread: Callable[[Checkout, Mounts], None]) -> None:
+def test_it_may_be_spread_over_disks(
+    plain: Checkout, mounts: Mounts, spread: Callable[[Checkout, Mounts], None]
+) -> None:
     """
     No rename leaves its file system: what is built on one disk is stored on another, whole and without a complaint.
     """

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 #: Rooms and libraries that no process needs which does not ask a remote.
-REMOTE_ONLY = {"rust_ext_loader._remote", "rust_ext_loader._object_store", "rust_ext_loader._signature", "obstore", "cryptography"}
+REMOTE_ONLY = {
+    "rust_ext_loader._remote",
+    "rust_ext_loader._object_store",
+    "rust_ext_loader._signature",
+    "obstore",
+    "cryptography",
+}
 
 
 @dataclass
@@ -85,7 +91,9 @@ def test_what_one_host_built_another_imports(hosts: Hosts, tmp_path: Path, kind:
     assert (pulled.value, pulled.error, pulled.cargo, pulled.warnings) == (ALPHA, None, (), ())
     assert "pulled fx.alpha from" in pulled.stderr
     (manifest,) = hosts.second.cache.glob("artifacts/fx.alpha/*/*/*/manifest.json")
-    assert json.loads(manifest.read_bytes())["pulled"] == (URL if kind == "object store" else (tmp_path / "shared").as_uri())
+    assert json.loads(manifest.read_bytes())["pulled"] == (
+        URL if kind == "object store" else (tmp_path / "shared").as_uri()
+    )
 
     hosts.server.requests.clear()
     again = hosts.second.load()
@@ -117,7 +125,9 @@ def test_what_cannot_be_believed_is_built(hosts: Hosts, tmp_path: Path, harm: st
     if harm == "altered library":
         hosts.alter()
     elif harm == "another key":
-        hosts.second.environment["RUST_EXT_REMOTE_KEYS"] = _signature.new_private_key(str(tmp_path / "other.pem")).public_key
+        hosts.second.environment["RUST_EXT_REMOTE_KEYS"] = _signature.new_private_key(
+            str(tmp_path / "other.pem")
+        ).public_key
     else:
         (key,) = (key for key in hosts.server.objects if key.endswith(".json"))
         hosts.server.objects[key] = json.dumps({**json.loads(hosts.server.objects[key]), "signature": ""}).encode()
@@ -149,7 +159,11 @@ LOAD_BOTH = """
     [
         pytest.param({"mood": "hangs"}, "no answer within 1 s (limit: RUST_EXT_REMOTE_TIMEOUT=1)", id="it hangs"),
         pytest.param({"mood": "403"}, "403", id="it forbids"),
-        pytest.param({"RUST_EXT_REMOTE_KEYS": "secret"}, "RUST_EXT_REMOTE_KEYS='secret' is not understood", id="a key that is none"),
+        pytest.param(
+            {"RUST_EXT_REMOTE_KEYS": "secret"},
+            "RUST_EXT_REMOTE_KEYS='secret' is not understood",
+            id="a key that is none",
+        ),
         pytest.param({"missing": "obstore"}, "install `rust-ext-loader[remote]`", id="the extra is not installed"),
     ],
 )
@@ -201,7 +215,9 @@ def test_when_no_remote_is_asked(hosts: Hosts, variables: dict[str, str], argume
     assert hosts.server.requests == []
     assert not REMOTE_ONLY & set(loaded.imported)
     assert loaded.warnings == ()
-    expected = {"never": "not-found", "force": None}.get(arguments.get("mode", ""), "toolchain-missing" if "PATH" in variables else None)
+    expected = {"never": "not-found", "force": None}.get(
+        arguments.get("mode", ""), "toolchain-missing" if "PATH" in variables else None
+    )
     assert loaded.reason == expected
 
 
@@ -229,7 +245,9 @@ def test_what_is_bound_to_a_host_stays_there(hosts: Hosts) -> None:
     A variable whose values nobody may see decides the build: it is named, nothing is pushed, and that is no failure.
     """
     for checkout in (hosts.first, hosts.second):
-        checkout.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', 'python-module = "fx.alpha"\nenv = ["MY_TOKEN"]')
+        checkout.replace(
+            "alpha/Cargo.toml", 'python-module = "fx.alpha"', 'python-module = "fx.alpha"\nenv = ["MY_TOKEN"]'
+        )
         checkout.environment["MY_TOKEN"] = "secret"
     assert hosts.first.load().value == ALPHA
 
@@ -249,7 +267,9 @@ def test_what_a_build_read_decides_elsewhere_too(hosts: Hosts) -> None:
     """
     library = "alpha/src/lib.rs"
     for number, checkout in enumerate((hosts.first, hosts.second)):
-        checkout.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', 'python-module = "fx.alpha"\nexclude = ["src/note.txt"]')
+        checkout.replace(
+            "alpha/Cargo.toml", 'python-module = "fx.alpha"', 'python-module = "fx.alpha"\nexclude = ["src/note.txt"]'
+        )
         checkout.write(library, (checkout.root / library).read_text() + '\nconst _: &str = include_str!("note.txt");\n')
         checkout.write("alpha/src/note.txt", f"note {number}\n")
     assert hosts.first.load().value == ALPHA
@@ -278,7 +298,10 @@ def test_commands_fetch_without_building(hosts: Hosts) -> None:
     hosts.push("fx.beta")
     said = rust_ext(hosts.second, "pull", "--json", plainly=True)
     assert said.code == 0
-    assert {name: row["outcome"] for name, row in json.loads(said.out)["modules"].items()} == {"fx.alpha": "present", "fx.beta": "pulled"}
+    assert {name: row["outcome"] for name, row in json.loads(said.out)["modules"].items()} == {
+        "fx.alpha": "present",
+        "fx.beta": "pulled",
+    }
     assert hosts.second.cargo_calls() == []
     assert hosts.second.load().value == ALPHA
 

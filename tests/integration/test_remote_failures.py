@@ -94,7 +94,11 @@ def outcome(remote: Remote) -> str:
     return "; ".join(answer.refused)
 
 
-PLACES = [pytest.param("/entries/", id="listing and entry"), pytest.param(".json", id="entry"), pytest.param("/libraries/", id="library")]
+PLACES = [
+    pytest.param("/entries/", id="listing and entry"),
+    pytest.param(".json", id="entry"),
+    pytest.param("/libraries/", id="library"),
+]
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -196,7 +200,12 @@ def run(program: str) -> list[str]:
     """
     command = [sys.executable, "-W", "ignore", "-c", program, URL]
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()
@@ -215,5 +224,9 @@ def test_a_fork_says_that_it_cannot_ask(remote: Remote) -> None:
     """
     The client's threads do not survive a fork: without asking, it would wait for the limit, and then for ever at its end.
     """
-    assert run(_ASK_IN_A_FORK) == ["[]", "this process was forked from one that had asked already, and cannot ask again", "0"]
+    assert run(_ASK_IN_A_FORK) == [
+        "[]",
+        "this process was forked from one that had asked already, and cannot ask again",
+        "0",
+    ]
     assert remote.server.count("LIST", "artifacts") == 1

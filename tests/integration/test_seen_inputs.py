@@ -43,7 +43,11 @@ class Change:
     """
 
     def __init__(
-        self, file: str = "", text: str | None = None, variables: dict[str, str] | None = None, older: float | None = None
+        self,
+        file: str = "",
+        text: str | None = None,
+        variables: dict[str, str] | None = None,
+        older: float | None = None,
     ) -> None:
         self.file = file
         self.text = text
@@ -72,12 +76,26 @@ class Change:
 
 
 CHANGES = [
-    pytest.param(Change("alpha/README.md", "readme-2\n"), value(readme="readme-2"), id="an included file that is no source"),
-    pytest.param(Change("texts/outside.txt", "outside-2\n"), value(outside="outside-2"), id="an included file outside the crate"),
-    pytest.param(Change("../beyond.txt", "beyond-2\n"), value(beyond="beyond-2"), id="an included file outside the workspace"),
-    pytest.param(Change("texts/helped.txt", "helped-2\n"), value(helped="helped-2"), id="an included file of a dependency"),
-    pytest.param(Change("proto/inner/api.proto", "proto-2\n"), value(generated="proto-2:one:none"), id="a .proto of the build script"),
-    pytest.param(Change("texts/folder/two", "2"), value(generated="proto-1:one+two:none"), id="a new file in a listed folder"),
+    pytest.param(
+        Change("alpha/README.md", "readme-2\n"), value(readme="readme-2"), id="an included file that is no source"
+    ),
+    pytest.param(
+        Change("texts/outside.txt", "outside-2\n"), value(outside="outside-2"), id="an included file outside the crate"
+    ),
+    pytest.param(
+        Change("../beyond.txt", "beyond-2\n"), value(beyond="beyond-2"), id="an included file outside the workspace"
+    ),
+    pytest.param(
+        Change("texts/helped.txt", "helped-2\n"), value(helped="helped-2"), id="an included file of a dependency"
+    ),
+    pytest.param(
+        Change("proto/inner/api.proto", "proto-2\n"),
+        value(generated="proto-2:one:none"),
+        id="a .proto of the build script",
+    ),
+    pytest.param(
+        Change("texts/folder/two", "2"), value(generated="proto-1:one+two:none"), id="a new file in a listed folder"
+    ),
     pytest.param(Change("texts/folder/one"), value(generated="proto-1::none"), id="a file gone from a listed folder"),
     pytest.param(Change(variables={"FX_SEEN": "1"}), value(seen="1"), id="option_env!"),
     pytest.param(Change(variables={"FX_SEEN": ""}), value(seen=""), id="option_env!, empty"),
@@ -110,7 +128,9 @@ def test_a_change_is_seen_and_the_way_back_is_a_hit(undeclared: Checkout, change
     [
         pytest.param("texts/outside.txt", "outside-2\n", value(outside="outside-2"), id="of the crate"),
         pytest.param("texts/helped.txt", "helped-2\n", value(helped="helped-2"), id="of a dependency"),
-        pytest.param("proto/inner/api.proto", "proto-2\n", value(generated="proto-2:one:none"), id="of the build script"),
+        pytest.param(
+            "proto/inner/api.proto", "proto-2\n", value(generated="proto-2:one:none"), id="of the build script"
+        ),
     ],
 )
 def test_an_older_time_hides_no_change(undeclared: Checkout, file: str, text: str, expected: str) -> None:
@@ -135,7 +155,9 @@ def test_an_older_time_hides_no_change(undeclared: Checkout, file: str, text: st
         pytest.param(None, {"OUT_DIR": "/nowhere", "CARGO_MANIFEST_DIR": "/nowhere"}, id="variables that cargo sets"),
     ],
 )
-def test_what_is_not_read_builds_nothing(undeclared: Checkout, change: tuple[str, str] | None, variables: dict[str, str]) -> None:
+def test_what_is_not_read_builds_nothing(
+    undeclared: Checkout, change: tuple[str, str] | None, variables: dict[str, str]
+) -> None:
     """
     Only what the build did read counts.
     """
@@ -251,7 +273,9 @@ def test_an_absolute_path_of_another_checkout_is_not_looked_at(undeclared: Check
     for name in ("proto/inner/api.proto", "../texts/api.txt"):
         undeclared.write(name, "ours\n")
     undeclared.replace(
-        "alpha/build.rs", '"cargo::rerun-if-changed=../proto/inner/api.proto"', f'"cargo::rerun-if-changed={{}}", {path}.display()'
+        "alpha/build.rs",
+        '"cargo::rerun-if-changed=../proto/inner/api.proto"',
+        f'"cargo::rerun-if-changed={{}}", {path}.display()',
     )
     undeclared.replace("alpha/build.rs", '"../proto/inner/api.proto"', f'"../{file}"')
     assert undeclared.load().value == value(generated="ours:one:none")
@@ -259,7 +283,10 @@ def test_an_absolute_path_of_another_checkout_is_not_looked_at(undeclared: Check
     other = check_out_again(undeclared)
     other.write(file, "theirs\n")
     assert other.load().value == value(generated="theirs:one:none")
-    assert (undeclared.load().value, other.load().value) == (value(generated="ours:one:none"), value(generated="theirs:one:none"))
+    assert (undeclared.load().value, other.load().value) == (
+        value(generated="ours:one:none"),
+        value(generated="theirs:one:none"),
+    )
     other.write(file, "new\n")
     assert other.load().value == value(generated="new:one:none")
 
@@ -289,7 +316,9 @@ def test_a_build_script_may_write_into_the_sources(undeclared: Checkout, file: s
     """
     Each time, and the same: that is no edit, and no reason to build for ever.
     """
-    undeclared.replace("alpha/build.rs", "let api =", f'{SLOWLY}fs::write("{file}", "generated").expect("written");\n    let api =')
+    undeclared.replace(
+        "alpha/build.rs", "let api =", f'{SLOWLY}fs::write("{file}", "generated").expect("written");\n    let api ='
+    )
     first = undeclared.load()
     assert first.error is None
     assert undeclared.load().cargo == ()
@@ -402,7 +431,9 @@ def test_a_bundled_library_is_as_good_as_what_it_was_seen_to_read(undeclared: Ch
     folder.mkdir(parents=True)
     library = folder / stored.name
     library.write_bytes(stored.read_bytes())
-    _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, fields["facts"], fields["seen"]))
+    _bundled.sidecar_of(library, "alpha").write_bytes(
+        _bundled.sidecar("fx.alpha", library, fields["facts"], fields["seen"])
+    )
     prelude = f"sys.path.append({os.fspath(tmp_path / 'site')!r})"
     assert undeclared.load(prelude=prelude).file == str(library)
 
@@ -416,7 +447,9 @@ def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
     """
     A person sees what to declare; a declared file is listed no more.
     """
-    undeclared.replace("alpha/Cargo.toml", "[lib]", 'source-inputs = ["../texts/outside.txt"]\nenv = ["FX_SEEN"]\n\n[lib]')
+    undeclared.replace(
+        "alpha/Cargo.toml", "[lib]", 'source-inputs = ["../texts/outside.txt"]\nenv = ["FX_SEEN"]\n\n[lib]'
+    )
     undeclared.environment["FX_SCRIPT"] = "1"
     assert rust_ext(undeclared, "verify", "--inputs") == Said(1, "fx.alpha: not cached\n", "")
     assert undeclared.load().error is None

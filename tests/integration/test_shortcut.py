@@ -183,7 +183,12 @@ def put_beside(editable: Editable) -> None:
     ],
 )
 def test_what_happens_during_a_build_is_not_overlooked(
-    plain: Checkout, happens: Callable[[Editable], object], compilations: int, trusted: bool, types: tuple[str, ...], said: str
+    plain: Checkout,
+    happens: Callable[[Editable], object],
+    compilations: int,
+    trusted: bool,
+    types: tuple[str, ...],
+    said: str,
 ) -> None:
     """
     What was looked at before the compiler ran is looked at again before a shortcut is made, however old it is by then.

@@ -156,7 +156,9 @@ HARM: dict[str, Callable[[Path], object]] = {
     "manifest writable by others": lambda library: manifest_of(library).chmod(0o666),
     "manifest of another format": lambda library: edit_manifest(manifest_of(library), format=99),
     "manifest of other facts": lambda library: edit_manifest(manifest_of(library), facts={"request/package": "other"}),
-    "manifest with fields of other kinds": lambda library: edit_manifest(manifest_of(library), facts=3, library=[], glibc_floor="x"),
+    "manifest with fields of other kinds": lambda library: edit_manifest(
+        manifest_of(library), facts=3, library=[], glibc_floor="x"
+    ),
     "manifest with odd facts": lambda library: edit_manifest(manifest_of(library), facts={"request/package": 3}),
     "manifest with a glibc of the future": lambda library: edit_manifest(manifest_of(library), glibc_floor=[99, 0]),
     "manifest that began never": lambda library: edit_manifest(manifest_of(library), began=None),

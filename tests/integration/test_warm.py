@@ -31,11 +31,20 @@ SOURCES = {
 }  # fmt: skip
 
 #: What only a build needs, and what would take longest to import.
-BUILDING = {"rust_ext_loader._produce", "rust_ext_loader._build", "rust_ext_loader._locks", "subprocess", "socket", "filelock"}
+BUILDING = {
+    "rust_ext_loader._produce",
+    "rust_ext_loader._build",
+    "rust_ext_loader._locks",
+    "subprocess",
+    "socket",
+    "filelock",
+}
 
 HOOK = "import fx.alpha"
 CALL = "import rust_ext_loader; rust_ext_loader.load_rust_extension('fx.alpha')"
-CALL_BY_FOLDER = "import rust_ext_loader; rust_ext_loader.load_rust_extension('fx.alpha', workspace={root!r}, cache_dir={cache!r})"
+CALL_BY_FOLDER = (
+    "import rust_ext_loader; rust_ext_loader.load_rust_extension('fx.alpha', workspace={root!r}, cache_dir={cache!r})"
+)
 
 
 @dataclass(frozen=True)
@@ -59,9 +68,13 @@ def count(ran: Ran, checkout: Checkout) -> Counted:
     assert not ran.error, ran.error
     ours = (str(checkout.root), str(checkout.cache))
     beside = [path for path in ran.opened if path.startswith(str(checkout.cache.parent))]
-    sources = frozenset(path.removeprefix(f"{checkout.root}/") for path in beside if path.startswith(f"{checkout.root}/"))
+    sources = frozenset(
+        path.removeprefix(f"{checkout.root}/") for path in beside if path.startswith(f"{checkout.root}/")
+    )
     records = f"{checkout.cache}/records/"
-    others = tuple("record" if path.startswith(records) else path for path in beside if not path.startswith(f"{checkout.root}/"))
+    others = tuple(
+        "record" if path.startswith(records) else path for path in beside if not path.startswith(f"{checkout.root}/")
+    )
     return Counted(
         processes=len(ran.spawned) + len(ran.cargo),
         locks=len(ran.locked),
@@ -83,7 +96,9 @@ def count(ran: Ran, checkout: Checkout) -> Counted:
         pytest.param(CALL_BY_FOLDER, "auto", False, CALLED, id="call that names workspace and cache"),
     ],
 )
-def test_a_warm_import_opens_a_record_and_a_library(built: Checkout, code: str, mode: str, bundled: bool, modules: set[str]) -> None:
+def test_a_warm_import_opens_a_record_and_a_library(
+    built: Checkout, code: str, mode: str, bundled: bool, modules: set[str]
+) -> None:
     """
     No process, no lock, no source read, no folder listed, no module beyond the list: one record, one library.
     """
@@ -94,7 +109,9 @@ def test_a_warm_import_opens_a_record_and_a_library(built: Checkout, code: str, 
     editable.run(f"{SETTLED}\n{code}", variables)
     warm = editable.run(code, variables)
 
-    assert count(warm, built) == Counted(processes=0, locks=0, sources=frozenset(), listed=0, opened=("record",), linked=(str(library),))
+    assert count(warm, built) == Counted(
+        processes=0, locks=0, sources=frozenset(), listed=0, opened=("record",), linked=(str(library),)
+    )
     assert warm.imported <= modules
 
 
@@ -126,7 +143,19 @@ def test_the_counters_count(plain: Checkout, code: str) -> None:
 
 #: Between these the import happens; asking for a path that is not there is a call that nothing else makes.
 BEGIN, END = "/the-import-begins", "/the-import-ends"
-CHANGING = {"unlink", "unlinkat", "rename", "renameat", "renameat2", "mkdir", "mkdirat", "link", "linkat", "symlink", "symlinkat"}
+CHANGING = {
+    "unlink",
+    "unlinkat",
+    "rename",
+    "renameat",
+    "renameat2",
+    "mkdir",
+    "mkdirat",
+    "link",
+    "linkat",
+    "symlink",
+    "symlinkat",
+}
 STARTING = {"execve", "execveat", "clone", "clone3", "fork", "vfork"}
 
 
@@ -137,7 +166,10 @@ def strace(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
         pytest.skip("strace is not installed; the audited events say the same of what the interpreter does itself")
     command = (program, "-f", "-qq", "-y", "-s", "4096", "-e", "trace=%file,%process,%network,%desc", "-o")
     probe = subprocess.run(
-        [*command, str(tmp_path_factory.mktemp("strace") / "probe"), "true"], check=False, capture_output=True, text=True
+        [*command, str(tmp_path_factory.mktemp("strace") / "probe"), "true"],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     if probe.returncode != 0:
         pytest.skip(f"processes cannot be traced here: {probe.stderr.strip()}")
@@ -149,7 +181,11 @@ def calls_between(trace: str, begin: str, end: str) -> list[tuple[str, str]]:
     Names and arguments of the calls between two marks.
     """
     lines = re.findall(r"^\d+ +(\w+)\((.*)$", trace, re.MULTILINE)
-    asked = [number for number, (name, arguments) in enumerate(lines) if "access" in name and (begin in arguments or end in arguments)]
+    asked = [
+        number
+        for number, (name, arguments) in enumerate(lines)
+        if "access" in name and (begin in arguments or end in arguments)
+    ]
     first, last = asked
     return lines[first + 1 : last]
 
@@ -189,4 +225,8 @@ def opened(calls: list[tuple[str, str]]) -> list[str]:
     """
     The quoted paths that were opened, or tried.
     """
-    return [match[0] for name, arguments in calls if name in ("open", "openat", "openat2") and (match := re.search(r'"[^"]*"', arguments))]
+    return [
+        match[0]
+        for name, arguments in calls
+        if name in ("open", "openat", "openat2") and (match := re.search(r'"[^"]*"', arguments))
+    ]

@@ -99,13 +99,24 @@ OLD = "rustc 1.84.1 (e71f9a9a9 2025-01-27)\nhost: x86_64-unknown-linux-gnu\nrele
 
 WRONG = [
     pytest.param(Wrong("missing", f"`cargo` is not usable: it is not on PATH; {INSTALL}"), id="no cargo"),
-    pytest.param(Wrong("missing", f"`rustc` is not usable: it is not on PATH; {INSTALL}", {"cargo": CARGO}), id="no rustc"),
     pytest.param(
-        Wrong("missing", "`/nonexistent/rustc` is not usable: there is no such file; ", {"cargo": CARGO}, {"RUSTC": "/nonexistent/rustc"}),
+        Wrong("missing", f"`rustc` is not usable: it is not on PATH; {INSTALL}", {"cargo": CARGO}), id="no rustc"
+    ),
+    pytest.param(
+        Wrong(
+            "missing",
+            "`/nonexistent/rustc` is not usable: there is no such file; ",
+            {"cargo": CARGO},
+            {"RUSTC": "/nonexistent/rustc"},
+        ),
         id="RUSTC leads nowhere",
     ),
     pytest.param(
-        Wrong("no-default", "rustup could not choose a version of cargo to run", {"cargo": words(NO_DEFAULT), "rustc": words(NO_DEFAULT)}),
+        Wrong(
+            "no-default",
+            "rustup could not choose a version of cargo to run",
+            {"cargo": words(NO_DEFAULT), "rustc": words(NO_DEFAULT)},
+        ),
         id="no default toolchain",
     ),
     pytest.param(
@@ -144,7 +155,12 @@ WRONG = [
         id="compiler broken",
     ),
     pytest.param(
-        Wrong("no-default", "; run `rustup default stable`", variables={"RUSTUP_HOME": "{folder}"}, real=("cargo", "rustc")),
+        Wrong(
+            "no-default",
+            "; run `rustup default stable`",
+            variables={"RUSTUP_HOME": "{folder}"},
+            real=("cargo", "rustc"),
+        ),
         id="the real rustup without a default",
     ),
     pytest.param(
@@ -207,14 +223,38 @@ def newest_damaged(checkout: Checkout) -> None:
 @pytest.mark.parametrize(
     ("further", "taken"),
     [
-        pytest.param(lambda checkout: store(checkout, 2e9, by("1.96.0")), "1.96.0", id="a newer build by another compiler"),
-        pytest.param(lambda checkout: store(checkout, 1.0, by("1.96.0")), "as stored", id="an older build by another compiler"),
+        pytest.param(
+            lambda checkout: store(checkout, 2e9, by("1.96.0")), "1.96.0", id="a newer build by another compiler"
+        ),
+        pytest.param(
+            lambda checkout: store(checkout, 1.0, by("1.96.0")), "as stored", id="an older build by another compiler"
+        ),
         pytest.param(newest_damaged, "as stored", id="a newer build that is damaged"),
-        pytest.param(lambda checkout: store(checkout, 2e9, by("1.96.0"), (9, 9)), "as stored", id="a newer build for a newer libc"),
-        pytest.param(lambda checkout: store(checkout, 2e9, {"flags/env/CC": "clang"}), "as stored", id="a newer build with other flags"),
-        pytest.param(lambda checkout: store(checkout, 2e9, {"abi/tag": "cp27"}), "as stored", id="a newer build for another Python"),
-        pytest.param(lambda checkout: store(checkout, 2e9, {"cpu/features": "avx9"}), "as stored", id="a newer build for another CPU"),
-        pytest.param(lambda checkout: store(checkout, 2e9, {"source/alpha/x": "y"}), "as stored", id="a newer build of other sources"),
+        pytest.param(
+            lambda checkout: store(checkout, 2e9, by("1.96.0"), (9, 9)),
+            "as stored",
+            id="a newer build for a newer libc",
+        ),
+        pytest.param(
+            lambda checkout: store(checkout, 2e9, {"flags/env/CC": "clang"}),
+            "as stored",
+            id="a newer build with other flags",
+        ),
+        pytest.param(
+            lambda checkout: store(checkout, 2e9, {"abi/tag": "cp27"}),
+            "as stored",
+            id="a newer build for another Python",
+        ),
+        pytest.param(
+            lambda checkout: store(checkout, 2e9, {"cpu/features": "avx9"}),
+            "as stored",
+            id="a newer build for another CPU",
+        ),
+        pytest.param(
+            lambda checkout: store(checkout, 2e9, {"source/alpha/x": "y"}),
+            "as stored",
+            id="a newer build of other sources",
+        ),
     ],
 )
 @pytest.mark.parametrize("mode", ["auto", "never"])
@@ -277,7 +317,9 @@ def edit(checkout: Checkout) -> None:
         pytest.param(edit, "refused", id="a source is edited"),
     ],
 )
-def test_the_shortcut_holds_while_nothing_happens(stored: Checkout, happens: Callable[[Checkout], object], then: str) -> None:
+def test_the_shortcut_holds_while_nothing_happens(
+    stored: Checkout, happens: Callable[[Checkout], object], then: str
+) -> None:
     """
     Without a toolchain the second import is as cheap as with one, until a toolchain, a newer build or an edit is there.
     """
@@ -311,7 +353,9 @@ def test_a_miss_says_what_moved(stored: Checkout) -> None:
     edit(stored)
     missed = stored.load(variables={"PATH": offline})
 
-    assert str(missed.error).startswith("fx.alpha must be built (alpha/src/part.rs changed), but `cargo` is not usable: ")
+    assert str(missed.error).startswith(
+        "fx.alpha must be built (alpha/src/part.rs changed), but `cargo` is not usable: "
+    )
 
 
 # Commands.
@@ -336,7 +380,9 @@ COMMANDS = [
     ),
     pytest.param(
         ("key",),
-        Said(0, "fx.alpha  [key]  -\nfx.beta  [key]  -\n", f"note: no build key, which needs a toolchain: {NO_CARGO}\n"),
+        Said(
+            0, "fx.alpha  [key]  -\nfx.beta  [key]  -\n", f"note: no build key, which needs a toolchain: {NO_CARGO}\n"
+        ),
         id="key",
     ),
     pytest.param(
@@ -345,7 +391,9 @@ COMMANDS = [
         id="key for GitHub",
     ),
     pytest.param(
-        ("build", "fx.alpha"), Said(0, "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\n", ""), id="build what is there"
+        ("build", "fx.alpha"),
+        Said(0, "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\n", ""),
+        id="build what is there",
     ),
     pytest.param(
         ("build", "fx.beta"),
@@ -375,7 +423,10 @@ def test_keys_without_a_toolchain(stored: Checkout) -> None:
     The source keys are those that a machine with a toolchain prints; the build key is null.
     """
     told = {}
-    for name, variables in (("without", {}), ("with", {"PATH": f"{stored.tools}:{Path(str(tool('rustc'))).parent}:/usr/bin:/bin"})):
+    for name, variables in (
+        ("without", {}),
+        ("with", {"PATH": f"{stored.tools}:{Path(str(tool('rustc'))).parent}:/usr/bin:/bin"}),
+    ):
         said = rust_ext(stored, "key", "--format", "json", variables=variables, plainly=True)
         told[name] = json.loads(said.out)["modules"]
 
@@ -410,4 +461,7 @@ def test_status_knows_what_is_gone_from_the_cache(stored: Checkout) -> None:
     stored.environment["PATH"] = with_tools
     shutil.rmtree(stored.cache / "artifacts")
 
-    assert rust_ext(stored, "status", "fx.alpha").out == f"fx.alpha  stale       its stored build is gone or damaged; {NO_CARGO}\n"
+    assert (
+        rust_ext(stored, "status", "fx.alpha").out
+        == f"fx.alpha  stale       its stored build is gone or damaged; {NO_CARGO}\n"
+    )

@@ -285,7 +285,9 @@ def _after_a_death(walk: Walk, module: str) -> str:
     """
     Load what the dead builder was about, more often than not with another edit, so that it must be built.
     """
-    said = edit_a_source(walk, walk_tree.closure(MODULES[module]) - {"pymod"}) if walk.random.random() < 0.7 else "no edit"
+    said = (
+        edit_a_source(walk, walk_tree.closure(MODULES[module]) - {"pymod"}) if walk.random.random() < 0.7 else "no edit"
+    )
     walk.check(module)
     return said
 

@@ -94,10 +94,17 @@ def edit_a_manifest(walk: Walk) -> str:
     path, off, on = walk.random.choice(
         [
             *(
-                (f"{crate}/Cargo.toml", "[package.metadata.sglang]\n", '[package.metadata.sglang]\nfeatures = ["tall"]\n')
+                (
+                    f"{crate}/Cargo.toml",
+                    "[package.metadata.sglang]\n",
+                    '[package.metadata.sglang]\nfeatures = ["tall"]\n',
+                )
                 for crate in ("left", "lone")
             ),
-            *((f"{crate}/Cargo.toml", '"../shared" }', '"../shared", features = ["wide"] }') for crate in ("left", "right")),
+            *(
+                (f"{crate}/Cargo.toml", '"../shared" }', '"../shared", features = ["wide"] }')
+                for crate in ("left", "right")
+            ),
             ("Cargo.toml", "incremental = false\n", "incremental = false\ndebug-assertions = true\n"),
         ]
     )

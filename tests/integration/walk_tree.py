@@ -106,7 +106,11 @@ def sources(tree: Tree, crate: str) -> list[str]:
     """
     Files of a crate that hold a numbered word.
     """
-    return [path for path in sorted(tree) if path.startswith(f"{crate}/src/") and path.endswith(".rs") and _NUMBERED.search(tree[path])]
+    return [
+        path
+        for path in sorted(tree)
+        if path.startswith(f"{crate}/src/") and path.endswith(".rs") and _NUMBERED.search(tree[path])
+    ]
 
 
 def numbered(text: str, number: int) -> str:
@@ -164,7 +168,13 @@ def value(tree: Tree, module: str, variables: Mapping[str, str]) -> str:
         own += ["+".join([*sorted(text.strip() for text in _listed(tree)), variables.get(SCRIPT, "none")])]
     wide = 'features = ["wide"]' in tree[f"{crate}/Cargo.toml"]
     return " ".join(
-        [*own, _words(tree, "shared"), _switches(tree, variables, wide=wide), variables.get(SEEN, "unseen"), _words(tree, "deep")]
+        [
+            *own,
+            _words(tree, "shared"),
+            _switches(tree, variables, wide=wide),
+            variables.get(SEEN, "unseen"),
+            _words(tree, "deep"),
+        ]
     )
 
 

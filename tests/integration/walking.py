@@ -132,7 +132,16 @@ class Place:
         """
         Run Git here, with nobody's configuration.
         """
-        identity = ["-c", "user.name=walk", "-c", "user.email=walk@example.org", "-c", "commit.gpgsign=false", "-c", "gc.auto=0"]
+        identity = [
+            "-c",
+            "user.name=walk",
+            "-c",
+            "user.email=walk@example.org",
+            "-c",
+            "commit.gpgsign=false",
+            "-c",
+            "gc.auto=0",
+        ]
         variables = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
         subprocess.run(["git", *identity, *arguments], cwd=self.root, env=variables, check=True, capture_output=True)
 
@@ -217,7 +226,9 @@ class Walk:
         """
         return module, frozenset(self.facts(module).items())
 
-    def start(self, module: str, prelude: str = "", *, soon: bool = True, mode: str | None = None) -> subprocess.Popen[str]:
+    def start(
+        self, module: str, prelude: str = "", *, soon: bool = True, mode: str | None = None
+    ) -> subprocess.Popen[str]:
         """
         Begin a load here, with the variables in force.
         """
@@ -264,7 +275,9 @@ class Walk:
         expected = walk_tree.value(self.here.tree, module, self.variables)
         if loaded.value != expected:
             self.counts.stale += loaded.error is None
-            raise AssertionError(f"{module} answers {loaded.value!r} instead of {expected!r}\n{loaded.error or ''}\n{loaded.stderr}")
+            raise AssertionError(
+                f"{module} answers {loaded.value!r} instead of {expected!r}\n{loaded.error or ''}\n{loaded.stderr}"
+            )
         after_a_change = not loaded.compiled and self.here.known.get(module) not in (None, self.facts(module))
         if self.random.random() < (0.5 if after_a_change else 0.1):
             assert loaded.value == self.from_scratch(module), "the oracle and a build from scratch agree"
@@ -314,7 +327,9 @@ class Walk:
             if reason == wanted or (not wanted and _names_all(reason, names)):
                 return
         self.counts.unexplained += 1
-        raise AssertionError(f"{module} was built because of {wanted or names or 'nothing'}; said was: {lines}\n{stderr}")
+        raise AssertionError(
+            f"{module} was built because of {wanted or names or 'nothing'}; said was: {lines}\n{stderr}"
+        )
 
     def note(self, module: str, loaded: Loaded) -> None:
         """
@@ -366,12 +381,25 @@ def _names_all(reason: str, names: Collection[str]) -> bool:
 def _build_plainly(folder: Path, module: str, variables: Mapping[str, str]) -> str:
     crate = MODULES[module]
     target = folder / "own-target"
-    arguments = ["rustc", "--locked", "--release", "--package", crate, "--lib", "--crate-type", "cdylib", "--target-dir", str(target)]
+    arguments = [
+        "rustc",
+        "--locked",
+        "--release",
+        "--package",
+        crate,
+        "--lib",
+        "--crate-type",
+        "cdylib",
+        "--target-dir",
+        str(target),
+    ]
     # As the module asks for; the toolkit reads it from the same place.
     features = re.search(r'(?m)^features = \["(\w+)"\]', (folder / crate / "Cargo.toml").read_text(encoding="utf-8"))
     if features:
         arguments += ["--features", features[1]]
-    cargo = subprocess.run(["cargo", *arguments], cwd=folder / crate, env=variables, capture_output=True, text=True, check=False)
+    cargo = subprocess.run(
+        ["cargo", *arguments], cwd=folder / crate, env=variables, capture_output=True, text=True, check=False
+    )
     assert cargo.returncode == 0, cargo.stderr
     library = target / "release" / f"lib{crate}.so"
     command = [sys.executable, "-c", _LOAD_PLAINLY, module, str(library)]

@@ -54,7 +54,9 @@ def check(data: bytes, picture: Image.Image, setting: Setting, backend: Backend)
 
 @by_backend
 @by_setting
-@pytest.mark.parametrize("size", [(640, 480), (1024, 683), (50, 40), (300, 301), (480, 640), (14, 400), (2, 401)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(640, 480), (1024, 683), (50, 40), (300, 301), (480, 640), (14, 400), (2, 401)], ids=str
+)
 def test_noise(size: tuple[int, int], setting: Setting, backend: Backend) -> None:
     """
     Random pixels, in which no difference of rounding hides; width first. The last is too long for any model.

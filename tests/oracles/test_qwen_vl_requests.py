@@ -39,13 +39,17 @@ grids = st.tuples(st.integers(1, 40), st.integers(1, 40))
 def tokenizer() -> Any:
     words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", additional_special_tokens=list(SPECIAL))
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", additional_special_tokens=list(SPECIAL)
+    )
 
 
 @cache
 def processor(setting: Setting, backend: Backend) -> Any:
     return transformers.Qwen2VLProcessor(
-        image_processor=setting.processor(backend), tokenizer=tokenizer(), video_processor=transformers.Qwen2VLVideoProcessor()
+        image_processor=setting.processor(backend),
+        tokenizer=tokenizer(),
+        video_processor=transformers.Qwen2VLVideoProcessor(),
     )
 
 
@@ -63,7 +67,9 @@ def positions(generation: str, ids: list[int], grid: list[tuple[int, int, int]])
     What the model computes: three rows of positions, one after the other, and the delta.
     """
     kinds = [int(token == IMAGE) for token in ids]
-    rows, delta = model(generation).get_rope_index(torch.tensor([ids]), torch.tensor([kinds]), image_grid_thw=torch.tensor(grid))
+    rows, delta = model(generation).get_rope_index(
+        torch.tensor([ids]), torch.tensor([kinds]), image_grid_thw=torch.tensor(grid)
+    )
     return rows.flatten().tolist(), int(delta)
 
 
@@ -93,7 +99,9 @@ def test_positions(generation: str, first: list[int], pictures: list[tuple[tuple
     setting=st.sampled_from(SETTINGS),
 )
 @settings(max_examples=40, deadline=None)
-def test_whole_requests(backend: Backend, first: list[int], pictures: list[tuple[tuple[int, int], list[int]]], setting: Setting) -> None:
+def test_whole_requests(
+    backend: Backend, first: list[int], pictures: list[tuple[tuple[int, int], list[int]]], setting: Setting
+) -> None:
     """
     Expanded prompt, bits of all patches, grids, places of the pictures, positions and delta of a request.
     """
@@ -105,7 +113,9 @@ def test_whole_requests(backend: Backend, first: list[int], pictures: list[tuple
         file = io.BytesIO()
         images[-1].save(file, "PNG")
         files.append(file.getvalue())
-    expected = processor(setting, backend)(images=images, text=[" ".join(WORDS[token] for token in ids)], return_tensors="pt")
+    expected = processor(setting, backend)(
+        images=images, text=[" ".join(WORDS[token] for token in ids)], return_tensors="pt"
+    )
     expanded = expected["input_ids"][0].tolist()
     grid = [tuple(row) for row in expected["image_grid_thw"].tolist()]
     places = np.flatnonzero(np.array(expanded) == IMAGE)

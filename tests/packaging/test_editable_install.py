@@ -19,7 +19,9 @@ WORKSPACE = ROOT / "rust"
 def python(code: str, cwd: Path, **variables: str) -> str:
     """Runs code in a fresh interpreter and returns what it prints."""
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, cwd=cwd, env={**os.environ, **variables}, check=False, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=cwd, env={**os.environ, **variables}, check=False, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -49,7 +51,10 @@ def test_only_an_editable_install_depends_on_the_toolkit(wheel: Path) -> None:
         metadata = message_from_string(archive.read(name).decode())
 
     assert "rust-ext-loader" in metadata.get_all("Requires-Dist", [])
-    assert "rust-ext-loader" not in (WORKSPACE / "pyproject.toml").read_text().partition("[project]")[2].partition("[tool")[0]
+    assert (
+        "rust-ext-loader"
+        not in (WORKSPACE / "pyproject.toml").read_text().partition("[project]")[2].partition("[tool")[0]
+    )
 
 
 def test_the_stub_imports_nothing_until_a_name_is_ours(site_folder: Path) -> None:
@@ -158,7 +163,9 @@ def test_a_source_distribution_carries_the_toolkit(tmp_path: Path) -> None:
     )
     (unpacked,) = (item for item in tmp_path.iterdir() if item.is_dir())
     assert (unpacked / "python/sglang/srt/multimodal/inkling/image_processing_rust.py").is_file()
-    wheel = python(f"import hatchling.build as back_end; print(back_end.build_editable({str(tmp_path)!r}))", unpacked).split()[-1]
+    wheel = python(
+        f"import hatchling.build as back_end; print(back_end.build_editable({str(tmp_path)!r}))", unpacked
+    ).split()[-1]
 
     with zipfile.ZipFile(tmp_path / wheel) as archive:
         assert str(unpacked) in archive.read("_sglang_rust_extensions_hook.pth").decode("ascii")

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 #: Columns that hold pairs of a logarithm and a token, in their order: whether each request has lists of them.
-PAIRS = (("output", False), ("input", False), ("output_top", True), ("input_top", True), ("output_ids", True), ("input_ids", True))
+PAIRS = (
+    ("output", False),
+    ("input", False),
+    ("output_top", True),
+    ("input_top", True),
+    ("output_ids", True),
+    ("input_ids", True),
+)
 
 
 @dataclass
@@ -88,7 +95,9 @@ class FakeServer:
 
     def recv_requests(self, max: int = 256) -> Batch:  # noqa: A002  # the contract's name
         taken = [self.waiting.popleft() for _ in range(min(max, len(self.waiting)))]
-        return Batch([header for header, _ in taken], b"".join(ids for _, ids in taken), [len(ids) // 8 for _, ids in taken])
+        return Batch(
+            [header for header, _ in taken], b"".join(ids for _, ids in taken), [len(ids) // 8 for _, ids in taken]
+        )
 
     def wait_request(self, timeout_ms: int = 1000) -> bool:
         assert timeout_ms > 0

@@ -107,7 +107,16 @@ def program(*arguments: str, **script: object) -> Iterator[Program]:
     """
     A program that serves the echo with *script* on a free port. It has ended when this does.
     """
-    command = [sys.executable, "-m", "sglang.srt.rust_server", "--port", "0", "--engine-args", json.dumps(script), *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "sglang.srt.rust_server",
+        "--port",
+        "0",
+        "--engine-args",
+        json.dumps(script),
+        *arguments,
+    ]
     with (
         tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True) as process,

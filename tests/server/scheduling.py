@@ -88,7 +88,9 @@ class Wrong(Echo):
         raise OSError("the cache is gone" + "!" * 10_000)
 
 
-def launched(engine: Engine, limits: Limits | None = None, clock: Callable[[], float] = lambda: 0.0) -> tuple[Scheduler, FakeServer]:
+def launched(
+    engine: Engine, limits: Limits | None = None, clock: Callable[[], float] = lambda: 0.0
+) -> tuple[Scheduler, FakeServer]:
     """
     A scheduler and its server.
     """

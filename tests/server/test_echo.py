@@ -25,7 +25,9 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
     ("script", "asked", "expected"),
     [
         pytest.param({}, {}, [], id="nothing unless asked"),
-        pytest.param({}, {"return_logprob": True}, [{"output": [pair(0, 4)]}, {"output": [pair(0, 5)]}], id="of the output"),
+        pytest.param(
+            {}, {"return_logprob": True}, [{"output": [pair(0, 4)]}, {"output": [pair(0, 5)]}], id="of the output"
+        ),
         pytest.param(
             {},
             {"return_logprob": True, "logprob_start_len": 0},
@@ -72,7 +74,9 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
             ],
             id="those asked for",
         ),
-        pytest.param({}, {"return_hidden_states": True}, [{"hidden": [[4.0, 0.0]]}, {"hidden": [[5.0, 1.0]]}], id="hidden states"),
+        pytest.param(
+            {}, {"return_hidden_states": True}, [{"hidden": [[4.0, 0.0]]}, {"hidden": [[5.0, 1.0]]}], id="hidden states"
+        ),
         pytest.param(
             {"logprobs": [None, math.nan, INF]},
             {"return_logprob": True, "sampling": {"ignore_eos": True, "max_new_tokens": 4}},
@@ -88,7 +92,9 @@ def test_extras(script: dict[str, Any], asked: dict[str, Any], expected: list[di
     pushed = served(Echo(**script), generate("r", [4, 5], stream=True, **asked)).pushed["r"]
 
     # By their text, in which NaN equals itself.
-    assert [repr(sorted(each.items())) for each in pushed.extras] == [repr(sorted(each.items())) for each in expected if each]
+    assert [repr(sorted(each.items())) for each in pushed.extras] == [
+        repr(sorted(each.items())) for each in expected if each
+    ]
 
 
 def test_nothing_is_said_about_nothing() -> None:
@@ -134,8 +140,16 @@ def test_the_scheduler_can_be_made_to_die() -> None:
         ("a:", {}, "engine 'a:' is neither"),
         (":A", {}, "engine ':A' is neither"),
         ("no.such.module:A", {}, "engine 'no.such.module:A' cannot be had: No module named 'no'"),
-        ("sglang.srt.rust_server.engines.echo:A", {}, "cannot be had: module 'sglang.srt.rust_server.engines.echo' has no attribute 'A'"),
-        ("echo", {"tokens": 1}, "engine 'echo' does not take these arguments: Echo.__init__() got an unexpected keyword argument 'tokens'"),
+        (
+            "sglang.srt.rust_server.engines.echo:A",
+            {},
+            "cannot be had: module 'sglang.srt.rust_server.engines.echo' has no attribute 'A'",
+        ),
+        (
+            "echo",
+            {"tokens": 1},
+            "engine 'echo' does not take these arguments: Echo.__init__() got an unexpected keyword argument 'tokens'",
+        ),
         ("echo", {"delay": -1}, "engine 'echo' does not take these arguments: delay is -1 s: it cannot be negative"),
         ("echo", {"logprobs": []}, "logprobs is empty: give at least one"),
     ],

@@ -64,13 +64,27 @@ def test_a_stream(echo: Program) -> None:
     [
         pytest.param({"max_new_tokens": 5}, "alpha", {"type": "length", "length": 5}, id="length"),
         pytest.param({"stop": ["ta ga"]}, "alpha be", {"type": "stop", "matched": "ta ga"}, id="stop text"),
-        pytest.param({"stop": ["ta ga"], "no_stop_trim": True}, "alpha beta ga", {"type": "stop", "matched": "ta ga"}, id="stop text kept"),
-        pytest.param({"stop": ["nothing"]}, "alpha beta gamma", {"type": "stop", "matched": None}, id="stop text that does not come"),
+        pytest.param(
+            {"stop": ["ta ga"], "no_stop_trim": True},
+            "alpha beta ga",
+            {"type": "stop", "matched": "ta ga"},
+            id="stop text kept",
+        ),
+        pytest.param(
+            {"stop": ["nothing"]},
+            "alpha beta gamma",
+            {"type": "stop", "matched": None},
+            id="stop text that does not come",
+        ),
         pytest.param({"stop_token_ids": [ord("b")]}, "alpha ", {"type": "stop", "matched": ord("b")}, id="stop token"),
-        pytest.param({"min_new_tokens": 20}, "alpha beta gammaalph", {"type": "stop", "matched": None}, id="least tokens"),
+        pytest.param(
+            {"min_new_tokens": 20}, "alpha beta gammaalph", {"type": "stop", "matched": None}, id="least tokens"
+        ),
     ],
 )
-def test_how_answers_end(echo: Program, sampling: dict[str, Any], text: str, reason: dict[str, Any], stream: bool) -> None:
+def test_how_answers_end(
+    echo: Program, sampling: dict[str, Any], text: str, reason: dict[str, Any], stream: bool
+) -> None:
     """
     The same text and the same reason, streamed or not.
     """
@@ -86,7 +100,9 @@ def test_a_batch_is_answered_in_order(echo: Program) -> None:
     """
     One failure is its own.
     """
-    status, answers = echo.generate(text=["one", "two", "three"], sampling_params=[{}, {"frequency_penalty": 1.0}, {"max_new_tokens": 2}])
+    status, answers = echo.generate(
+        text=["one", "two", "three"], sampling_params=[{}, {"frequency_penalty": 1.0}, {"max_new_tokens": 2}]
+    )
 
     assert status == 200
     assert [answer.get("text") for answer in answers] == ["one", None, "th"]
@@ -96,9 +112,17 @@ def test_a_batch_is_answered_in_order(echo: Program) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        pytest.param({"text": "x", "sampling_params": {"presence_penalty": 1.0}}, "presence_penalty is not supported", id="unsupported"),
-        pytest.param({"text": "x", "sampling_params": {"json_schema": "{}"}}, "json_schema is not supported", id="a grammar"),
-        pytest.param({"text": "x", "return_logprob": True, "top_logprobs_num": 129}, "top_logprobs_num is 129", id="too many"),
+        pytest.param(
+            {"text": "x", "sampling_params": {"presence_penalty": 1.0}},
+            "presence_penalty is not supported",
+            id="unsupported",
+        ),
+        pytest.param(
+            {"text": "x", "sampling_params": {"json_schema": "{}"}}, "json_schema is not supported", id="a grammar"
+        ),
+        pytest.param(
+            {"text": "x", "return_logprob": True, "top_logprobs_num": 129}, "top_logprobs_num is 129", id="too many"
+        ),
         pytest.param({"text": "x", "sampling_params": {"temperature": -1}}, "temperature", id="out of range"),
         pytest.param({"input_ids": [1 << 20]}, "input_ids", id="no such token"),
         pytest.param({"text": "x", "sampling_params": {"max_new_tokens": 40_000}}, "32768", id="does not fit"),
@@ -178,7 +202,9 @@ def test_an_answer_can_be_aborted() -> None:
     """
     with program(delay=0.01) as running:
         with contextlib.closing(
-            running.opened(text="x", rid="mine", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": None})
+            running.opened(
+                text="x", rid="mine", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": None}
+            )
         ) as connection:
             answer = connection.getresponse()
             answer.read(1)
@@ -195,7 +221,9 @@ def test_a_client_that_leaves_frees_its_place() -> None:
     """
     with program(delay=0.01) as running:
         for stream in (False, True):
-            connection = running.opened(text="x", stream=stream, sampling_params={"ignore_eos": True, "max_new_tokens": None})
+            connection = running.opened(
+                text="x", stream=stream, sampling_params={"ignore_eos": True, "max_new_tokens": None}
+            )
             busy(running, True)
             connection.close()
             busy(running, False)
@@ -384,7 +412,9 @@ def test_a_scheduler_that_dies_while_it_drains_waits_for_nobody() -> None:
         assert "error" in events(answer.read().decode())[-1]
         assert running.process.wait(PATIENCE) == 1
         # In this order: it was told to end five seconds of steps before it died.
-        assert running.log.index("shutting down; 1 requests in flight") < running.log.index("the script ends the scheduler at step 500")
+        assert running.log.index("shutting down; 1 requests in flight") < running.log.index(
+            "the script ends the scheduler at step 500"
+        )
         connection.close()
 
 
@@ -394,7 +424,9 @@ def test_a_port_that_is_taken() -> None:
     """
     with program() as running:
         command = [sys.executable, "-m", "sglang.srt.rust_server", "--port", str(running.port)]
-        second = subprocess.run(command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE)
+        second = subprocess.run(
+            command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+        )
 
     assert (second.returncode, second.stdout) == (1, "")
     assert "the server cannot start: " in second.stderr

@@ -28,32 +28,80 @@ if TYPE_CHECKING:
         pytest.param({}, {"max_new_tokens": 2}, [1, 2], length(2), id="most tokens"),
         pytest.param({}, {"max_new_tokens": 3}, [1, 2, 3], length(3), id="most tokens, where the engine ends too"),
         pytest.param({}, {"max_new_tokens": 0}, [], length(0), id="no tokens"),
-        pytest.param({"context_len": 8}, {"max_new_tokens": 100, "ignore_eos": True}, [1, 2, 3, 1, 2], length(5), id="what fits"),
+        pytest.param(
+            {"context_len": 8}, {"max_new_tokens": 100, "ignore_eos": True}, [1, 2, 3, 1, 2], length(5), id="what fits"
+        ),
         pytest.param({"context_len": 8}, {"ignore_eos": True}, [1, 2, 3, 1, 2], length(5), id="as many as fit"),
         pytest.param({}, {"min_new_tokens": 5}, [1, 2, 3, 1, 2], SILENCE, id="least tokens"),
         pytest.param({}, {"stop_token_ids": [9, 2]}, [1, 2], stop(2), id="stop token"),
-        pytest.param({}, {"stop_token_ids": [2], "max_new_tokens": 2}, [1, 2], stop(2), id="stop token, where most tokens end it too"),
+        pytest.param(
+            {},
+            {"stop_token_ids": [2], "max_new_tokens": 2},
+            [1, 2],
+            stop(2),
+            id="stop token, where most tokens end it too",
+        ),
         pytest.param({}, {"stop_token_ids": [2], "min_new_tokens": 2}, [1, 2, 3], SILENCE, id="stop token too early"),
         pytest.param(
-            {}, {"stop_token_ids": [1], "min_new_tokens": 3, "ignore_eos": True}, [1, 2, 3, 1], stop(1), id="stop token when it may be"
+            {},
+            {"stop_token_ids": [1], "min_new_tokens": 3, "ignore_eos": True},
+            [1, 2, 3, 1],
+            stop(1),
+            id="stop token when it may be",
         ),
         pytest.param({"eos_token_id": 7}, {}, [1, 2, 3, 7], stop(7), id="end of sequence"),
         pytest.param({"eos_token_id": 2}, {}, [1, 2], stop(2), id="end of sequence within"),
         pytest.param({"eos_token_id": 2}, {"min_new_tokens": 3}, [1, 2, 3, 2], stop(2), id="end of sequence too early"),
-        pytest.param({"eos_token_id": 7}, {"min_new_tokens": 5}, [1, 2, 3, 1, 2, 7], stop(7), id="end of sequence after the least tokens"),
-        pytest.param({"eos_token_id": 2}, {"ignore_eos": True, "max_new_tokens": 4}, [1, 2, 3, 1], length(4), id="end of sequence ignored"),
-        pytest.param({"eos_token_id": 2}, {"ignore_eos": True, "stop_token_ids": [3]}, [1, 2, 3], stop(3), id="stops are not ignored"),
         pytest.param(
-            {}, {"temperature": 0.1, "top_k": 1, "top_p": 0.5, "min_p": 0.1, "sampling_seed": 4}, [1, 2, 3], SILENCE, id="supported"
+            {"eos_token_id": 7},
+            {"min_new_tokens": 5},
+            [1, 2, 3, 1, 2, 7],
+            stop(7),
+            id="end of sequence after the least tokens",
+        ),
+        pytest.param(
+            {"eos_token_id": 2},
+            {"ignore_eos": True, "max_new_tokens": 4},
+            [1, 2, 3, 1],
+            length(4),
+            id="end of sequence ignored",
+        ),
+        pytest.param(
+            {"eos_token_id": 2},
+            {"ignore_eos": True, "stop_token_ids": [3]},
+            [1, 2, 3],
+            stop(3),
+            id="stops are not ignored",
+        ),
+        pytest.param(
+            {},
+            {"temperature": 0.1, "top_k": 1, "top_p": 0.5, "min_p": 0.1, "sampling_seed": 4},
+            [1, 2, 3],
+            SILENCE,
+            id="supported",
         ),
         pytest.param({}, {"logit_bias": {}, "custom_params": {}}, [1, 2, 3], SILENCE, id="empty is not asked for"),
         pytest.param({}, {"stop_strs": ["x"]}, [1, 2, 3], SILENCE, id="stop texts are the server's"),
-        pytest.param({}, {"frequency_penalty": 0.5}, [], bad("frequency_penalty is not supported by this engine"), id="a penalty"),
-        pytest.param({}, {"logit_bias": {"1": 1.0}}, [], bad("logit_bias is not supported by this engine"), id="biases"),
-        pytest.param({}, {"regex": "a"}, [], bad("regex is not supported by this engine"), id="a grammar"),
-        pytest.param({}, {"stop_regex_strs": ["a"]}, [], bad("stop_regex_strs is not supported by this engine"), id="stop patterns"),
         pytest.param(
-            {"context_len": 3}, {}, [], bad("the prompt has 3 tokens, which leaves no room for an answer in a context of 3"), id="long"
+            {}, {"frequency_penalty": 0.5}, [], bad("frequency_penalty is not supported by this engine"), id="a penalty"
+        ),
+        pytest.param(
+            {}, {"logit_bias": {"1": 1.0}}, [], bad("logit_bias is not supported by this engine"), id="biases"
+        ),
+        pytest.param({}, {"regex": "a"}, [], bad("regex is not supported by this engine"), id="a grammar"),
+        pytest.param(
+            {},
+            {"stop_regex_strs": ["a"]},
+            [],
+            bad("stop_regex_strs is not supported by this engine"),
+            id="stop patterns",
+        ),
+        pytest.param(
+            {"context_len": 3},
+            {},
+            [],
+            bad("the prompt has 3 tokens, which leaves no room for an answer in a context of 3"),
+            id="long",
         ),
         pytest.param(
             {"max_total_num_tokens": 9},
@@ -69,7 +117,13 @@ if TYPE_CHECKING:
             {"type": "abort", "message": "no", "status_code": 503},
             id="the engine gives up",
         ),
-        pytest.param({"abort_at_token": 1}, {}, [1], {"type": "abort", "message": "scripted"}, id="the engine gives up, without a status"),
+        pytest.param(
+            {"abort_at_token": 1},
+            {},
+            [1],
+            {"type": "abort", "message": "scripted"},
+            id="the engine gives up, without a status",
+        ),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True], ids=["unary", "stream"])
@@ -99,7 +153,13 @@ def test_how_a_request_ends(
         pytest.param({"stream_interval": 2}, True, 3, [1, 2, 2, 2], id="stream: as its client wants"),
         pytest.param({"stream_interval": 0}, True, 3, [1, 3, 3], id="stream: 0 is not said"),
         pytest.param({}, False, 1, [7], id="unary: the end alone"),
-        pytest.param({"stop_strs": ["x"]}, False, 3, [1] * 7, id="unary with stop texts: every token, so that the server can stop it"),
+        pytest.param(
+            {"stop_strs": ["x"]},
+            False,
+            3,
+            [1] * 7,
+            id="unary with stop texts: every token, so that the server can stop it",
+        ),
         pytest.param({"stop_strs": ["x"], "stream_interval": 4}, True, 3, [1] * 7, id="stream with stop texts"),
     ],
 )
@@ -146,7 +206,9 @@ def test_tokens_of_drafts_are_cut_at_the_end() -> None:
         pytest.param({"max_new_tokens": 1}, Output([5]), length(1), id="it has all its tokens"),
         pytest.param({"max_new_tokens": 0}, Output([]), length(0), id="it wanted none"),
         pytest.param({}, None, {"type": "abort", "message": "first"}, id="it was given up"),
-        pytest.param({"max_new_tokens": 0}, None, {"type": "abort", "message": "first"}, id="it was given up and wanted none"),
+        pytest.param(
+            {"max_new_tokens": 0}, None, {"type": "abort", "message": "first"}, id="it was given up and wanted none"
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -157,7 +219,9 @@ def test_tokens_of_drafts_are_cut_at_the_end() -> None:
         pytest.param(Output([-1]), id="no token"),
     ],
 )
-def test_nothing_follows_the_end(sampling: dict[str, Any], first: Output | None, finish: dict[str, Any], later: Output) -> None:
+def test_nothing_follows_the_end(
+    sampling: dict[str, Any], first: Output | None, finish: dict[str, Any], later: Output
+) -> None:
     """
     The first end stands, whatever comes after it and whoever gives it up.
     """
@@ -253,8 +317,17 @@ def test_the_usual_output_is_taken_as_any_other(outputs: list[Output], sampling:
     """
     One token that ends nothing has a short way; whatever comes in whichever order, the slow definition says the same.
     """
-    info = EngineInfo(context_len=3 + ROOM, vocab_size=8, max_total_num_tokens=99, max_running_requests=1, eos_token_ids=frozenset({EOS}))
-    generation, slow = Generation(generate("r", sampling=sampling, stream=stream), info, stream_interval=2), Slow(sampling, stream=stream)
+    info = EngineInfo(
+        context_len=3 + ROOM,
+        vocab_size=8,
+        max_total_num_tokens=99,
+        max_running_requests=1,
+        eos_token_ids=frozenset({EOS}),
+    )
+    generation, slow = (
+        Generation(generate("r", sampling=sampling, stream=stream), info, stream_interval=2),
+        Slow(sampling, stream=stream),
+    )
 
     for each in outputs:
         assert slow.take(each) == generation.take(each)
@@ -271,7 +344,9 @@ class Plain(Echo):
     """
 
     def info(self) -> EngineInfo:
-        return EngineInfo(context_len=100, vocab_size=100, max_total_num_tokens=100, max_running_requests=1, max_top_logprobs=2)
+        return EngineInfo(
+            context_len=100, vocab_size=100, max_total_num_tokens=100, max_running_requests=1, max_top_logprobs=2
+        )
 
 
 @pytest.mark.parametrize(

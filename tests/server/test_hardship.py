@@ -87,7 +87,9 @@ def test_four_thousand_clients_get_four_thousand_answers(many_descriptors: int) 
     """
     128 are worked on and 96 wait; all others are told at once to come again. Nothing is lost or left, and health is seen all the time.
     """
-    with program("--max-running-requests", "128", "--max-queued-requests", "96", "--log-level", "warning", delay=0.002) as running:
+    with program(
+        "--max-running-requests", "128", "--max-queued-requests", "96", "--log-level", "warning", delay=0.002
+    ) as running:
         assert running.generate(text="warm")[0] == 200
         before = descriptors(running)
         done = threading.Event()

@@ -41,7 +41,9 @@ def ask(server):
 
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", _START + body], capture_output=True, text=True, timeout=_SOON, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", _START + body], capture_output=True, text=True, timeout=_SOON, check=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -73,9 +73,14 @@ def test_wrong_arguments(arguments: list[str], problem: str, capsys: pytest.Capt
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(ValueError("listen address: port 80 is in use"), "listen address: port 80 is in use"), (ImportError("no compiler"), "no compiler")],
+    [
+        (ValueError("listen address: port 80 is in use"), "listen address: port 80 is in use"),
+        (ImportError("no compiler"), "no compiler"),
+    ],
 )
-def test_a_server_that_cannot_start(extension: Any, error: Exception, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_cannot_start(
+    extension: Any, error: Exception, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """
     Exit code 1 and the reason, without a traceback.
     """
@@ -120,7 +125,13 @@ class ByKeyboard(Interrupted):
     ],
 )
 def test_a_run(
-    extension: Any, kind: type[FakeServer], host: str, port: str, line: str, code: int, capsys: pytest.CaptureFixture[str]
+    extension: Any,
+    kind: type[FakeServer],
+    host: str,
+    port: str,
+    line: str,
+    code: int,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
     One line on stdout with the real port; the first signal ends it well.
@@ -172,7 +183,12 @@ def test_arguments_reach_the_extension(extension: Any) -> None:
         "--enable-return-hidden-states --log-level warning --log-level-http error --body-limit 5 --drain-deadline 1.5"
     )
 
-    assert program.main([*line.split(), "--preferred-sampling-params", '{"top_k": 1}', "--engine-args", '{"context_len": 77}']) == 0
+    assert (
+        program.main(
+            [*line.split(), "--preferred-sampling-params", '{"top_k": 1}', "--engine-args", '{"context_len": 77}']
+        )
+        == 0
+    )
 
     given = vars(servers[0].args)
     expected = {
@@ -201,7 +217,9 @@ def test_every_limit_has_an_argument() -> None:
     """
     A field that is added to the scheduler's limits is missed here.
     """
-    options = program._parser().parse_args(["--max-queued-requests=1", "--max-running-requests=2", "--stream-interval=3"])
+    options = program._parser().parse_args(
+        ["--max-queued-requests=1", "--max-running-requests=2", "--stream-interval=3"]
+    )
     limits = program._limits(options)
 
     assert [getattr(limits, each.name) for each in fields(limits)] == [1, 2, 3]

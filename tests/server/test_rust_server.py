@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 INFO = EngineInfo(
-    context_len=2048, vocab_size=512, max_total_num_tokens=65536, max_running_requests=8, default_sampling_params=(("temperature", 0.6),)
+    context_len=2048,
+    vocab_size=512,
+    max_total_num_tokens=65536,
+    max_running_requests=8,
+    default_sampling_params=(("temperature", 0.6),),
 )
 
 
@@ -77,9 +81,13 @@ def test_launch_uses_the_model_extension_and_instance_worker_state() -> None:
         def _start_multimodal(self, scheduler: Any) -> None:
             self.server.start_mm_workers(spec, 8)  # type: ignore[attr-defined]
 
-    parallel = SimpleNamespace(nnodes=1, pp_size=1, tp_size=2, tp_rank=1, attn_tp_size=1, attn_cp_size=1, dp_size=2, attn_dp_rank=1)
+    parallel = SimpleNamespace(
+        nnodes=1, pp_size=1, tp_size=2, tp_rank=1, attn_tp_size=1, attn_cp_size=1, dp_size=2, attn_dp_rank=1
+    )
     with (
-        patch("sglang.srt.rust_server.server.get_exec", return_value=SimpleNamespace(nnodes=1, is_ep_scale_joiner=False)),
+        patch(
+            "sglang.srt.rust_server.server.get_exec", return_value=SimpleNamespace(nnodes=1, is_ep_scale_joiner=False)
+        ),
         patch("sglang.srt.rust_server.server.get_parallel", return_value=parallel),
         patch("sglang.srt.rust_server.server.get_mm", return_value=SimpleNamespace(mm_processor_worker_num=8)),
         patch("sglang.srt.rust_server.server.get_serving", return_value=SimpleNamespace(host="::", port=30000)),
@@ -103,7 +111,9 @@ def test_launch_uses_the_model_extension_and_instance_worker_state() -> None:
     [
         pytest.param(1, False, {}, 0, 0, id="one process"),
         pytest.param(1, False, {"tp_size": 4}, 3, 3, id="each rank its own"),
-        pytest.param(1, False, {"tp_size": 8, "attn_tp_size": 2, "attn_cp_size": 2}, 5, 1, id="ranks in groups of four"),
+        pytest.param(
+            1, False, {"tp_size": 8, "attn_tp_size": 2, "attn_cp_size": 2}, 5, 1, id="ranks in groups of four"
+        ),
         pytest.param(2, False, {"tp_size": 8}, 5, 1, id="second node"),
         pytest.param(4, False, {"tp_size": 8, "pp_size": 2}, 5, 1, id="two nodes a stage"),
         pytest.param(1, False, {"tp_size": 4, "pp_size": 2}, 3, 3, id="two stages on a node"),
@@ -116,7 +126,11 @@ def test_each_rank_of_a_node_has_a_port(
     """
     The port is the base plus the place among the node's data-parallel ranks.
     """
-    use_context(exec=context.Exec(nnodes, joiner), parallel=context.Parallel(tp_rank=tp_rank, **sizes), serving=context.Serving(port=4000))
+    use_context(
+        exec=context.Exec(nnodes, joiner),
+        parallel=context.Parallel(tp_rank=tp_rank, **sizes),
+        serving=context.Serving(port=4000),
+    )
 
     server = server_class(fake_extension()).launch(StandIn())
 
@@ -171,7 +185,12 @@ def test_every_setting_reaches_the_extension(use_context: Any) -> None:
     """
     use_context(
         serving=context.Serving(
-            host="::", port=1, model_path="m", served_model_name="s", disaggregation_mode="decode", preferred_sampling_params={"top_k": 3}
+            host="::",
+            port=1,
+            model_path="m",
+            served_model_name="s",
+            disaggregation_mode="decode",
+            preferred_sampling_params={"top_k": 3},
         )
     )
 
@@ -237,10 +256,18 @@ def test_what_differs_of_the_frontend_is_given(use_context: Any) -> None:
         pytest.param(range(32), 0, None, ([0, 1], list(range(2, 10))), id="eight for the server"),
         pytest.param(range(32), 8, None, ([0, 1], list(range(2, 14))), id="four beside those of media"),
         pytest.param([9, 3, 5, 7], 0, None, ([3], [5, 7, 9]), id="as they are numbered"),
-        pytest.param(range(32), 6, lambda count, workers: count // 8 + workers, ([0, 1], list(range(2, 12))), id="budget of one's own"),
+        pytest.param(
+            range(32),
+            6,
+            lambda count, workers: count // 8 + workers,
+            ([0, 1], list(range(2, 12))),
+            id="budget of one's own",
+        ),
     ],
 )
-def test_cores_are_divided(monkeypatch: pytest.MonkeyPatch, allowed: Any, workers: int, budget: Any, expected: Any) -> None:
+def test_cores_are_divided(
+    monkeypatch: pytest.MonkeyPatch, allowed: Any, workers: int, budget: Any, expected: Any
+) -> None:
     """
     The launcher keeps the first, the server gets the next.
     """
@@ -374,7 +401,9 @@ def test_answers_go_to_who_asked() -> None:
     fake = FakeServer()
     server = RustServer(fake, 1)  # type: ignore[arg-type]
 
-    assert server.push_control_output(wire.FlushCacheReq(rid="f"), wire.FlushCacheReqOutput(success=True, message="done"))
+    assert server.push_control_output(
+        wire.FlushCacheReq(rid="f"), wire.FlushCacheReqOutput(success=True, message="done")
+    )
     assert server.push_generation([wire.Step("g", [4, 5], 3)])
     server.shutdown()
     assert not server.push_generation([wire.Step("g", [6], 3)])

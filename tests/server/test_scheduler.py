@@ -50,7 +50,9 @@ def test_who_needs_more_than_is_free_is_waited_for(needed: list[int], prefilled:
     Tokens are reserved up to each one's limit.
     """
     engine = Watched(max_total_num_tokens=20)
-    requests = [generate(rid, [1], sampling={"max_new_tokens": tokens - 1}) for rid, tokens in zip("abc", needed, strict=True)]
+    requests = [
+        generate(rid, [1], sampling={"max_new_tokens": tokens - 1}) for rid, tokens in zip("abc", needed, strict=True)
+    ]
 
     served(engine, *requests)
 
@@ -144,7 +146,10 @@ def test_control_messages_are_answered() -> None:
     server.send(wire.FlushCacheReq(rid="free"), wire.GetInternalStateReq(rid="later"))
     scheduler.step()
 
-    assert server.results["busy"] == {"success": False, "message": "the cache is in use: 1 requests are running and 1 waiting"}
+    assert server.results["busy"] == {
+        "success": False,
+        "message": "the cache is in use: 1 requests are running and 1 waiting",
+    }
     assert server.results["free"] == {"success": True, "message": "cache flushed"}
     state, later = (server.results[rid] for rid in ("state", "later"))
     assert state.pop("memory_usage")["max_rss_bytes"] > 1_000_000
@@ -251,7 +256,9 @@ TURNS = st.lists(
 
 @settings(deadline=None)  # a busy machine is no failure
 @given(TURNS, st.integers(1, 3), st.integers(0, 4), st.none() | st.integers(1, 20))
-def test_every_request_has_exactly_one_end(turns: list[list[Any]], running: int, queued: int, fail_at_step: int | None) -> None:
+def test_every_request_has_exactly_one_end(
+    turns: list[list[Any]], running: int, queued: int, fail_at_step: int | None
+) -> None:
     """
     Whatever comes in whichever order: one end for each, a prefix of its echo before it, nothing left behind.
     """

@@ -47,7 +47,11 @@ def test_a_step_that_raises_fails_its_requests(step: int, caplog: pytest.LogCapt
         pytest.param([], "ValueError: 0 outputs for 1 requests", id="an output too few"),
         pytest.param([Output([1]), Output([2])], "ValueError: 2 outputs for 1 requests", id="an output too many"),
         pytest.param([Output([-1])], "ValueError: the engine gave the token -1 for request r", id="no token"),
-        pytest.param([Output([1, 1 << 31])], "ValueError: the engine gave the token 2147483648 for request r", id="a token too large"),
+        pytest.param(
+            [Output([1, 1 << 31])],
+            "ValueError: the engine gave the token 2147483648 for request r",
+            id="a token too large",
+        ),
         pytest.param([None], "AttributeError: 'NoneType' object has no attribute 'token_ids'", id="no output"),
         pytest.param(None, "TypeError: 'NoneType' object is not iterable", id="no outputs"),
     ],
@@ -73,12 +77,22 @@ def test_an_engine_that_breaks_the_protocol_fails_its_requests(
         pytest.param({"type": 3}, "{'type': 3}", id="a type that is no text"),
         pytest.param("stop", "'stop'", id="a text"),
         pytest.param(False, "False", id="no mapping"),
-        pytest.param({"type": "stop", "matched": b"x"}, "{'matched': b'x', 'type': 'stop'}", id="a value that frames do not have"),
+        pytest.param(
+            {"type": "stop", "matched": b"x"}, "{'matched': b'x', 'type': 'stop'}", id="a value that frames do not have"
+        ),
         pytest.param({"type": "stop", "matched": [[1]]}, "{'matched': [[1]], 'type': 'stop'}", id="a value in a value"),
         pytest.param({"type": "stop", 1: 2}, "{'type': 'stop', 1: 2}", id="a name that is no text"),
-        pytest.param({"type": "stop", "matched": 1 << 64}, "{'matched': 18446744073709551616, 'type': 'stop'}", id="a number too large"),
+        pytest.param(
+            {"type": "stop", "matched": 1 << 64},
+            "{'matched': 18446744073709551616, 'type': 'stop'}",
+            id="a number too large",
+        ),
         pytest.param({"type": "\ud800"}, "{'type': '\\ud800'}", id="half a character"),
-        pytest.param({"type": None, "words": "a" * 10_000}, "{'type': None, 'words': 'aaaaaaaaaaaa...aaaaaaaaaaaaa'}", id="a long one"),
+        pytest.param(
+            {"type": None, "words": "a" * 10_000},
+            "{'type': None, 'words': 'aaaaaaaaaaaa...aaaaaaaaaaaaa'}",
+            id="a long one",
+        ),
     ],
 )
 def test_a_finish_that_is_none_fails_its_request(finish: Any, shown: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -101,7 +115,9 @@ def test_a_finish_that_is_none_fails_its_request(finish: Any, shown: str, caplog
     "reason",
     [
         pytest.param(MappingProxyType({"type": "stop", "matched": 5}), id="any mapping"),
-        pytest.param({"type": "content_filter", "words": "none", "count": 3, "sure": True, "rest": None}, id="a type of its own"),
+        pytest.param(
+            {"type": "content_filter", "words": "none", "count": 3, "sure": True, "rest": None}, id="a type of its own"
+        ),
     ],
 )
 def test_a_finish_of_the_engines_own_arrives_unchanged(reason: Mapping[str, Any]) -> None:
@@ -126,7 +142,9 @@ def test_what_is_wrong_for_one_request_hurts_no_other(wrong: Output) -> None:
     """
     engine = Wrong([Output([1], SILENCE), wrong, Output([3], SILENCE), Output([4])])
 
-    pushed = served(engine, generate("a"), generate("b"), generate("c"), generate("d", sampling={"max_new_tokens": 1})).pushed
+    pushed = served(
+        engine, generate("a"), generate("b"), generate("c"), generate("d", sampling={"max_new_tokens": 1})
+    ).pushed
 
     assert [pushed[rid].finish for rid in "acd"] == [SILENCE, SILENCE, length(1)]
     assert [pushed[rid].tokens for rid in "acd"] == [[1], [3], [4]]
@@ -185,7 +203,9 @@ class Poison:
         pytest.param(Output([1.5]), id="no whole number"),  # type: ignore[list-item]
     ],
 )
-def test_what_cannot_be_sent_fails_its_request(output: Output, finish: dict[str, Any] | None, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_sent_fails_its_request(
+    output: Output, finish: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
+) -> None:
     """
     With an error for its client; others in the frame are sent as ever, in their order. The engine forgets all, and each is counted.
     """
@@ -200,7 +220,9 @@ def test_what_cannot_be_sent_fails_its_request(output: Output, finish: dict[str,
     assert list(server.errors) == ["r"]
     assert server.errors["r"].startswith("the engine failed: ")
     assert sorted(engine.forgotten) == ["a", "b", "r"]
-    assert scheduler.internal_state()["num_finished_reqs"] == ({"stop": 2, "abort": 1} if finish is None else {"stop": 3})
+    assert scheduler.internal_state()["num_finished_reqs"] == (
+        {"stop": 2, "abort": 1} if finish is None else {"stop": 3}
+    )
     assert ["request r cannot be sent" in record.message for record in caplog.records].count(True) == 1
 
 

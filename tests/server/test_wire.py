@@ -21,7 +21,9 @@ from sglang.srt.rust_server.wire import Extras, SamplingParams, Step, TokenizedG
 WIRE_MD = Path(__file__).parents[2] / "rust/sglang-server/WIRE.md"
 PINNED = {
     name: bytes.fromhex(digits)
-    for name, digits in re.findall(r"^#### `(.+?)`$.*?^```hex\n(.+?)^```$", WIRE_MD.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for name, digits in re.findall(
+        r"^#### `(.+?)`$.*?^```hex\n(.+?)^```$", WIRE_MD.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
 }
 
 FULL = TokenizedGenerateReqInput(
@@ -167,21 +169,34 @@ def edited(place: int, value: object, *, sampling: int | None = None) -> bytes:
     ("frame", "rid", "problem"),
     [
         pytest.param(
-            edited(8, "x", sampling=0), "r-2", "Expected `int | null`, got `str` - at `{}.sampling_params.max_new_tokens`", id="sampling"
+            edited(8, "x", sampling=0),
+            "r-2",
+            "Expected `int | null`, got `str` - at `{}.sampling_params.max_new_tokens`",
+            id="sampling",
         ),
         pytest.param(
-            edited(8, {"1": "x"}, sampling=22), "r-2", "Expected `float`, got `str` - at `{}.sampling_params.logit_bias`", id="a map"
+            edited(8, {"1": "x"}, sampling=22),
+            "r-2",
+            "Expected `float`, got `str` - at `{}.sampling_params.logit_bias`",
+            id="a map",
         ),
         pytest.param(
-            edited(8, [1, "x"], sampling=2), "r-2", "Expected `int`, got `str` - at `{}.sampling_params.stop_token_ids`", id="a list"
+            edited(8, [1, "x"], sampling=2),
+            "r-2",
+            "Expected `int`, got `str` - at `{}.sampling_params.stop_token_ids`",
+            id="a list",
         ),
-        pytest.param(edited(8, 5), "r-2", "Expected `array`, got `int` - at `{}.sampling_params`", id="no sampling parameters"),
+        pytest.param(
+            edited(8, 5), "r-2", "Expected `array`, got `int` - at `{}.sampling_params`", id="no sampling parameters"
+        ),
         pytest.param(edited(9, 3), "r-2", "Expected `bool`, got `int` - at `{}.return_logprob`", id="top level"),
         pytest.param(edited(1, 5), None, "Expected `str`, got `int` - at `{}.rid`", id="no rid"),
         pytest.param(edited(0, "Nope"), "r-2", "Invalid value 'Nope' - at `$[0]`", id="unknown tag"),
         pytest.param(PINNED["generate, full"][:40], None, "Input data was truncated", id="cut"),
         pytest.param(b"", None, "Input data was truncated", id="empty"),
-        pytest.param(b"\xc1", None, "MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)", id="no MessagePack"),
+        pytest.param(
+            b"\xc1", None, "MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)", id="no MessagePack"
+        ),
         pytest.param(b"\xa1x", None, "Expected `array`, got `str`", id="no array"),
     ],
 )
@@ -210,7 +225,10 @@ def test_later_fields_do_not_hurt() -> None:
     ("output", "expected"),
     [
         (wire.FlushCacheReqOutput(success=True, message="done"), {"success": True, "message": "done"}),
-        (wire.AbortReq(rid="r"), dict(zip(wire.AbortReq.__struct_fields__, ["r", None, False, None, None], strict=True))),
+        (
+            wire.AbortReq(rid="r"),
+            dict(zip(wire.AbortReq.__struct_fields__, ["r", None, False, None, None], strict=True)),
+        ),
         ({"path": Path("/x"), "number": 1 + 2j}, {"path": "/x", "number": "(1+2j)"}),
     ],
 )
@@ -297,4 +315,6 @@ def test_extras_of_steps_add_up_and_are_cut() -> None:
     extras.extend(Extras(output=[(0.0, 2), (0.0, 3)], output_top=[[], []], hidden=[[2.0], [3.0]]))
     extras.cut(2)
 
-    assert extras == Extras(output=[(0.0, 1), (0.0, 2)], input=[(None, 4), (0.0, 5)], output_top=[[(0.0, 1)], []], hidden=[[1.0], [2.0]])
+    assert extras == Extras(
+        output=[(0.0, 1), (0.0, 2)], input=[(None, 4), (0.0, 5)], output_top=[[(0.0, 1)], []], hidden=[[1.0], [2.0]]
+    )

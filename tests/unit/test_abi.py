@@ -210,7 +210,9 @@ def test_two_virtual_environments_of_one_python_are_one(tmp_path: Path) -> None:
         code = "from rust_ext_loader import _abi; print(_abi.gather(frozenset()).build_environment)"
         root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))
         command = [str(tmp_path / name / "bin/python"), "-c", code]
-        asked.append(subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": root}).stdout)
+        asked.append(
+            subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": root}).stdout
+        )
 
     assert asked[0] == asked[1]
     assert str(tmp_path).encode() not in asked[0]

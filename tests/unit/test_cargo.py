@@ -69,7 +69,12 @@ def fake(folder: Path, script: str) -> str:
 
 
 def check(
-    folder: Path, script: str, *arguments: str, progress: Progress | None = None, log: io.BytesIO | None = None, limit: float | None = 60
+    folder: Path,
+    script: str,
+    *arguments: str,
+    progress: Progress | None = None,
+    log: io.BytesIO | None = None,
+    limit: float | None = 60,
 ) -> CargoResult:
     return _cargo.run(
         arguments or ("rustc",),
@@ -92,8 +97,15 @@ def check(
         pytest.param(["a", "b\n"], ["ab"], [], id="a line in pieces"),
         pytest.param(["a\r\nb\n"], ["a", "b"], [], id="Windows line ends"),
         pytest.param(["a\r", "\nb\n"], ["a", "b"], [], id="a line end in pieces"),
-        pytest.param(["    Building [==>  ] 1/9: x  \r"], [], ["    Building [==>  ] 1/9: x  \r"], id="a bar is heard at once"),
-        pytest.param(["    Building [=> ] 1/9: x \rwarning: w\n"], ["warning: w"], ["    Building [=> ] 1/9: x "], id="a line over a bar"),
+        pytest.param(
+            ["    Building [==>  ] 1/9: x  \r"], [], ["    Building [==>  ] 1/9: x  \r"], id="a bar is heard at once"
+        ),
+        pytest.param(
+            ["    Building [=> ] 1/9: x \rwarning: w\n"],
+            ["warning: w"],
+            ["    Building [=> ] 1/9: x "],
+            id="a line over a bar",
+        ),
         pytest.param(["  old\rnew\n"], ["new"], ["  old"], id="anything overwritten passes"),
         pytest.param(["no end"], ["no end"], [], id="no line end"),
         pytest.param(["   Fetch [=>  ] 3/4\r", "   \r"], [], ["   Fetch [=>  ] 3/4\r"], id="blanks that clear a bar"),
@@ -153,12 +165,16 @@ def test_output_is_what_a_person_would_read(tmp_path: Path) -> None:
     Diagnostics go to the output, warnings also by themselves, status lines only to the log, and bars to the progress.
     """
     progress, log = Recorder(), io.BytesIO()
-    result = check(tmp_path, f"{STDERR}\necho 'not json'\necho '{ARTIFACT}'\necho '{FINISHED}'", progress=progress, log=log)
+    result = check(
+        tmp_path, f"{STDERR}\necho 'not json'\necho '{ARTIFACT}'\necho '{FINISHED}'", progress=progress, log=log
+    )
 
     assert result.succeeded
     assert result.problem == ""
     assert result.status == 0
-    assert result.artifacts == (Artifact("path+file:///w/mm#0.1.0", "/w/mm/Cargo.toml", "mm", ("cdylib",), ("/w/target/libmm.so",), True),)
+    assert result.artifacts == (
+        Artifact("path+file:///w/mm#0.1.0", "/w/mm/Cargo.toml", "mm", ("cdylib",), ("/w/target/libmm.so",), True),
+    )
     assert result.output == (
         "warning: unused variable\n --> src/lib.rs:1:1\n\n"
         "error[E0308]: mismatched types\n --> src/lib.rs:2:2\n\n"
@@ -191,12 +207,16 @@ def test_colour_stays_out_of_the_output(tmp_path: Path) -> None:
     [
         pytest.param(f"echo '{FINISHED}'", True, 0, "", id="success"),
         pytest.param(f"echo '{FINISHED}'; exit 3", True, 3, "", id="the message counts, not the status"),
-        pytest.param(f"echo '{FAILED}'; exit 101", False, 101, "cargo reports a failed build (status 101)", id="failure"),
+        pytest.param(
+            f"echo '{FAILED}'; exit 101", False, 101, "cargo reports a failed build (status 101)", id="failure"
+        ),
         pytest.param("exit 0", False, 0, "cargo ended without a final message (status 0)", id="silent success is none"),
         pytest.param("exit 101", False, 101, "cargo refused (status 101)", id="refused before building"),
         pytest.param("kill -9 $$", False, -9, "cargo ended without a final message (signal 9)", id="killed"),
         pytest.param("kill -2 $$; sleep 60", False, -2, "interrupted", id="interrupted"),
-        pytest.param("printf '{\"reason\":'", False, 0, "cargo ended without a final message (status 0)", id="half a message"),
+        pytest.param(
+            "printf '{\"reason\":'", False, 0, "cargo ended without a final message (status 0)", id="half a message"
+        ),
         pytest.param(
             'printf \'[]\\n3\\n{"reason":"compiler-artifact"}\\n\'',
             False,
@@ -207,7 +227,9 @@ def test_colour_stays_out_of_the_output(tmp_path: Path) -> None:
         pytest.param(f"printf '%s' '{FINISHED}'", True, 0, "", id="no line end"),
     ],
 )
-def test_success_is_what_cargo_says_last(script: str, succeeded: bool, status: int, problem: str, tmp_path: Path) -> None:
+def test_success_is_what_cargo_says_last(
+    script: str, succeeded: bool, status: int, problem: str, tmp_path: Path
+) -> None:
     """
     The final message decides; without one there is no success, and the problem says how cargo ended.
     """
@@ -223,7 +245,11 @@ def test_a_cargo_that_cannot_be_started_is_a_result(tmp_path: Path) -> None:
     """
     options = {"environment": os.environ, "progress": Recorder(), "log": None, "time_limit": 60.0}
     (tmp_path / "plain").write_text("no program")
-    for cargo, directory in [("/nonexistent/cargo", tmp_path), (str(tmp_path / "plain"), tmp_path), ("cargo", tmp_path / "missing")]:
+    for cargo, directory in [
+        ("/nonexistent/cargo", tmp_path),
+        (str(tmp_path / "plain"), tmp_path),
+        ("cargo", tmp_path / "missing"),
+    ]:
         result = _cargo.run(["build"], cargo=cargo, directory=directory, **options)  # type: ignore[arg-type]
 
         assert not result.succeeded
@@ -323,7 +349,11 @@ def watchers() -> int:
         if entry.name.isdecimal():
             try:
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                count += int(fields[1]) == os.getpid() and fields[0] != "Z" and b"watcher" in (entry / "cmdline").read_bytes().split(b"\0")
+                count += (
+                    int(fields[1]) == os.getpid()
+                    and fields[0] != "Z"
+                    and b"watcher" in (entry / "cmdline").read_bytes().split(b"\0")
+                )
             except OSError:
                 continue
     return count
@@ -491,7 +521,9 @@ def test_a_parent_killed_before_the_word_starts_nothing(tmp_path: Path) -> None:
     Behind the gate no instruction of the command has run, and when the pipe closes none will.
     """
     group = _process_group.ProcessGroup(
-        [fake(tmp_path, f"echo ran > '{tmp_path / 'ran'}'")], directory=tmp_path, environment={**os.environ, "MARK": str(tmp_path)}
+        [fake(tmp_path, f"echo ran > '{tmp_path / 'ran'}'")],
+        directory=tmp_path,
+        environment={**os.environ, "MARK": str(tmp_path)},
     )
     assert marked(str(tmp_path))
     # What the kernel does for a process that dies.
@@ -544,7 +576,13 @@ def test_runs_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
 
     def work(number: int) -> None:
         results[number] = _cargo.run(
-            [str(number)], cargo=cargo, directory=tmp_path, environment=os.environ, progress=Recorder(), log=None, time_limit=60
+            [str(number)],
+            cargo=cargo,
+            directory=tmp_path,
+            environment=os.environ,
+            progress=Recorder(),
+            log=None,
+            time_limit=60,
         )
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
@@ -553,7 +591,9 @@ def test_runs_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
 
-    assert {number: result.output.split("\n")[0] for number, result in results.items()} == {n: f"error: {n}" for n in range(8)}
+    assert {number: result.output.split("\n")[0] for number, result in results.items()} == {
+        n: f"error: {n}" for n in range(8)
+    }
     assert len({result.output.split("\n")[1] for result in results.values()}) == 1
 
 

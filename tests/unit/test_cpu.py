@@ -56,7 +56,9 @@ def test_the_cpu_at_hand_starts_no_process() -> None:
     It is known, and the same when asked again.
     """
     spawned: list[str] = []
-    sys.addaudithook(lambda event, _: spawned.append(event) if event in ("subprocess.Popen", "os.system", "os.fork") else None)
+    sys.addaudithook(
+        lambda event, _: spawned.append(event) if event in ("subprocess.Popen", "os.system", "os.fork") else None
+    )
 
     first = _cpu.facts()
 

@@ -32,9 +32,15 @@ def module(name: str, more: str = "") -> str:
 ROOT = '[workspace]\nmembers = ["a"]\n'
 
 MEMBERS = [
-    pytest.param({"Cargo.toml": ROOT, "a/Cargo.toml": package("a"), "b/Cargo.toml": package("b")}, ["a"], id="listed ones only"),
     pytest.param(
-        {"Cargo.toml": '[workspace]\nmembers = ["crates/*"]\n', "crates/a/Cargo.toml": package("a"), "crates/notes/README": ""},
+        {"Cargo.toml": ROOT, "a/Cargo.toml": package("a"), "b/Cargo.toml": package("b")}, ["a"], id="listed ones only"
+    ),
+    pytest.param(
+        {
+            "Cargo.toml": '[workspace]\nmembers = ["crates/*"]\n',
+            "crates/a/Cargo.toml": package("a"),
+            "crates/notes/README": "",
+        },
         ["crates/a"],
         id="a glob passes over folders without a manifest",
     ),
@@ -98,7 +104,9 @@ MEMBERS = [
         id="manifests that merely lie about are none",
     ),
     pytest.param(
-        {"Cargo.toml": package("alone", rest='[dependencies]\nb = { path = "b" }\n'), "b/Cargo.toml": package("b")}, ["."], id="one package"
+        {"Cargo.toml": package("alone", rest='[dependencies]\nb = { path = "b" }\n'), "b/Cargo.toml": package("b")},
+        ["."],
+        id="one package",
     ),
 ]
 
@@ -134,7 +142,11 @@ def test_a_broken_member_spoils_nobody_else(plant: Plant) -> None:
     What can be read is declared; what cannot is an error beside it.
     """
     root = plant(
-        {"Cargo.toml": '[workspace]\nmembers = ["a", "b", "gone"]\n', "a/Cargo.toml": package("a", module("m.a")), "b/Cargo.toml": "x = ["}
+        {
+            "Cargo.toml": '[workspace]\nmembers = ["a", "b", "gone"]\n',
+            "a/Cargo.toml": package("a", module("m.a")),
+            "b/Cargo.toml": "x = [",
+        }
     )
 
     declared = _discover.extensions(root)
@@ -190,12 +202,18 @@ def test_the_profile(plant: Plant, more: str, profile: str) -> None:
     ("metadata", "line", "words"),
     [
         pytest.param(
-            "python-module = 3", 5, "`python-module` in `[package.metadata.sglang]` must be a dotted Python name, not 3", id="type"
+            "python-module = 3",
+            5,
+            "`python-module` in `[package.metadata.sglang]` must be a dotted Python name, not 3",
+            id="type",
         ),
         pytest.param('python-module = "a-b.c"', 5, "must be a dotted Python name", id="not a name"),
         pytest.param('python-module = "m.class"', 5, "must be a dotted Python name", id="a keyword"),
         pytest.param(
-            module("m", 'features = "python"'), 6, "`features` in `[package.metadata.sglang]` must be a list of strings", id="list"
+            module("m", 'features = "python"'),
+            6,
+            "`features` in `[package.metadata.sglang]` must be a list of strings",
+            id="list",
         ),
         pytest.param(module("m", "env = [1]"), 6, "must be a list of strings", id="items"),
         pytest.param(module("m", "profile = true"), 6, "must be the name of a cargo profile", id="profile"),
@@ -273,7 +291,10 @@ def test_another_metadata_table(plant: Plant) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("metadata-table = 1", r"`metadata-table` in `\[workspace.metadata.rust-ext-loader\]` must be the name of a table, not 1"),
+        (
+            "metadata-table = 1",
+            r"`metadata-table` in `\[workspace.metadata.rust-ext-loader\]` must be the name of a table, not 1",
+        ),
         ('metadata-table = ""', r"must be the name of a table, not ''"),
         ('metadata_table = "x"', r"metadata-table"),
     ],
@@ -282,7 +303,9 @@ def test_a_table_that_has_no_name(plant: Plant, line: str, said: str) -> None:
     """
     Said with file and key.
     """
-    root = plant({"Cargo.toml": f"{package('a', module('m'))}[workspace]\n[workspace.metadata.rust-ext-loader]\n{line}\n"})
+    root = plant(
+        {"Cargo.toml": f"{package('a', module('m'))}[workspace]\n[workspace.metadata.rust-ext-loader]\n{line}\n"}
+    )
 
     with pytest.raises(ManifestError, match=said):
         _discover.find("m", root)
@@ -350,12 +373,19 @@ def test_further_workspaces_are_watched_too(plant: Plant) -> None:
     """
     further = '[workspace.metadata.sglang]\nextension-manifests = ["../two/Cargo.toml", "../gone"]\n'
     root = plant(
-        {"one/Cargo.toml": ROOT + further, "one/a/Cargo.toml": package("a"), "two/Cargo.toml": ROOT, "two/a/Cargo.toml": package("a")}
+        {
+            "one/Cargo.toml": ROOT + further,
+            "one/a/Cargo.toml": package("a"),
+            "two/Cargo.toml": ROOT,
+            "two/a/Cargo.toml": package("a"),
+        }
     )
 
     watched = _discover.extensions(root / "one").watched
 
-    assert {str(root / name) for name in ("one/Cargo.toml", "one/a/Cargo.toml", "two/Cargo.toml", "two/a/Cargo.toml")} <= watched.present
+    assert {
+        str(root / name) for name in ("one/Cargo.toml", "one/a/Cargo.toml", "two/Cargo.toml", "two/a/Cargo.toml")
+    } <= watched.present
     assert watched.absent == {str(root / "gone/Cargo.toml")}
 
 
@@ -373,7 +403,10 @@ def test_a_folder_that_cannot_be_looked_into_holds_nothing(plant: Plant) -> None
     Here its name is too long for the system; no permission is the same to us.
     """
     root = plant(
-        {"Cargo.toml": ROOT, "a/Cargo.toml": package("a", module("m.a"), rest=f'[dependencies]\nb = {{ path = "{"b" * 300}" }}\n')}
+        {
+            "Cargo.toml": ROOT,
+            "a/Cargo.toml": package("a", module("m.a"), rest=f'[dependencies]\nb = {{ path = "{"b" * 300}" }}\n'),
+        }
     )
 
     assert list(_discover.extensions(root).specs) == ["m.a"]
@@ -383,14 +416,26 @@ def test_a_folder_that_cannot_be_looked_into_holds_nothing(plant: Plant) -> None
 FINDING = [
     pytest.param({"Cargo.toml": ROOT, "a/Cargo.toml": package("a")}, "a/src", ".", id="the root above"),
     pytest.param({"a/Cargo.toml": package("a")}, "a/src", "a", id="a lone package"),
-    pytest.param({"pyproject.toml": '[tool.rust-ext-loader]\nworkspace = "rust"\n', "rust/Cargo.toml": ROOT}, "python", "rust", id="named"),
-    pytest.param({"Cargo.toml": ROOT + 'exclude = ["x"]\n', "x/Cargo.toml": package("x")}, "x", "x", id="an excluded package is its own"),
+    pytest.param(
+        {"pyproject.toml": '[tool.rust-ext-loader]\nworkspace = "rust"\n', "rust/Cargo.toml": ROOT},
+        "python",
+        "rust",
+        id="named",
+    ),
+    pytest.param(
+        {"Cargo.toml": ROOT + 'exclude = ["x"]\n', "x/Cargo.toml": package("x")},
+        "x",
+        "x",
+        id="an excluded package is its own",
+    ),
     pytest.param({"README": ""}, ".", None, id="none"),
 ]
 
 
 @pytest.mark.parametrize(("files", "start", "expected"), FINDING)
-def test_finding_the_workspace_from_a_folder(plant: Plant, files: dict[str, str], start: str, expected: str | None) -> None:
+def test_finding_the_workspace_from_a_folder(
+    plant: Plant, files: dict[str, str], start: str, expected: str | None
+) -> None:
     """
     Upward to a workspace root, a project that names one, or else the nearest package.
     """

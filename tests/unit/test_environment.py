@@ -92,7 +92,9 @@ def test_a_variable_that_cannot_change_it_does_not(tmp_path: Path, name: str) ->
         pytest.param({"RUSTFLAGS": " -Copt-level=3   -g"}, {"RUSTFLAGS": "-Copt-level=3 -g"}, id="RUSTFLAGS"),
         pytest.param({"CARGO_BUILD_RUSTFLAGS": "-g"}, {"CARGO_BUILD_RUSTFLAGS": "-g"}, id="build"),
         pytest.param({"CARGO_TARGET_X_RUSTFLAGS": "-g"}, {"CARGO_TARGET_X_RUSTFLAGS": "-g"}, id="target"),
-        pytest.param({"RUSTFLAGS": "-g", "CARGO_BUILD_RUSTFLAGS": "-O"}, {"RUSTFLAGS": "-g"}, id="RUSTFLAGS silences others"),
+        pytest.param(
+            {"RUSTFLAGS": "-g", "CARGO_BUILD_RUSTFLAGS": "-O"}, {"RUSTFLAGS": "-g"}, id="RUSTFLAGS silences others"
+        ),
         pytest.param({"RUSTFLAGS": "", "CARGO_BUILD_RUSTFLAGS": "-O"}, {}, id="even if it is empty"),
         pytest.param(
             {"RUSTFLAGS": "-g", "CARGO_ENCODED_RUSTFLAGS": '-g\x1f--cfg\x1ff="a b"'},
@@ -102,7 +104,9 @@ def test_a_variable_that_cannot_change_it_does_not(tmp_path: Path, name: str) ->
         pytest.param({"RUSTFLAGS": "-g", "CARGO_ENCODED_RUSTFLAGS": ""}, {}, id="encoded and empty"),
     ],
 )
-def test_compiler_flags_are_part_of_the_request(tmp_path: Path, environment: dict[str, str], expected: dict[str, str]) -> None:
+def test_compiler_flags_are_part_of_the_request(
+    tmp_path: Path, environment: dict[str, str], expected: dict[str, str]
+) -> None:
     """
     So they are in both keys, as cargo would take them.
     """
@@ -114,17 +118,28 @@ def test_a_declared_variable_differs_and_is_not_shown(tmp_path: Path) -> None:
     Unset, empty and two values are four things, and none is stored in clear.
     """
     declared = ("TOKEN", "RUSTFLAGS", "CC")
-    found = [facts(tmp_path, item, env=declared) for item in ({}, {"TOKEN": ""}, {"TOKEN": "secret"}, {"TOKEN": "other"})]
+    found = [
+        facts(tmp_path, item, env=declared) for item in ({}, {"TOKEN": ""}, {"TOKEN": "secret"}, {"TOKEN": "other"})
+    ]
 
     assert len({tuple(item.items()) for item in found}) == 4
     assert found[2]["flags/env/TOKEN"].startswith("sha256:")
     assert "secret" not in str(found)
-    assert facts(tmp_path, {"CC": "clang", "RUSTFLAGS": "-g"}, env=declared) == {"flags/env/CC": "clang", "request/env/RUSTFLAGS": "-g"}
+    assert facts(tmp_path, {"CC": "clang", "RUSTFLAGS": "-g"}, env=declared) == {
+        "flags/env/CC": "clang",
+        "request/env/RUSTFLAGS": "-g",
+    }
 
 
 CONFIG = [
-    pytest.param({"crate/.cargo/config.toml": '[build]\nrustflags = "-g  -O"'}, {"build.rustflags": '["-g","-O"]'}, id="in the crate"),
-    pytest.param({".cargo/config.toml": "[profile.release]\nlto = true"}, {"profile.release.lto": "true"}, id="at the root"),
+    pytest.param(
+        {"crate/.cargo/config.toml": '[build]\nrustflags = "-g  -O"'},
+        {"build.rustflags": '["-g","-O"]'},
+        id="in the crate",
+    ),
+    pytest.param(
+        {".cargo/config.toml": "[profile.release]\nlto = true"}, {"profile.release.lto": "true"}, id="at the root"
+    ),
     pytest.param({"home/.cargo/config.toml": '[build]\nx = "t"'}, {"build.x": '"t"'}, id="at home"),
     pytest.param({"crate/.cargo/config": '[build]\nx = "t"'}, {"build.x": '"t"'}, id="without suffix"),
     pytest.param(
@@ -133,22 +148,34 @@ CONFIG = [
         id="the closer wins",
     ),
     pytest.param(
-        {"crate/.cargo/config.toml": '[build]\nrustflags = ["near"]', ".cargo/config.toml": '[build]\nrustflags = ["far"]'},
+        {
+            "crate/.cargo/config.toml": '[build]\nrustflags = ["near"]',
+            ".cargo/config.toml": '[build]\nrustflags = ["far"]',
+        },
         {"build.rustflags": '["far","near"]'},
         id="lists are joined",
     ),
     pytest.param(
-        {".cargo/config.toml": 'include = ["x.toml"]\n[build]\nx = "own"', ".cargo/x.toml": '[build]\nx = "x"\nrustc = "r"'},
+        {
+            ".cargo/config.toml": 'include = ["x.toml"]\n[build]\nx = "own"',
+            ".cargo/x.toml": '[build]\nx = "x"\nrustc = "r"',
+        },
         {"build.x": '"own"', "build.rustc": '"r"'},
         id="an included file lies below",
     ),
-    pytest.param({".cargo/config.toml": "[target.'cfg(unix)']\nlinker = './ld'"}, {"target.cfg(unix).linker": '"ld"'}, id="a linker"),
+    pytest.param(
+        {".cargo/config.toml": "[target.'cfg(unix)']\nlinker = './ld'"},
+        {"target.cfg(unix).linker": '"ld"'},
+        id="a linker",
+    ),
     pytest.param(
         {"crate/.cargo/config.toml": '[source.crates-io]\nreplace-with = "v"\n[source.v]\ndirectory = "vendor"'},
         {"source.crates-io.replace-with": '"v"', "source.v.directory": '"crate/vendor"'},
         id="source replacement",
     ),
-    pytest.param({".cargo/config.toml": "[unstable]\nbuild-std = ['std']"}, {"unstable.build-std": '["std"]'}, id="unstable"),
+    pytest.param(
+        {".cargo/config.toml": "[unstable]\nbuild-std = ['std']"}, {"unstable.build-std": '["std"]'}, id="unstable"
+    ),
     pytest.param(
         {
             ".cargo/config.toml": """
@@ -211,7 +238,9 @@ def test_variables_set_by_the_configuration_are_not_shown(plant: Plant) -> None:
         pytest.param({"CARGO_BUILD_TARGET": "t"}, "[build]\ntarget = 'u'", "t", id="the variable wins"),
     ],
 )
-def test_the_target_asked_for_is_part_of_the_request(plant: Plant, environment: dict[str, str], config: str, expected: str) -> None:
+def test_the_target_asked_for_is_part_of_the_request(
+    plant: Plant, environment: dict[str, str], config: str, expected: str
+) -> None:
     """
     So it is in both keys, and one way to ask is as good as another.
     """
@@ -344,7 +373,8 @@ def test_files_in_force_and_those_that_could_be_are_watched(plant: Plant) -> Non
 
     assert watched.present == {str(root / ".cargo/config.toml")}
     assert {
-        str(root / name) for name in ("crate/.cargo/config.toml", "crate/.cargo/config", ".cargo/config", ".cargo/x.toml")
+        str(root / name)
+        for name in ("crate/.cargo/config.toml", "crate/.cargo/config", ".cargo/config", ".cargo/x.toml")
     } <= watched.absent
     assert str(root / "ch/config.toml") in watched.absent
 
@@ -475,7 +505,9 @@ def _file(root: Path) -> None:
     root.write_text("")
 
 
-@pytest.mark.parametrize("plant", [_open_root, _open_cargo_folder, _linked_root, _linked_cargo_folder, _root_of_another_user, _file])
+@pytest.mark.parametrize(
+    "plant", [_open_root, _open_cargo_folder, _linked_root, _linked_cargo_folder, _root_of_another_user, _file]
+)
 def test_a_home_that_others_could_have_planted_is_refused(homeless: Path, plant: Callable[[Path], None]) -> None:
     """
     A configuration in it could have cargo run any program.

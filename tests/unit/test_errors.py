@@ -177,7 +177,9 @@ def test_every_public_error_has_a_sample() -> None:
     """
     A new leaf cannot be added without saying what its message looks like, nor without being public.
     """
-    public = {value for name in rel.__all__ if isinstance(value := getattr(rel, name), type) and issubclass(value, Exception)}
+    public = {
+        value for name in rel.__all__ if isinstance(value := getattr(rel, name), type) and issubclass(value, Exception)
+    }
     private = {value for value in vars(_errors).values() if isinstance(value, type) and issubclass(value, Exception)}
     warnings = {rel.CacheWarning, rel.StaleExtensionWarning}
 

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rust_ext_loader._fingerprint import HOST_GROUPS, SOURCE_GROUPS, Change, Fingerprint, digest_of, explain, reason, summary
+from rust_ext_loader._fingerprint import (
+    HOST_GROUPS,
+    SOURCE_GROUPS,
+    Change,
+    Fingerprint,
+    digest_of,
+    explain,
+    reason,
+    summary,
+)
 
 GROUPS = (*SOURCE_GROUPS, *HOST_GROUPS)
 

@@ -40,10 +40,16 @@ ITEMS = [
         pytest.param(Limits(max_size=60), [], id="just enough"),
         pytest.param(Limits(max_size=59), ["older"], id="one too many"),
         pytest.param(Limits(max_size=35), ["older", "old", "target"], id="target folders count"),
-        pytest.param(Limits(max_size=0), ["older", "old", "target", "aside", "recent"], id="what is in use stays, whatever the limit"),
+        pytest.param(
+            Limits(max_size=0),
+            ["older", "old", "target", "aside", "recent"],
+            id="what is in use stays, whatever the limit",
+        ),
         pytest.param(Limits(max_age=45 * DAY), ["older"], id="by age"),
         pytest.param(Limits(max_age=45 * DAY, max_size=35), ["older", "old", "target"], id="both"),
-        pytest.param(Limits(max_size=0, keep=1), ["old", "target", "aside", "recent"], id="the last of each module stays"),
+        pytest.param(
+            Limits(max_size=0, keep=1), ["old", "target", "aside", "recent"], id="the last of each module stays"
+        ),
         pytest.param(Limits(max_size=0, keep=2), ["old", "target", "aside"], id="the last two"),
         pytest.param(Limits(max_age=DAY, keep=9), ["target", "aside"], id="keep is for entries"),
     ],
@@ -66,7 +72,9 @@ def publish(root: Path, module: str, text: str) -> _store.Entry:
     artifact = root.parent / "artifact.so"
     artifact.write_bytes(b"x" * 1000)
     origin = _store.Origin("1.95.0", "abi3", None, time.time(), 1.0, None)
-    return _store.publish(root, module, Fingerprint({"source/lib.rs": text, "request/module": module}), artifact, "alpha.so", origin)
+    return _store.publish(
+        root, module, Fingerprint({"source/lib.rs": text, "request/module": module}), artifact, "alpha.so", origin
+    )
 
 
 def age(path: Path, days: float) -> None:
@@ -139,7 +147,9 @@ def test_a_record_in_use_keeps_its_library(root: Path, tmp_path: Path) -> None:
     entry = publish(root, "m", "1")
     age(entry.folder.parent, 40)
     identity = _record.identify("m", str(tmp_path), "auto", {}, None)
-    data = _record.compose(identity, declared=[], present={}, absent=[], library=str(entry.library), started_ns=time.time_ns(), boot=None)
+    data = _record.compose(
+        identity, declared=[], present={}, absent=[], library=str(entry.library), started_ns=time.time_ns(), boot=None
+    )
     assert data is not None
     record = Path(_record.path_of(str(root), identity))
     record.parent.mkdir()
@@ -196,7 +206,10 @@ def test_notes_of_last_year_are_forgotten(root: Path) -> None:
         os.utime(root / name, (time.time() - days * DAY,) * 2)
     _gc.collect(root, Limits())
 
-    assert sorted(path.name for path in root.rglob("*") if path.is_file() and path.name != "CACHEDIR.TAG") == ["b" * 32, "d0.json"]
+    assert sorted(path.name for path in root.rglob("*") if path.is_file() and path.name != "CACHEDIR.TAG") == [
+        "b" * 32,
+        "d0.json",
+    ]
 
 
 def test_what_is_not_ours_stays(root: Path) -> None:
@@ -204,7 +217,13 @@ def test_what_is_not_ours_stays(root: Path) -> None:
     A root may be a folder that holds other things, under names that we use as well. Links lead out of it.
     """
     foreign = [
-        *("staging/site/index.html", "targets/release/app", "records/2019/january.csv", "records/letter.txt", "checkouts/project/main.rs"),
+        *(
+            "staging/site/index.html",
+            "targets/release/app",
+            "records/2019/january.csv",
+            "records/letter.txt",
+            "checkouts/project/main.rs",
+        ),
         *("quarantine/virus/sample", "artifacts/a/b/c/d/app.tar", "local/bin/tool", "probes/mars/photo.json"),
     ]
     for name in foreign:
@@ -250,13 +269,23 @@ def test_a_limit_that_means_nothing_fails_no_build(root: Path) -> None:
     """
     The build has succeeded; that nothing is held to the limit is said.
     """
-    with pytest.warns(CacheWarning, match=f"{root} is held to no limit: {_settings.CACHE_LIMIT}='ten' is not understood"):
+    with pytest.warns(
+        CacheWarning, match=f"{root} is held to no limit: {_settings.CACHE_LIMIT}='ten' is not understood"
+    ):
         _gc.after_build(root, {_settings.CACHE_LIMIT: "ten"})
 
 
 @pytest.mark.parametrize(
     ("text", "size"),
-    [("0", 0), ("17", 17), ("1k", 1000), ("500M", 500 * 10**6), ("10GB", 10**10), ("1.5 g", 1_500_000_000), ("2T", 2 * 10**12)],
+    [
+        ("0", 0),
+        ("17", 17),
+        ("1k", 1000),
+        ("500M", 500 * 10**6),
+        ("10GB", 10**10),
+        ("1.5 g", 1_500_000_000),
+        ("2T", 2 * 10**12),
+    ],
 )
 def test_sizes(text: str, size: int) -> None:
     """
@@ -274,7 +303,9 @@ def test_what_is_no_size(text: str) -> None:
         _settings.parse_size("X", text)
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("1s", 1), ("2m", 120), ("12h", 43200), ("30d", 30 * DAY), ("0.5w", 3.5 * DAY)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1s", 1), ("2m", 120), ("12h", 43200), ("30d", 30 * DAY), ("0.5w", 3.5 * DAY)]
+)
 def test_ages(text: str, seconds: float) -> None:
     """
     A number and a unit.
@@ -291,7 +322,9 @@ def test_what_is_no_age(text: str) -> None:
         _settings.parse_age("X", text)
 
 
-@pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB"), (10**10, "10.0 GB")])
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB"), (10**10, "10.0 GB")]
+)
 def test_sizes_as_people_read_them(count: int, text: str) -> None:
     """
     Three digits at the most, or one behind the point.

@@ -37,7 +37,9 @@ def hatch_build() -> ModuleType:
     return module
 
 
-def test_an_editable_install_knows_what_may_be_mended(hatch_build: ModuleType, plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_editable_install_knows_what_may_be_mended(
+    hatch_build: ModuleType, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Prefixes of broken and of duplicate modules count, each with a warning; the installer's path stays as it was.
     """

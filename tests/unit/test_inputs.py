@@ -143,19 +143,35 @@ DIFFERS = [
     pytest.param({"schema/b.json": ""}, {"source/schema/b.json"}, id="a declared glob gains a file"),
     pytest.param({"later.txt": ""}, {"source/later.txt"}, id="a declared file appears"),
     pytest.param(
-        edited("Cargo.lock", 'checksum = "bb"', 'checksum = "be"'), {"resolution/lock/farther 2.0.0"}, id="a reachable locked package"
+        edited("Cargo.lock", 'checksum = "bb"', 'checksum = "be"'),
+        {"resolution/lock/farther 2.0.0"},
+        id="a reachable locked package",
     ),
-    pytest.param(edited("Cargo.toml", 'far = "1"', 'far = "1.0"'), {"resolution/manifest/ext"}, id="an inherited requirement"),
-    pytest.param(edited("Cargo.toml", "opt-level = 2", "opt-level = 3"), {"resolution/profile/release"}, id="the profile"),
-    pytest.param(edited("Cargo.toml", 'members = ["ext"', 'resolver = "2"\nmembers = ["ext"'), {"resolution/resolver"}, id="the resolver"),
     pytest.param(
-        edited("Cargo.toml", "[profile.release]", '[patch.crates-io]\nfarther = { git = "https://x" }\n[profile.release]'),
+        edited("Cargo.toml", 'far = "1"', 'far = "1.0"'), {"resolution/manifest/ext"}, id="an inherited requirement"
+    ),
+    pytest.param(
+        edited("Cargo.toml", "opt-level = 2", "opt-level = 3"), {"resolution/profile/release"}, id="the profile"
+    ),
+    pytest.param(
+        edited("Cargo.toml", 'members = ["ext"', 'resolver = "2"\nmembers = ["ext"'),
+        {"resolution/resolver"},
+        id="the resolver",
+    ),
+    pytest.param(
+        edited(
+            "Cargo.toml", "[profile.release]", '[patch.crates-io]\nfarther = { git = "https://x" }\n[profile.release]'
+        ),
         {"resolution/patch"},
         id="a patch in force",
     ),
-    pytest.param(edited("ext/Cargo.toml", 'edition = "2021"', 'edition = "2024"'), {"resolution/manifest/ext"}, id="the manifest"),
     pytest.param(
-        edited("ext/Cargo.toml", 'python-module = "m"', 'python-module = "m"\nfeatures = ["f"]'), {"request/features"}, id="the features"
+        edited("ext/Cargo.toml", 'edition = "2021"', 'edition = "2024"'), {"resolution/manifest/ext"}, id="the manifest"
+    ),
+    pytest.param(
+        edited("ext/Cargo.toml", 'python-module = "m"', 'python-module = "m"\nfeatures = ["f"]'),
+        {"request/features"},
+        id="the features",
     ),
     pytest.param(
         edited("ext/Cargo.toml", 'python-module = "m"', 'python-module = "m"\nprofile = "dev"'),
@@ -185,21 +201,36 @@ def test_a_change_that_matters_differs(plant: Plant, edit: dict[str, str], expec
 SAME = [
     pytest.param(edited("Cargo.toml", "[workspace]", "# a comment\n[workspace]"), id="a comment in the root manifest"),
     pytest.param(edited("Cargo.lock", "version = 4", "# a comment\nversion = 4"), id="a comment in the lockfile"),
-    pytest.param(edited("ext/Cargo.toml", "[dev-dependencies]", "# x\n[dev-dependencies]"), id="a comment in the manifest"),
-    pytest.param(edited("ext/Cargo.toml", "[dev-dependencies]", "[[bench]]\nname = 'b'\n[dev-dependencies]"), id="a benchmark"),
-    pytest.param(edited("ext/Cargo.toml", "[dev-dependencies]", "[package.metadata.x]\ny = 1\n[dev-dependencies]"), id="foreign metadata"),
+    pytest.param(
+        edited("ext/Cargo.toml", "[dev-dependencies]", "# x\n[dev-dependencies]"), id="a comment in the manifest"
+    ),
+    pytest.param(
+        edited("ext/Cargo.toml", "[dev-dependencies]", "[[bench]]\nname = 'b'\n[dev-dependencies]"), id="a benchmark"
+    ),
+    pytest.param(
+        edited("ext/Cargo.toml", "[dev-dependencies]", "[package.metadata.x]\ny = 1\n[dev-dependencies]"),
+        id="foreign metadata",
+    ),
     pytest.param(edited("Cargo.lock", 'checksum = "dd"', 'checksum = "de"'), id="a locked package of another crate"),
     pytest.param(edited("Cargo.lock", 'checksum = "cc"', 'checksum = "ce"'), id="a locked package of the tests"),
     pytest.param(
-        edited("Cargo.toml", "[profile.release]", '[patch.crates-io]\nunrelated = { git = "https://x" }\n[profile.release]'),
+        edited(
+            "Cargo.toml", "[profile.release]", '[patch.crates-io]\nunrelated = { git = "https://x" }\n[profile.release]'
+        ),
         id="a patch of something never reached",
     ),
     pytest.param(edited("Cargo.toml", "[profile.dist]", "[profile.dist]\nlto = true"), id="another profile"),
     pytest.param({"ext/README.md": "x", "ext/CHANGES.md": "x"}, id="texts at the crate's root"),
-    pytest.param({"ext/tests/a.rs": "", "ext/benches/a.rs": "", "ext/examples/a.rs": "", "ext/target/x": ""}, id="tests and outputs"),
+    pytest.param(
+        {"ext/tests/a.rs": "", "ext/benches/a.rs": "", "ext/examples/a.rs": "", "ext/target/x": ""},
+        id="tests and outputs",
+    ),
     pytest.param({"ext/src/a.py": "", "ext/src/a.pyi": "", "ext/src/__pycache__/a.pyc": ""}, id="Python files"),
     pytest.param({"ext/_x.abi3.so": "", "ext/x.pyd": "", "ext/x.dylib": ""}, id="built libraries"),
-    pytest.param({"ext/src/.lib.rs.swp": "", "ext/src/lib.rs~": "", "ext/src/#lib.rs#": "", "ext/.idea/x": ""}, id="editors' files"),
+    pytest.param(
+        {"ext/src/.lib.rs.swp": "", "ext/src/lib.rs~": "", "ext/src/#lib.rs#": "", "ext/.idea/x": ""},
+        id="editors' files",
+    ),
     pytest.param({"ext/.coverage": "", "ext/default.profraw": ""}, id="coverage output"),
     pytest.param({"ext/.git/HEAD": "", ".git/HEAD": ""}, id="version control"),
     pytest.param({"ext/assets/more/y.bin": "", "ext/src/old.bak": ""}, id="what the crate excludes"),
@@ -334,7 +365,17 @@ def test_everything_looked_at_is_watched(plant: Plant) -> None:
 
     watched = gather(root).gathered.watched
 
-    expected = ["Cargo.toml", "Cargo.lock", "ext/Cargo.toml", "dep/Cargo.toml", "ext", "ext/src", "ext/src/lib.rs", "proto", "schema"]
+    expected = [
+        "Cargo.toml",
+        "Cargo.lock",
+        "ext/Cargo.toml",
+        "dep/Cargo.toml",
+        "ext",
+        "ext/src",
+        "ext/src/lib.rs",
+        "proto",
+        "schema",
+    ]
     assert {str(root / name) for name in expected} <= watched.present
     assert watched.absent == {str(root / "later.txt")}
     assert all(os.path.lexists(path) for path in watched.present)
@@ -353,7 +394,9 @@ def test_a_package_digest_follows_its_own_files_alone(plant: Plant) -> None:
     assert {name for name in before if before[name] != after[name]} == {"dep"}
 
 
-def test_a_version_that_a_crate_is_keyed_on_moves_its_own_digest_alone(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_that_a_crate_is_keyed_on_moves_its_own_digest_alone(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     Cargo sees no distribution: only the digest makes it compile for another version.
     """
@@ -390,7 +433,9 @@ def test_no_lockfile(plant: Plant) -> None:
 @pytest.mark.parametrize(
     ("edit", "unknown"),
     [
-        pytest.param(edited("ext/Cargo.toml", "far.workspace", "new = '1'\nfar.workspace"), "new", id="a new dependency"),
+        pytest.param(
+            edited("ext/Cargo.toml", "far.workspace", "new = '1'\nfar.workspace"), "new", id="a new dependency"
+        ),
         pytest.param(edited("ext/Cargo.toml", 'version = "0.1.0"', 'version = "0.2.0"'), "ext", id="a new version"),
         pytest.param(edited("Cargo.lock", 'name = "dep"', 'name = "pad"'), "dep", id="a path dependency"),
     ],
@@ -413,7 +458,9 @@ def test_a_path_dependency_that_is_not_there(plant: Plant) -> None:
     """
     root = plant(TREE)
     shutil.rmtree(root / "dep")
-    spec = replace(_discover.find("m", plant({"Cargo.toml": TREE["Cargo.toml"].replace('"dep", ', "")})), source_inputs=())
+    spec = replace(
+        _discover.find("m", plant({"Cargo.toml": TREE["Cargo.toml"].replace('"dep", ', "")})), source_inputs=()
+    )
 
     with pytest.raises(ManifestError, match=r"dependency `dep` points to .*dep, where there is no Cargo.toml"):
         _inputs.gather(spec, _discover.read_workspace(root), ())
@@ -421,24 +468,49 @@ def test_a_path_dependency_that_is_not_there(plant: Plant) -> None:
 
 PYO3 = [
     pytest.param('pyo3 = { version = "1", features = ["abi3-py310"] }', "", (), {"abi3-py310"}, id="plain"),
-    pytest.param('pyo3 = { version = "1", optional = true, features = ["abi3"] }', "", (), set(), id="optional and off"),
-    pytest.param('pyo3 = { version = "1", optional = true, features = ["abi3"] }', 'python = ["dep:pyo3"]', ("python",), {"abi3"}, id="on"),
-    pytest.param('pyo3 = { version = "1", optional = true, features = ["abi3"] }', "", ("pyo3",), {"abi3"}, id="its implicit feature"),
+    pytest.param(
+        'pyo3 = { version = "1", optional = true, features = ["abi3"] }', "", (), set(), id="optional and off"
+    ),
+    pytest.param(
+        'pyo3 = { version = "1", optional = true, features = ["abi3"] }',
+        'python = ["dep:pyo3"]',
+        ("python",),
+        {"abi3"},
+        id="on",
+    ),
+    pytest.param(
+        'pyo3 = { version = "1", optional = true, features = ["abi3"] }',
+        "",
+        ("pyo3",),
+        {"abi3"},
+        id="its implicit feature",
+    ),
     pytest.param('pyo3 = "1"', 'stable = ["pyo3/abi3-py311"]', ("stable",), {"abi3-py311"}, id="forwarded"),
     pytest.param('pyo3 = "1"', 'stable = ["pyo3/abi3-py311"]', (), set(), id="forwarded by a feature that is off"),
     pytest.param('pyo3 = "1"', 'default = ["pyo3/abi3-py311"]', (), {"abi3-py311"}, id="forwarded by default"),
     pytest.param('p = { package = "pyo3", version = "1" }', 'default = ["p/abi3"]', (), {"abi3"}, id="renamed"),
-    pytest.param('dep = { path = "../dep" }\npyo3 = "1"', 'default = ["dep/stable"]', (), {"abi3"}, id="through a path dependency"),
+    pytest.param(
+        'dep = { path = "../dep" }\npyo3 = "1"',
+        'default = ["dep/stable"]',
+        (),
+        {"abi3"},
+        id="through a path dependency",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("dependencies", "features", "extra", "expected"), PYO3)
-def test_features_of_pyo3(plant: Plant, dependencies: str, features: str, extra: tuple[str, ...], expected: set[str]) -> None:
+def test_features_of_pyo3(
+    plant: Plant, dependencies: str, features: str, extra: tuple[str, ...], expected: set[str]
+) -> None:
     """
     Cargo's activation, followed over the packages on this disk.
     """
     manifest = '[package]\nname = "ext"\nversion = "0.1.0"\n[package.metadata.sglang]\npython-module = "m"\n'
-    lock = TREE["Cargo.lock"] + '\n        [[package]]\n        name = "pyo3"\n        version = "1.0.0"\n        source = "registry+x"\n'
+    lock = (
+        TREE["Cargo.lock"]
+        + '\n        [[package]]\n        name = "pyo3"\n        version = "1.0.0"\n        source = "registry+x"\n'
+    )
     root = plant(
         {
             "Cargo.toml": '[workspace]\nmembers = ["ext", "dep"]\n',
@@ -493,7 +565,9 @@ def _reached(start: str, nodes: dict[str, dict[str, object]]) -> set[str]:
         if name not in reached:
             reached.add(name)
             dependencies: list[dict[str, object]] = nodes[name]["deps"]  # type: ignore[assignment]
-            waiting.extend(str(item["pkg"]) for item in dependencies if any(kind["kind"] != "dev" for kind in item["dep_kinds"]))  # type: ignore[attr-defined]
+            waiting.extend(
+                str(item["pkg"]) for item in dependencies if any(kind["kind"] != "dev" for kind in item["dep_kinds"])
+            )  # type: ignore[attr-defined]
     return reached
 
 
@@ -504,7 +578,10 @@ def test_every_way_to_depend_is_followed() -> None:
     workspace = CRATES / "closure"
     spec = _discover.find("closure.extension", workspace)
 
-    names = {package.name.removeprefix("closure-") for package in _inputs.gather(spec, _discover.read_workspace(workspace), ()).packages}
+    names = {
+        package.name.removeprefix("closure-")
+        for package in _inputs.gather(spec, _discover.read_workspace(workspace), ()).packages
+    }
 
     assert names == {
         "extension",
@@ -530,7 +607,9 @@ def test_three_hundred_files_take_milliseconds(plant: Plant) -> None:
     gather(root)
     opened: list[str] = []
     recording = True
-    sys.addaudithook(lambda event, args: opened.append(str(args[0])) if recording and event in ("open", "os.scandir") else None)
+    sys.addaudithook(
+        lambda event, args: opened.append(str(args[0])) if recording and event in ("open", "os.scandir") else None
+    )
 
     gather(root)
     recording = False

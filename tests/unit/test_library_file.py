@@ -62,11 +62,15 @@ def elf(*, wide: bool = True, order: str = "<", machine: int = 62, kind: int = 3
     if wide:
         header = pack("HHIQQQIHHHHHH", kind, machine, 1, 0, 64, 0, 0, 64, 56, 2, 0, 0, 0)
         segments = pack("IIQQQQQQ", 1, 5, 0, base, base, size, size, 1)
-        segments += pack("IIQQQQQQ", 2, 6, start + len(body), base + start + len(body), 0, len(dynamic), len(dynamic), 8)
+        segments += pack(
+            "IIQQQQQQ", 2, 6, start + len(body), base + start + len(body), 0, len(dynamic), len(dynamic), 8
+        )
     else:
         header = pack("HHIIIIIHHHHHH", kind, machine, 1, 0, 52, 0, 0, 52, 32, 2, 0, 0, 0)
         segments = pack("IIIIIIII", 1, 0, base, base, size, size, 5, 1)
-        segments += pack("IIIIIIII", 2, start + len(body), base + start + len(body), 0, len(dynamic), len(dynamic), 6, 4)
+        segments += pack(
+            "IIIIIIII", 2, start + len(body), base + start + len(body), 0, len(dynamic), len(dynamic), 6, 4
+        )
     ident = b"\x7fELF" + bytes([2 if wide else 1, 1 if order == "<" else 2, 1]) + bytes(9)
     return ident + header + segments + body + dynamic
 
@@ -107,7 +111,9 @@ def pe(*, machine: int = 0x8664, flags: int = 0x2000, wide: bool = True) -> byte
     struct.pack_into("<IIII", body, 24 - 0, 1, 0, base + 0x80, 0)
     struct.pack_into("<I", body, 0x80, base + names["PyInit_mm"])
     struct.pack_into("<IIIII", body, 0x40, base + 0x90, 0, 0, base + names["python3.dll"], base + 0x90)
-    struct.pack_into("<" + word * 3, body, 0x90, base + names["PyModule_Create2"] - 2, (1 << (63 if wide else 31)) | 5, 0)
+    struct.pack_into(
+        "<" + word * 3, body, 0x90, base + names["PyModule_Create2"] - 2, (1 << (63 if wide else 31)) | 5, 0
+    )
     for text, place in names.items():
         body[place : place + len(text)] = text.encode()
     directories = struct.pack("<IIII", base, 0x40, base + 0x40, 0x40) + bytes(14 * 8)
@@ -118,22 +124,36 @@ def pe(*, machine: int = 0x8664, flags: int = 0x2000, wide: bool = True) -> byte
     return header.ljust(start, b"\0") + bytes(body)
 
 
-def module(format: str, machine: str, undefined: set[str], needed: str, floor: tuple[int, int] | None = None) -> LibraryFile:  # noqa: A002
-    return LibraryFile(format, machine, frozenset({"PyInit_mm"}), frozenset(undefined), floor, (needed,))
+def module(
+    kind: str, machine: str, undefined: set[str], needed: str, floor: tuple[int, int] | None = None
+) -> LibraryFile:
+    return LibraryFile(kind, machine, frozenset({"PyInit_mm"}), frozenset(undefined), floor, (needed,))
 
 
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
         pytest.param(elf(), module("elf", "x86_64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, x86_64"),
-        pytest.param(elf(gnu=False), module("elf", "x86_64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, System V hash"),
-        pytest.param(elf(machine=183), module("elf", "aarch64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, aarch64"),
-        pytest.param(elf(order=">", machine=22), module("elf", "s390x", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, s390x, big-endian"),
-        pytest.param(elf(order=">", machine=21), module("elf", "ppc64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, ppc64"),
-        pytest.param(elf(machine=21), module("elf", "ppc64le", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, ppc64le"),
-        pytest.param(elf(wide=False, machine=3), module("elf", "x86", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, 32 bit"),
         pytest.param(
-            elf(wide=False, order=">", machine=20), module("elf", "ppc", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, 32 bit, big-endian"
+            elf(gnu=False), module("elf", "x86_64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, System V hash"
+        ),
+        pytest.param(elf(machine=183), module("elf", "aarch64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, aarch64"),
+        pytest.param(
+            elf(order=">", machine=22),
+            module("elf", "s390x", {"malloc"}, "libc.so.6", (2, 17)),
+            id="ELF, s390x, big-endian",
+        ),
+        pytest.param(
+            elf(order=">", machine=21), module("elf", "ppc64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, ppc64"
+        ),
+        pytest.param(elf(machine=21), module("elf", "ppc64le", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, ppc64le"),
+        pytest.param(
+            elf(wide=False, machine=3), module("elf", "x86", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, 32 bit"
+        ),
+        pytest.param(
+            elf(wide=False, order=">", machine=20),
+            module("elf", "ppc", {"malloc"}, "libc.so.6", (2, 17)),
+            id="ELF, 32 bit, big-endian",
         ),
         pytest.param(elf(machine=243), module("elf", "riscv64", {"malloc"}, "libc.so.6", (2, 17)), id="ELF, riscv64"),
         pytest.param(mach_o(), module("mach-o", "aarch64", {"malloc"}, "/usr/lib/libSystem.B.dylib"), id="Mach-O"),
@@ -143,7 +163,9 @@ def module(format: str, machine: str, undefined: set[str], needed: str, floor: t
             id="Mach-O, universal",
         ),
         pytest.param(pe(), module("pe", "x86_64", {"PyModule_Create2"}, "python3.dll"), id="PE"),
-        pytest.param(pe(machine=0x14C, wide=False), module("pe", "x86", {"PyModule_Create2"}, "python3.dll"), id="PE, 32 bit"),
+        pytest.param(
+            pe(machine=0x14C, wide=False), module("pe", "x86", {"PyModule_Create2"}, "python3.dll"), id="PE, 32 bit"
+        ),
         pytest.param(pe(machine=0xAA64), module("pe", "aarch64", {"PyModule_Create2"}, "python3.dll"), id="PE, arm64"),
     ],
 )
@@ -244,8 +266,12 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
         pytest.param(GOOD, {"abi3": True}, None, id="good and stable"),
         pytest.param(GOOD, {"machine": "AMD64"}, None, id="a machine by its other name"),
         pytest.param(GOOD, {"leaf": "nn"}, "does not export PyInit_nn, it exports PyInit_mm", id="another module"),
-        pytest.param(LibraryFile("elf", "x86_64", frozenset(), frozenset(), None, ()), {}, "no module at all", id="no module"),
-        pytest.param(GOOD, {"machine": "aarch64"}, "is for x86_64, and this Python runs on aarch64", id="another machine"),
+        pytest.param(
+            LibraryFile("elf", "x86_64", frozenset(), frozenset(), None, ()), {}, "no module at all", id="no module"
+        ),
+        pytest.param(
+            GOOD, {"machine": "aarch64"}, "is for x86_64, and this Python runs on aarch64", id="another machine"
+        ),
         pytest.param(GOOD, {"system": "darwin"}, "is elf; darwin loads mach-o", id="another system"),
         pytest.param(
             _object_formats.read(universal(mach_o(), mach_o(machine=7 | 1 << 24))),
@@ -253,10 +279,19 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
             None,
             id="universal",
         ),
-        pytest.param(_object_formats.read(pe()), {"system": "win32", "machine": "AMD64", "abi3": True}, None, id="Windows"),
+        pytest.param(
+            _object_formats.read(pe()), {"system": "win32", "machine": "AMD64", "abi3": True}, None, id="Windows"
+        ),
         pytest.param(module("elf", "arm", set(), ""), {"machine": "armv7l"}, None, id="any 32-bit ARM"),
-        pytest.param(module("elf", "x86_64", {"_PyLong_New"}, ""), {"abi3": True}, "lacks: _PyLong_New", id="a private symbol"),
-        pytest.param(module("elf", "x86_64", {"PyFrame_New"}, ""), {"abi3": True}, "lacks: PyFrame_New", id="a symbol never stable"),
+        pytest.param(
+            module("elf", "x86_64", {"_PyLong_New"}, ""), {"abi3": True}, "lacks: _PyLong_New", id="a private symbol"
+        ),
+        pytest.param(
+            module("elf", "x86_64", {"PyFrame_New"}, ""),
+            {"abi3": True},
+            "lacks: PyFrame_New",
+            id="a symbol never stable",
+        ),
         pytest.param(module("elf", "x86_64", {"_PyLong_New"}, ""), {}, None, id="private symbols without abi3"),
         pytest.param(
             LibraryFile("elf", "x86_64", frozenset({"PyInitU_mdchen_bua"}), frozenset(), None, ()),
@@ -300,16 +335,22 @@ def test_real_stable_modules_raise_no_alarm() -> None:
         assert problem(library, leaf=leaf, machine=platform.machine(), system=sys.platform, abi3=True) is None, found
 
 
-@pytest.mark.skipif(not (shutil.which("cc") and shutil.which("nm") and sys.platform == "linux"), reason="needs cc and nm on Linux")
+@pytest.mark.skipif(
+    not (shutil.which("cc") and shutil.which("nm") and sys.platform == "linux"), reason="needs cc and nm on Linux"
+)
 @pytest.mark.parametrize("style", ["gnu", "sysv"])
 def test_the_reader_agrees_with_nm(style: str, tmp_path: Path) -> None:
     """
     The platform's own tool sees the same undefined symbols, whatever the hash table, section headers or not.
     """
     source, library = tmp_path / "mm.c", tmp_path / "mm.so"
-    source.write_text('int puts(const char *); void *PyInit_mm(void) { puts("x"); return 0; } static int PyInit_no(void) { return 1; }')
+    source.write_text(
+        'int puts(const char *); void *PyInit_mm(void) { puts("x"); return 0; } static int PyInit_no(void) { return 1; }'
+    )
     subprocess.run(["cc", "-shared", "-fPIC", f"-Wl,--hash-style={style}", "-o", library, source], check=True)
-    listed = subprocess.run(["nm", "-D", "--undefined-only", library], check=True, capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["nm", "-D", "--undefined-only", library], check=True, capture_output=True, text=True
+    ).stdout
     whole = inspect(library)
     # Section headers are for linkers; a loader, and this reader, do without.
     data = bytearray(library.read_bytes())

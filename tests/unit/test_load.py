@@ -31,7 +31,9 @@ class OneModule:
         self.name = name
         self.failure = failure
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         return ModuleSpec(name, self) if name == self.name else None  # type: ignore[arg-type]  # a loader by duck type
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
@@ -100,7 +102,9 @@ def test_real_parents_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert sys.modules["somebody"].__file__ == str(tmp_path / "somebody" / "__init__.py")
 
 
-@pytest.mark.parametrize("failure", [ImportError("no"), RuntimeError("no"), KeyboardInterrupt()], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize(
+    "failure", [ImportError("no"), RuntimeError("no"), KeyboardInterrupt()], ids=lambda error: type(error).__name__
+)
 def test_what_fails_leaves_nothing_behind(failure: BaseException) -> None:
     """
     The module is not in `sys.modules`, nor is any parent that was made up for it, and no finder of ours stays.
@@ -168,9 +172,13 @@ class Linker(RustExtensionLoader):
     The loader, with a linker that refuses some files.
     """
 
-    def __init__(self, library: str | None, locate: list[str], repaired: list[str], errors: dict[str, ImportError]) -> None:
+    def __init__(
+        self, library: str | None, locate: list[str], repaired: list[str], errors: dict[str, ImportError]
+    ) -> None:
         self.asked: list[str] = []
-        super().__init__("m", library, self._next_of("locate", locate), lambda broken, _: self._repaired(broken, repaired))
+        super().__init__(
+            "m", library, self._next_of("locate", locate), lambda broken, _: self._repaired(broken, repaired)
+        )
         self._errors = errors
 
     def _next_of(self, what: str, answers: list[str]) -> Callable[[], str]:
@@ -214,7 +222,9 @@ class Linker(RustExtensionLoader):
         ),
     ],
 )  # fmt: skip
-def test_a_refused_library_gets_one_chance(library: str | None, errors: dict[str, ImportError], asked: list[str]) -> None:
+def test_a_refused_library_gets_one_chance(
+    library: str | None, errors: dict[str, ImportError], asked: list[str]
+) -> None:
     """
     Only what the linker says about this very file leads to a repair, and only once.
     """

@@ -180,7 +180,9 @@ def test_a_waiter_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
     with held_elsewhere(lock_file) as other:
         assert other.stdin is not None
         time.events = [(1.0, other.stdin.close), (1.0, other.wait)]
-        with hold(lock_file, holder="app._mm", timeout=60, ready=nothing, say=pytest.fail, clock=time.clock, sleep=time.sleep) as got:
+        with hold(
+            lock_file, holder="app._mm", timeout=60, ready=nothing, say=pytest.fail, clock=time.clock, sleep=time.sleep
+        ) as got:
             assert isinstance(got, Locked)
             assert time.now <= 1.25
 
@@ -201,7 +203,9 @@ def test_the_dead_block_nobody(tmp_path: Path) -> None:
             assert json.loads((tmp_path / "target.lock.holder").read_text())["pid"] == os.getpid()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": "h", "what": "w", "since": "y"}', "\0\xff"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": "h", "what": "w", "since": "y"}', "\0\xff"]
+)
 def test_a_name_that_cannot_be_read_is_another_process(text: str, tmp_path: Path) -> None:
     """
     The side file is a courtesy; nothing depends on it.
@@ -316,7 +320,9 @@ def test_an_error_in_the_block_gives_the_lock_back(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="flock is a Unix call")
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL], ids=errno.errorcode.get)
-def test_a_file_system_that_cannot_lock_is_said_at_once(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_cannot_lock_is_said_at_once(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     No retry, no fall-back to a lock made of files, and the reason in the system's words.
     """
@@ -357,7 +363,9 @@ def test_locks_that_mean_nothing_are_found_out(
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC], ids=errno.errorcode.get)
-def test_a_lock_file_that_cannot_be_made_is_said_at_once(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_that_cannot_be_made_is_said_at_once(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A folder that cannot be written may still be one that others build in: the caller builds elsewhere.
     """
@@ -374,7 +382,9 @@ def test_network_file_systems_are_left_alone(tmp_path: Path, monkeypatch: pytest
     """
     There the lock file is not even made: the call might never return.
     """
-    monkeypatch.setattr(_file_systems, "_mount_table", lambda: f"36 35 0:1 / {os.path.realpath(tmp_path)} rw - nfs4 server:/x rw")
+    monkeypatch.setattr(
+        _file_systems, "_mount_table", lambda: f"36 35 0:1 / {os.path.realpath(tmp_path)} rw - nfs4 server:/x rw"
+    )
     with pytest.raises(LockUnavailable, match="nfs4 is a network file system"), take(tmp_path / "target.lock"):
         pytest.fail("a lock that means nothing")
 

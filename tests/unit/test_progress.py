@@ -93,15 +93,25 @@ REASON = "rebuilding app._mm: src/lib.rs changed\n"
             REASON + "app._mm: 3/12 crates, serde, regex, 10 s\napp._mm: 3/12 crates, serde, regex, 20 s\n",
             id="a line every ten seconds",
         ),
-        pytest.param([(0, announce), (11, tick)], REASON + "app._mm: cargo is starting, 11 s\n", id="before cargo counts"),
-        pytest.param([(0, lambda progress: progress.note("waiting for pid 7"))], "waiting for pid 7\n", id="notes at once"),
-        pytest.param([(0, tick), (60, announce), (60.5, finish)], REASON, id="waiting before the announcement is no building"),
         pytest.param(
-            [(0, announce), (2, lambda progress: progress.finish(False, "not built"))], REASON + "failed: not built\n", id="a failed end"
+            [(0, announce), (11, tick)], REASON + "app._mm: cargo is starting, 11 s\n", id="before cargo counts"
+        ),
+        pytest.param(
+            [(0, lambda progress: progress.note("waiting for pid 7"))], "waiting for pid 7\n", id="notes at once"
+        ),
+        pytest.param(
+            [(0, tick), (60, announce), (60.5, finish)], REASON, id="waiting before the announcement is no building"
+        ),
+        pytest.param(
+            [(0, announce), (2, lambda progress: progress.finish(False, "not built"))],
+            REASON + "failed: not built\n",
+            id="a failed end",
         ),
     ],
 )
-def test_away_from_a_terminal_lines_are_few_and_whole(steps: list[tuple[float, Callable[[Progress], None]]], expected: str) -> None:
+def test_away_from_a_terminal_lines_are_few_and_whole(
+    steps: list[tuple[float, Callable[[Progress], None]]], expected: str
+) -> None:
     """
     A second of silence, then the reason, then a line every ten seconds.
     """
@@ -144,16 +154,23 @@ def test_drawing_is_throttled() -> None:
 
 
 @pytest.mark.parametrize("columns", [20, 33, 40, 60, 200])
-@pytest.mark.parametrize("current", ["", "serde", "serde, regex, tokio, hyper, tower, axum", "日本語のクレート", "e\u0301tude"])
+@pytest.mark.parametrize(
+    "current", ["", "serde", "serde, regex, tokio, hyper, tower, axum", "日本語のクレート", "e\u0301tude"]
+)
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_line_never_reaches_the_last_column(columns: int, current: str, encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_never_reaches_the_last_column(
+    columns: int, current: str, encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
     A line that fills its terminal would wrap, and could not be redrawn in place.
     """
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
     stream.encoding = encoding
-    check(stream, [(2, lambda progress: progress.update(3, 12, current)), (30, lambda progress: progress.update(4, 12, current))])
+    check(
+        stream,
+        [(2, lambda progress: progress.update(3, 12, current)), (30, lambda progress: progress.update(4, 12, current))],
+    )
 
     width = max(_progress._width(line) for line in stream.getvalue().split("\r"))
 
@@ -193,7 +210,9 @@ def test_telling_never_fails(make: Callable[[], io.StringIO]) -> None:
     """
     A build goes on in silence when nobody can be told.
     """
-    check(make(), [(0, announce), (2, update), (20, tick), (21, lambda progress: progress.note("a note")), (22, finish)])
+    check(
+        make(), [(0, announce), (2, update), (20, tick), (21, lambda progress: progress.note("a note")), (22, finish)]
+    )
 
 
 def test_a_python_without_stderr_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,13 +35,19 @@ OURS = RemoteSettings("s3://bucket/ours", ("ed25519:one",))
         pytest.param({"pyproject.toml": NAMING.replace("rust", "other") + TABLE}, None, id="above, naming another"),
         pytest.param({"pyproject.toml": "[tool"}, None, id="a broken file above, which may be anybody's"),
         pytest.param(
-            {"pyproject.toml": NAMING + TABLE.replace("ours", "theirs"), "rust/pyproject.toml": TABLE}, OURS, id="the nearest speaks"
+            {"pyproject.toml": NAMING + TABLE.replace("ours", "theirs"), "rust/pyproject.toml": TABLE},
+            OURS,
+            id="the nearest speaks",
         ),
-        pytest.param({"pyproject.toml": NAMING + TABLE, "rust/pyproject.toml": NAMING}, OURS, id="the nearest that speaks of it"),
+        pytest.param(
+            {"pyproject.toml": NAMING + TABLE, "rust/pyproject.toml": NAMING}, OURS, id="the nearest that speaks of it"
+        ),
         pytest.param({"rust/pyproject.toml": TABLE.replace("url", "public-url")}, None, id="keys without a place"),
     ],
 )
-def test_the_file_that_speaks_for_a_workspace(plant: Plant, files: Mapping[str, str], expected: RemoteSettings | None) -> None:
+def test_the_file_that_speaks_for_a_workspace(
+    plant: Plant, files: Mapping[str, str], expected: RemoteSettings | None
+) -> None:
     """
     The workspace's own, else the nearest above that names it.
     """
@@ -55,11 +61,15 @@ def test_the_file_that_speaks_for_a_workspace(plant: Plant, files: Mapping[str, 
     [
         pytest.param({}, OURS, id="nothing"),
         pytest.param(
-            {"RUST_EXT_REMOTE_URL": "gs://mine"}, RemoteSettings("gs://mine", OURS.public_keys), id="another place, the same trust"
+            {"RUST_EXT_REMOTE_URL": "gs://mine"},
+            RemoteSettings("gs://mine", OURS.public_keys),
+            id="another place, the same trust",
         ),
         pytest.param({"RUST_EXT_REMOTE_URL": ""}, None, id="no place"),
         pytest.param(
-            {"RUST_EXT_REMOTE_KEYS": "ed25519:a, ed25519:b\n"}, RemoteSettings(OURS.url, ("ed25519:a", "ed25519:b")), id="other keys"
+            {"RUST_EXT_REMOTE_KEYS": "ed25519:a, ed25519:b\n"},
+            RemoteSettings(OURS.url, ("ed25519:a", "ed25519:b")),
+            id="other keys",
         ),
         pytest.param({"RUST_EXT_REMOTE_KEYS": ""}, RemoteSettings(OURS.url, ()), id="trust in nobody"),
         pytest.param({"RUST_EXT_OFFLINE": "1"}, None, id="no network"),
@@ -70,7 +80,9 @@ def test_the_file_that_speaks_for_a_workspace(plant: Plant, files: Mapping[str, 
         ),
     ],
 )
-def test_the_environment_decides_over_the_file(plant: Plant, variables: Mapping[str, str], expected: RemoteSettings | None) -> None:
+def test_the_environment_decides_over_the_file(
+    plant: Plant, variables: Mapping[str, str], expected: RemoteSettings | None
+) -> None:
     """
     Place and trust are set apart: to name a place gives it no trust.
     """
@@ -112,11 +124,19 @@ def test_the_environment_alone_is_enough(plant: Plant) -> None:
     [
         pytest.param("[tool", "line 1", id="no TOML"),
         pytest.param("[tool.rust-ext-loader]\nremote = 1\n", "`remote` must be a table", id="no table"),
-        pytest.param("[tool.rust-ext-loader.remote]\nurl = 1\n", "line 2: .*`url` must be a string", id="a place that is no text"),
         pytest.param(
-            TABLE.replace('["ed25519:one"]', '"one"'), "line 3: .*`public-keys` must be a list of strings", id="keys that are no list"
+            "[tool.rust-ext-loader.remote]\nurl = 1\n", "line 2: .*`url` must be a string", id="a place that is no text"
         ),
-        pytest.param(TABLE.replace('["ed25519:one"]', "[1]"), "`public-keys` must be a list of strings", id="a key that is no text"),
+        pytest.param(
+            TABLE.replace('["ed25519:one"]', '"one"'),
+            "line 3: .*`public-keys` must be a list of strings",
+            id="keys that are no list",
+        ),
+        pytest.param(
+            TABLE.replace('["ed25519:one"]', "[1]"),
+            "`public-keys` must be a list of strings",
+            id="a key that is no text",
+        ),
     ],
 )
 def test_what_means_nothing_is_said(plant: Plant, text: str, said: str) -> None:
@@ -136,7 +156,9 @@ def test_what_means_nothing_is_said(plant: Plant, text: str, said: str) -> None:
         pytest.param(0o644, 12345, False, id="of a stranger"),
     ],
 )
-def test_a_file_above_must_be_of_somebody_who_could_change_the_workspace(plant: Plant, mode: int, owner: int | None, counts: bool) -> None:
+def test_a_file_above_must_be_of_somebody_who_could_change_the_workspace(
+    plant: Plant, mode: int, owner: int | None, counts: bool
+) -> None:
     """
     Above a checkout in a shared folder anybody may put a file that names it: that gives him nobody's trust.
     """

@@ -225,14 +225,18 @@ class Decision:
         self._read(NEW, listed)
         self._read(CONFIG, [CONFIG] if configured else [])
         # As the loader does: whatever was asked about is watched, by one look after all were read.
-        watched = [path for path in (NEW, CONFIG) if path in self.believed or (path == CONFIG and self.disk.exists(path))]
+        watched = [
+            path for path in (NEW, CONFIG) if path in self.believed or (path == CONFIG and self.disk.exists(path))
+        ]
         present = {}
         for path in (FOLDER, A, B):
             self.happen(f"stat {path.rpartition('/')[2] if path != FOLDER else 'folder'}")
             present[path] = self.disk.signature(path)
         present.update({path: self.disk.signature(path) for path in watched})
         self.happen("record")
-        self._record(began, {path: seen for path, seen in present.items() if path in {FOLDER, *watched} or path in self.believed})
+        self._record(
+            began, {path: seen for path, seen in present.items() if path in {FOLDER, *watched} or path in self.believed}
+        )
         self.happen("check")
         self.stands = self._check()
         return self
@@ -263,7 +267,10 @@ class Decision:
         return Path(_record.path_of(str(self.root), ("m",)))
 
     def _check(self) -> bool:
-        with mock.patch.object(_record, "signature", self.disk.signature), mock.patch("os.path.lexists", self.disk.exists):
+        with (
+            mock.patch.object(_record, "signature", self.disk.signature),
+            mock.patch("os.path.lexists", self.disk.exists),
+        ):
             return self.recorded and _record.read(str(self.root), ("m",), {}) is not None
 
 
@@ -323,7 +330,9 @@ def test_a_quiet_disk_is_trusted(root: Path, granularity: int) -> None:
 @pytest.mark.parametrize("granularity", GRANULARITIES.values(), ids=GRANULARITIES)
 @pytest.mark.parametrize("act", ON_A_FILE, ids=lambda act: str(act.__name__))
 @pytest.mark.parametrize("step", STEPS[1:])
-def test_any_change_after_the_beginning_ends_it(root: Path, granularity: int, act: Callable[..., None], step: str) -> None:
+def test_any_change_after_the_beginning_ends_it(
+    root: Path, granularity: int, act: Callable[..., None], step: str
+) -> None:
     """
     One thing happens to one file of a quiet disk, at each moment: nobody is told that nothing did.
     """
@@ -344,7 +353,9 @@ def without(*positions: int) -> Callable[[], AbstractContextManager[object]]:
 
     def partial(disk: Disk, path: str) -> object:
         seen = whole(disk, path)
-        return None if seen is None else tuple(0 if position in positions else part for position, part in enumerate(seen))
+        return (
+            None if seen is None else tuple(0 if position in positions else part for position, part in enumerate(seen))
+        )
 
     return lambda: mock.patch.object(Disk, "signature", partial)
 
@@ -360,11 +371,15 @@ SAME_TICK: dict[str, list[Action]] = {"begin": [*QUIET, (Disk.edit, A)], "check"
         pytest.param(weaker("started_at", lambda began, _: began[0]), SET_BACK, id="the clock that was set back"),
         pytest.param(without(0), {"begin": QUIET, "check": [(Disk.set_back, 5 * SECOND), (Disk.grow, A)]}, id="size"),
         pytest.param(without(1, 3), {"begin": QUIET, "check": [(Disk.add, NEW)]}, id="both times, of a folder"),
-        pytest.param(without(2), {"begin": QUIET, "check": [(Disk.set_back, 5 * SECOND), (Disk.swap_unstamped, A)]}, id="inode"),
+        pytest.param(
+            without(2), {"begin": QUIET, "check": [(Disk.set_back, 5 * SECOND), (Disk.swap_unstamped, A)]}, id="inode"
+        ),
         pytest.param(without(3), {"begin": QUIET, "check": [(Disk.edit_and_put_time_back, A)]}, id="change time"),
     ],
 )
-def test_each_rule_is_needed(root: Path, weakened: Callable[[], AbstractContextManager[object]], script: dict[str, list[Action]]) -> None:
+def test_each_rule_is_needed(
+    root: Path, weakened: Callable[[], AbstractContextManager[object]], script: dict[str, list[Action]]
+) -> None:
     """
     Without the rule the model catches the record in a lie; with it, not.
     """
@@ -387,7 +402,9 @@ def test_real_files_and_the_real_clock(root: Path, tmp_path: Path) -> None:
         began = _record.clocks()
         present = {str(path): seen for path in (tmp_path, file) if (seen := _record.signature(str(path))) is not None}
         started = _record.started_at(began, _record.clocks())
-        return _record.compose(("real",), declared=(), present=present, absent=(), library="x", started_ns=started, boot=None)
+        return _record.compose(
+            ("real",), declared=(), present=present, absent=(), library="x", started_ns=started, boot=None
+        )
 
     file.write_text("one")
     assert record() is None

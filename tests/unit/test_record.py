@@ -93,7 +93,9 @@ class World:
             search_path=search_path,
         )
 
-    def write(self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED) -> None:
+    def write(
+        self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED
+    ) -> None:
         data = self.compose(boot=boot, search_path=search_path, declared=declared)
         assert data is not None
         self.put(data)
@@ -180,7 +182,9 @@ def appear_dangling(world: World) -> None:
         pytest.param(lambda world: (world.source.parent / "new.rs").touch(), id="folder gained a file"),
         pytest.param(appear, id="config file appeared"),
         pytest.param(appear_dangling, id="config file appeared as a dangling link"),
-        pytest.param(lambda world: world.compiler.write_text("this is a new rustc"), id="compiler replaced behind its link"),
+        pytest.param(
+            lambda world: world.compiler.write_text("this is a new rustc"), id="compiler replaced behind its link"
+        ),
         pytest.param(retarget, id="link to the compiler points elsewhere"),
         pytest.param(lambda world: world.compiler.unlink(), id="compiler gone"),
         pytest.param(replace_library, id="library replaced by its equal"),
@@ -229,7 +233,9 @@ def test_variables_that_decide_make_another_record(variable: str) -> None:
     """
     A variable that can change the build or the choice of compiler is part of what a record is about.
     """
-    with_it, without, other = (_record.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"}))
+    with_it, without, other = (
+        _record.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"})
+    )
 
     assert with_it != without
     assert with_it != other
@@ -265,8 +271,13 @@ def test_variables_that_decide_nothing_make_no_record(variable: str) -> None:
         pytest.param(_record.identify("fx.beta", "/ws", "auto", ENVIRONMENT, ["/site/fx"]), id="module"),
         pytest.param(_record.identify("fx.alpha", "/other", "auto", ENVIRONMENT, ["/site/fx"]), id="workspace"),
         pytest.param(_record.identify("fx.alpha", "/ws", "never", ENVIRONMENT, ["/site/fx"]), id="mode"),
-        pytest.param(_record.identify("fx.alpha", "/ws", "auto", {**ENVIRONMENT, "PATH": "/usr/bin"}, ["/site/fx"]), id="environment"),
-        pytest.param(_record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/venv/fx"]), id="folders of the parent package"),
+        pytest.param(
+            _record.identify("fx.alpha", "/ws", "auto", {**ENVIRONMENT, "PATH": "/usr/bin"}, ["/site/fx"]),
+            id="environment",
+        ),
+        pytest.param(
+            _record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/venv/fx"]), id="folders of the parent package"
+        ),
         pytest.param(_record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, None), id="no parent package"),
     ],
 )
@@ -456,7 +467,11 @@ def test_unsettled_stamps_are_not_trusted(age: int, changed: int, settled: bool)
     data = _record.compose(
         ("m",),
         declared=[],
-        present={"old": (1, 1, 1, 1), "file": (1, started - age, 2, started - changed), "entry": (1, started, 3, started)},
+        present={
+            "old": (1, 1, 1, 1),
+            "file": (1, started - age, 2, started - changed),
+            "entry": (1, started, 3, started),
+        },
         absent=[],
         library="old",
         started_ns=started,
@@ -478,7 +493,9 @@ def test_a_real_file_is_unsettled_when_just_written(tmp_path: Path) -> None:
     assert found is not None
 
     def compose(started_ns: int) -> bytes | None:
-        return _record.compose(("m",), declared=[], present={"file": found}, absent=[], library="", started_ns=started_ns, boot=None)
+        return _record.compose(
+            ("m",), declared=[], present={"file": found}, absent=[], library="", started_ns=started_ns, boot=None
+        )
 
     assert compose(time.time_ns()) is None
     assert compose(time.time_ns() + 3 * SECOND) is not None

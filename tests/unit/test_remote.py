@@ -64,7 +64,9 @@ class World:
         (self.folder / "remote").mkdir(exist_ok=True)
         return _remote.publish(self.settings, signer or self.signer, entry, SECONDS)
 
-    def ask(self, facts: Mapping[str, str] = FACTS, stands: Callable[[Mapping[str, str]], bool] = lambda _: True) -> Answer:
+    def ask(
+        self, facts: Mapping[str, str] = FACTS, stands: Callable[[Mapping[str, str]], bool] = lambda _: True
+    ) -> Answer:
         self.received.unlink(missing_ok=True)
         return _remote.look_up(self.settings, Wanted(MODULE, Fingerprint(facts), stands), self.received, SECONDS)
 
@@ -89,7 +91,9 @@ class World:
         """
         file = self.entry_file()
         envelope = {**json.loads(file.read_bytes()), **fields}
-        file.write_text(json.dumps({name: value for name, value in envelope.items() if value is not None}), encoding="utf-8")
+        file.write_text(
+            json.dumps({name: value for name, value in envelope.items() if value is not None}), encoding="utf-8"
+        )
 
     def manifest(self) -> str:
         return str(json.loads(self.entry_file().read_bytes())["manifest"])
@@ -163,7 +167,9 @@ def test_each_set_of_seen_inputs_is_an_entry(world: World) -> None:
     The newest whose set stands here, as in the local cache.
     """
     for number in (1, 3, 2):
-        world.publish(world.build(content=b"library %d" % number, seen={"seen/file/a": str(number)}, began=float(number)))
+        world.publish(
+            world.build(content=b"library %d" % number, seen={"seen/file/a": str(number)}, began=float(number))
+        )
 
     assert world.ask().origin is not None
     assert world.received.read_bytes() == b"library 3"
@@ -240,21 +246,37 @@ DOES_NOT_FIT = "its signature does not fit: it was altered, or made for another 
         pytest.param(an_older_format, DOES_NOT_FIT, id="an older format under the name of this one"),
         pytest.param(lambda world: world.edit(signature=None), "it is not signed", id="no signature"),
         pytest.param(lambda world: world.edit(sha256="0" * 64), DOES_NOT_FIT, id="the library's digest"),
-        pytest.param(lambda world: world.edit(manifest=world.manifest().replace("1.95.0", "1.96.0")), DOES_NOT_FIT, id="the manifest"),
-        pytest.param(lambda world: world.edit(manifest=world.manifest() + " "), DOES_NOT_FIT, id="a blank behind the manifest"),
+        pytest.param(
+            lambda world: world.edit(manifest=world.manifest().replace("1.95.0", "1.96.0")),
+            DOES_NOT_FIT,
+            id="the manifest",
+        ),
+        pytest.param(
+            lambda world: world.edit(manifest=world.manifest() + " "), DOES_NOT_FIT, id="a blank behind the manifest"
+        ),
         pytest.param(lambda world: world.entry_file().write_bytes(b""), "it is no entry", id="an empty entry"),
-        pytest.param(lambda world: world.entry_file().write_bytes(b"\xff\xfe{}"), "it is no entry", id="an entry of other bytes"),
-        pytest.param(lambda world: world.entry_file().write_text("[" * 100_000), "it is no entry", id="an entry that is nested deeply"),
+        pytest.param(
+            lambda world: world.entry_file().write_bytes(b"\xff\xfe{}"), "it is no entry", id="an entry of other bytes"
+        ),
+        pytest.param(
+            lambda world: world.entry_file().write_text("[" * 100_000),
+            "it is no entry",
+            id="an entry that is nested deeply",
+        ),
         pytest.param(lambda world: world.entry_file().write_text("[]"), "it is no entry", id="a list"),
         pytest.param(lambda world: world.entry_file().write_text('{"sha256": ""}'), "it is no entry", id="no manifest"),
         pytest.param(lambda world: world.sign_anew(module="fx.beta"), "does not agree", id="signed: of another module"),
         pytest.param(lambda world: world.sign_anew(facts={}), "does not agree", id="signed: of other facts"),
         pytest.param(lambda world: world.sign_anew(format=1), "does not agree", id="signed: of another format"),
         pytest.param(lambda world: world.sign_anew(sha256="0" * 64), "does not agree", id="signed: of another library"),
-        pytest.param(lambda world: world.sign_anew(host_bound=["seen/env/X"]), "does not agree", id="signed: bound to a host"),
+        pytest.param(
+            lambda world: world.sign_anew(host_bound=["seen/env/X"]), "does not agree", id="signed: bound to a host"
+        ),
         pytest.param(lambda world: world.sign_anew(size=1 << 40), "at most", id="signed: too large a library"),
         pytest.param(lambda world: world.sign_anew(size="many"), "its manifest is damaged", id="signed: no size"),
-        pytest.param(lambda world: world.sign_anew(seen=7), "its manifest is damaged", id="signed: seen inputs that are none"),
+        pytest.param(
+            lambda world: world.sign_anew(seen=7), "its manifest is damaged", id="signed: seen inputs that are none"
+        ),
         pytest.param(lambda world: world.sign_text("no manifest"), "its manifest is damaged", id="signed: no manifest"),
     ],
 )
@@ -314,7 +336,9 @@ def test_a_trusted_key_that_is_none_is_named_with_its_setting(world: World) -> N
     """
     By whoever fetches and by whoever publishes: neither goes on with the other keys alone.
     """
-    settings = dataclasses.replace(world.settings, public_keys=(world.signer.public_key, "ed25519:secret"), keys_from="HERE")
+    settings = dataclasses.replace(
+        world.settings, public_keys=(world.signer.public_key, "ed25519:secret"), keys_from="HERE"
+    )
     entry = world.build()
 
     with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood; expected `ed25519:` and 32 bytes"):

@@ -25,7 +25,9 @@ needs_fifo = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no fifos here
         pytest.param("t/a.d: a/my\\ lib.rs\n\na/my\\ lib.rs:\n", ["a/my lib.rs"], [], id="a space"),
         pytest.param("a/../../x.txt:\n/abs/y.txt:\n", ["a/../../x.txt", "/abs/y.txt"], [], id="outside, and absolute"),
         pytest.param("C:\\x\\y.rs:\n", ["C:\\x\\y.rs"], [], id="a drive"),
-        pytest.param("# env-dep:A=1\n# env-dep:B\n# env-dep:C=x=y:\n", [], ["A", "B", "C"], id="variables: set, unset, odd"),
+        pytest.param(
+            "# env-dep:A=1\n# env-dep:B\n# env-dep:C=x=y:\n", [], ["A", "B", "C"], id="variables: set, unset, odd"
+        ),
         pytest.param("", [], [], id="nothing"),
         pytest.param("a/line\u2028sep.rs:\n", ["a/line\u2028sep.rs"], [], id="no line end to rustc"),
         pytest.param("a/\udcff.rs:\n", ["a/\udcff.rs"], [], id="a name that is no text"),
@@ -49,7 +51,9 @@ def test_dep_info_is_read_as_rustc_writes_it(text: str, files: list[str], variab
         pytest.param("w", "w/way/../x.txt", False, "way/../x.txt", id="behind a link"),
     ],
 )
-def test_a_path_is_called_so_that_a_copy_finds_its_own(tmp_path: Path, root: str, path: str, absolute: bool, name: str) -> None:
+def test_a_path_is_called_so_that_a_copy_finds_its_own(
+    tmp_path: Path, root: str, path: str, absolute: bool, name: str
+) -> None:
     """
     From the workspace root on, unless the build named it otherwise; a `..` behind a link is left alone.
     """
@@ -72,7 +76,14 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-NAMES = ("seen/file/file", "seen/file/folder", "seen/file/nothing", "seen/env/SET", "seen/env/UNSET", "seen/place/folder")
+NAMES = (
+    "seen/file/file",
+    "seen/file/folder",
+    "seen/file/nothing",
+    "seen/env/SET",
+    "seen/env/UNSET",
+    "seen/place/folder",
+)
 
 
 def see(tree: Path, **environment: str) -> Sight:
@@ -109,7 +120,16 @@ def test_what_is_as_it_was_holds(tree: Path) -> None:
         pytest.param("seen/file/folder", lambda tree: os.mkfifo(tree / "folder/pipe"), marks=needs_fifo),
     ],
     ids=[
-        *("edited", "gone", "there now", "a folder now", "a file more", "a Python file more", "moved inside", "edited inside"),
+        *(
+            "edited",
+            "gone",
+            "there now",
+            "a folder now",
+            "a file more",
+            "a Python file more",
+            "moved inside",
+            "edited inside",
+        ),
         *("an empty folder more", "a link to nothing more", "a pipe more"),
     ],
 )
@@ -127,7 +147,8 @@ def test_whatever_moves_does_not_hold(tree: Path, what: str, act: object) -> Non
 
 
 @pytest.mark.parametrize(
-    ("environment", "what"), [({"SET": "other"}, ["seen/env/SET"]), ({"SET": ""}, ["seen/env/SET"]), ({"UNSET": ""}, ["seen/env/UNSET"])]
+    ("environment", "what"),
+    [({"SET": "other"}, ["seen/env/SET"]), ({"SET": ""}, ["seen/env/SET"]), ({"UNSET": ""}, ["seen/env/UNSET"])],
 )
 def test_a_variable_is_its_value(tree: Path, environment: dict[str, str], what: list[str]) -> None:
     """
@@ -203,7 +224,14 @@ def test_what_binds_to_a_host(tmp_path: Path) -> None:
     """
     Variables that are set, places, and paths that do not count from the workspace.
     """
-    names = ["seen/file/a", "seen/file/../b", "seen/env/UNSET", f"seen/file/{tmp_path}/c", "seen/env/SET", "seen/place/p"]
+    names = [
+        "seen/file/a",
+        "seen/file/../b",
+        "seen/env/UNSET",
+        f"seen/file/{tmp_path}/c",
+        "seen/env/SET",
+        "seen/place/p",
+    ]
     seen = {name: see(tmp_path).record([name])[name] for name in names}
     assert _seen.host_bound(seen) == names[3:]
     assert _seen.variables(seen) == ["UNSET", "SET"]
@@ -236,7 +264,10 @@ def test_which_variables_are_accounted_for(name: str, local: bool, foreign: bool
     """
     Facts, what cargo sets and what never reaches a build; of fetched packages also what differs between shells.
     """
-    assert (_environment.is_accounted_for(name, foreign=False), _environment.is_accounted_for(name, foreign=True)) == (local, foreign)
+    assert (_environment.is_accounted_for(name, foreign=False), _environment.is_accounted_for(name, foreign=True)) == (
+        local,
+        foreign,
+    )
 
 
 LOCAL = "path+file:///w/alpha#0.1.0"
@@ -255,13 +286,16 @@ def ran(tmp_path: Path, output: str | None, *, package: str, dep_info: str | Non
         (out.parent / "output").write_text(output)
     if dep_info is not None:
         (deps / "alpha-0.d").write_text(dep_info)
-    artifact = Artifact(package, str(home / "Cargo.toml"), "alpha", ("lib",), (str(deps / "libalpha-0.rlib"),), fresh=False)
+    artifact = Artifact(
+        package, str(home / "Cargo.toml"), "alpha", ("lib",), (str(deps / "libalpha-0.rlib"),), fresh=False
+    )
     script = BuildScript(package, str(out), ("MADE",))
     result = CargoResult(True, (artifact,), "", "", (), 0, "", scripts=(script,))
     root = str(tmp_path / "w")
     hashed = {os.path.join(root, "alpha", "build.rs")}
     return _observe.observe(
-        result, _observe.Surroundings(root, str(tmp_path / "target"), (str(tmp_path / "home/registry"),), hashed, {"DECLARED"})
+        result,
+        _observe.Surroundings(root, str(tmp_path / "target"), (str(tmp_path / "home/registry"),), hashed, {"DECLARED"}),
     )
 
 
@@ -297,7 +331,11 @@ def test_what_a_build_script_of_ours_asks_for(tmp_path: Path, line: str, names: 
     """
     w = str(tmp_path / "w")
     (package,) = ran(tmp_path, f"noise\n{line.replace('{w}', w)}\n", package=LOCAL)
-    assert (package.names, package.unknown, package.spec) == ({name.replace("{w}", w) for name in names}, [], "alpha@0.1.0")
+    assert (package.names, package.unknown, package.spec) == (
+        {name.replace("{w}", w) for name in names},
+        [],
+        "alpha@0.1.0",
+    )
 
 
 @pytest.mark.parametrize(
@@ -321,7 +359,9 @@ def test_what_rustc_says_of_a_package_of_ours(tmp_path: Path) -> None:
     """
     Its variables without those of its build script, and where it was told that it lies.
     """
-    text = "alpha/build.rs:\nalpha/../notes.txt:\n# env-dep:X=1\n# env-dep:MADE=1\n# env-dep:CARGO_MANIFEST_DIR=/w/alpha\n"
+    text = (
+        "alpha/build.rs:\nalpha/../notes.txt:\n# env-dep:X=1\n# env-dep:MADE=1\n# env-dep:CARGO_MANIFEST_DIR=/w/alpha\n"
+    )
     (package,) = ran(tmp_path, "", package=LOCAL, dep_info=text)
     assert package.names == {"seen/file/notes.txt", "seen/env/X", "seen/place/alpha"}
 
@@ -331,7 +371,10 @@ def test_what_was_not_left_behind_is_said(tmp_path: Path) -> None:
     Not silence: somebody may wonder why an edit is not seen.
     """
     (package,) = ran(tmp_path, None, package=LOCAL, dep_info=None)
-    assert [gap.rpartition(": ")[2] for gap in package.unknown] == ["No such file or directory", "the compiler left no dep-info"]
+    assert [gap.rpartition(": ")[2] for gap in package.unknown] == [
+        "No such file or directory",
+        "the compiler left no dep-info",
+    ]
 
 
 def test_a_target_folder_knows_what_it_was_compiled_from(tree: Path) -> None:
@@ -349,7 +392,10 @@ def test_a_target_folder_knows_what_it_was_compiled_from(tree: Path) -> None:
     assert (state.is_known(), outdated(ours)) == (False, [])
     state.unsettle([ours])
     assert (state.is_known(), outdated(ours)) == (True, ["ours"])
-    state.settle([ours], {str(tree / "ours"): see(tree).record(["seen/file/file"]), "openssl@1": see(tree).record(["seen/file/folder"])})
+    state.settle(
+        [ours],
+        {str(tree / "ours"): see(tree).record(["seen/file/file"]), "openssl@1": see(tree).record(["seen/file/folder"])},
+    )
     assert outdated(ours) == []
     assert outdated(moved) == ["ours"]
     assert outdated(ours, all_of_them=True) == ["openssl@1", "ours"]
@@ -372,7 +418,9 @@ def test_a_damaged_state_is_none(tree: Path) -> None:
     Whichever bit is flipped: half a state would hide a package that must be cleaned.
     """
     state = TargetState(tree, "release")
-    state.settle([PathPackage("ours", "0.1.0", tree / "ours", "d1")], {str(tree / "ours"): see(tree).record(["seen/file/file"])})
+    state.settle(
+        [PathPackage("ours", "0.1.0", tree / "ours", "d1")], {str(tree / "ours"): see(tree).record(["seen/file/file"])}
+    )
     path = tree / "rust-ext-state.json"
     whole = path.read_bytes()
     assert state.is_known()

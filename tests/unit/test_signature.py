@@ -108,7 +108,16 @@ def test_another_key_is_named(signer: Signer, other: Signer) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "ed25519:", "ed25519:AAAA", "rsa:" + "A" * 43 + "=", "A" * 43 + "=", "ed25519:" + "é" * 43, "ed25519:" + "A" * 42 + "*="]
+    "text",
+    [
+        "",
+        "ed25519:",
+        "ed25519:AAAA",
+        "rsa:" + "A" * 43 + "=",
+        "A" * 43 + "=",
+        "ed25519:" + "é" * 43,
+        "ed25519:" + "A" * 42 + "*=",
+    ],
 )
 def test_what_is_no_public_key_is_a_wrong_setting(text: str) -> None:
     """
@@ -137,7 +146,9 @@ def test_a_new_key_is_its_owners_alone(tmp_path: Path) -> None:
 
 def ec_key() -> bytes:
     key = ec.generate_private_key(ec.SECP256R1())
-    return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 def locked_key() -> bytes:

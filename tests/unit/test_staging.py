@@ -50,7 +50,11 @@ def test_a_file_that_is_held_for_a_moment_is_renamed(tmp_path: Path, winerror: i
 
 @pytest.mark.parametrize(
     ("winerror", "tries"),
-    [pytest.param(5, 9, id="held for ever"), pytest.param(None, 1, id="no right to"), pytest.param(3, 1, id="no such folder")],
+    [
+        pytest.param(5, 9, id="held for ever"),
+        pytest.param(None, 1, id="no right to"),
+        pytest.param(3, 1, id="no such folder"),
+    ],
 )
 def test_what_does_not_pass_is_an_error(tmp_path: Path, winerror: int | None, tries: int) -> None:
     """

@@ -33,7 +33,9 @@ def origin(*, began: float = 1000.0, floor: tuple[int, int] | None = None, token
     return _store.Origin(toolchain="1.95.0", abi="cp311", glibc_floor=floor, began=began, seconds=1.0, token=token)
 
 
-def publish(root: Path, facts: Mapping[str, str] = FACTS, content: bytes = BYTES, made: _store.Origin | None = None) -> _store.Entry:
+def publish(
+    root: Path, facts: Mapping[str, str] = FACTS, content: bytes = BYTES, made: _store.Origin | None = None
+) -> _store.Entry:
     artifact = root.parent / "libalpha.so"
     artifact.write_bytes(content)
     return _store.publish(root, MODULE, Fingerprint(facts), artifact, "alpha.so", made or origin())

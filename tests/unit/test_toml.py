@@ -29,7 +29,9 @@ if TYPE_CHECKING:
         pytest.param(None, None, "cannot be read: No such file", id="missing"),
     ],
 )
-def test_a_broken_file_names_path_line_and_reason(tmp_path: Path, content: bytes | None, line: int | None, words: str) -> None:
+def test_a_broken_file_names_path_line_and_reason(
+    tmp_path: Path, content: bytes | None, line: int | None, words: str
+) -> None:
     """
     Whatever the parser or the disk says becomes one type of error.
     """

@@ -273,10 +273,18 @@ PROBLEMS = [
         id="no default",
     ),
     pytest.param(
-        "rustc", "echo 'error: no override and no default toolchain set' >&2; exit 1", "no-default", "no override", id="older rustup"
+        "rustc",
+        "echo 'error: no override and no default toolchain set' >&2; exit 1",
+        "no-default",
+        "no override",
+        id="older rustup",
     ),
     pytest.param(
-        "rustc", "echo \"error: toolchain '1.80' is not installed\" >&2; exit 1", "not-installed", "toolchain '1.80'", id="not installed"
+        "rustc",
+        "echo \"error: toolchain '1.80' is not installed\" >&2; exit 1",
+        "not-installed",
+        "toolchain '1.80'",
+        id="not installed",
     ),
     pytest.param("rustc", "echo 'Illegal instruction' >&2; exit 132", "broken", "Illegal instruction", id="broken"),
     pytest.param("cargo", "exit 0", "broken", "it prints nothing", id="silent"),
@@ -285,7 +293,9 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("tool", "body", "problem", "detail"), PROBLEMS)
-def test_each_way_to_be_unusable_has_its_own_name(machine: Machine, tool: str, body: str | None, problem: str, detail: str) -> None:
+def test_each_way_to_be_unusable_has_its_own_name(
+    machine: Machine, tool: str, body: str | None, problem: str, detail: str
+) -> None:
     """
     And is never remembered.
     """
@@ -332,7 +342,9 @@ def test_a_tool_that_does_not_answer(machine: Machine, tool: str, body: str) -> 
     """
     end = held_open(machine, tool, body)
 
-    with pytest.raises(ToolchainMissing, match=r"did not answer within 0\.5 s; .* raise RUST_EXT_PROBE_TIMEOUT \(seconds\)") as caught:
+    with pytest.raises(
+        ToolchainMissing, match=r"did not answer within 0\.5 s; .* raise RUST_EXT_PROBE_TIMEOUT \(seconds\)"
+    ) as caught:
         machine.probe(environment={"RUST_EXT_PROBE_TIMEOUT": "0.5"})
 
     assert (caught.value.tool, caught.value.problem) == (tool, "no-answer")
@@ -410,7 +422,10 @@ def test_too_old(machine: Machine, asked: str, too_old: bool) -> None:
         if not too_old:
             assert machine.probe(rust_version=asked)["toolchain/rustc"] == "1.95.0"
             continue
-        with pytest.raises(ToolchainMissing, match=rf"rustc 1\.95\.0 is older than {asked}, which the crate asks for; run `rustup update`"):
+        with pytest.raises(
+            ToolchainMissing,
+            match=rf"rustc 1\.95\.0 is older than {asked}, which the crate asks for; run `rustup update`",
+        ):
             machine.probe(rust_version=asked)
 
     assert len(machine.calls) == 3
@@ -436,7 +451,13 @@ def test_all_that_was_looked_at_is_watched(machine: Machine) -> None:
     assert {str(machine.root / name) for name in ("bin/cargo", "bin/rustc", "sysroot/bin/rustc")} <= watched.present
     assert {
         str(machine.root / name)
-        for name in ("first/cargo", "first/rustc", "tree/crate/rust-toolchain", "tree/rust-toolchain.toml", "home/.rustup/settings.toml")
+        for name in (
+            "first/cargo",
+            "first/rustc",
+            "tree/crate/rust-toolchain",
+            "tree/rust-toolchain.toml",
+            "home/.rustup/settings.toml",
+        )
     } <= watched.absent
 
 

@@ -103,7 +103,9 @@ def numba_kernel() -> Callable[[Pixels, Bits, Bits], Bits] | None:
                         from_y, from_x = row * PATCH_SIZE + y, column * PATCH_SIZE + x
                         for channel in range(3):
                             inside = from_y < height and from_x < width
-                            out[row, column, y, x, channel] = values[rgb[from_y, from_x, channel], channel] if inside else padding[channel]
+                            out[row, column, y, x, channel] = (
+                                values[rgb[from_y, from_x, channel], channel] if inside else padding[channel]
+                            )
         return out.ravel()
 
     kernel: Callable[[Pixels, Bits, Bits], Bits] = numba.njit(parallel=True)(cut)

@@ -30,7 +30,9 @@ def files() -> list[Path]:
     folder = Path(os.environ.get("SGLANG_GOLDEN") or CHECKOUT / "tests" / "golden", "images_open")
     found = sorted(path for path in folder.glob("*") if path.is_file() and path.name != "MANIFEST.tsv")
     if not found:
-        raise FileNotFoundError(f"no golden pictures in {folder}: unset SGLANG_GOLDEN or point it at a folder that has `images_open`")
+        raise FileNotFoundError(
+            f"no golden pictures in {folder}: unset SGLANG_GOLDEN or point it at a folder that has `images_open`"
+        )
     return found
 
 

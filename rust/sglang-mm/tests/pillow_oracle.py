@@ -44,7 +44,9 @@ def noise(height: int, width: int, seed: int = 0) -> Pixels:
     """
     A picture in which every mistake shows, the same one each time.
     """
-    return np.random.default_rng(height * 1009 + width + (seed << 32)).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return np.random.default_rng(height * 1009 + width + (seed << 32)).integers(
+        0, 256, (height, width, 3), dtype=np.uint8
+    )
 
 
 def pixels(image: Image.Image) -> Pixels:
@@ -79,7 +81,12 @@ def inkling_size(height: int, width: int, fraction: float | None, cap: int | Non
 
 
 def inkling(
-    image: Pixels, patch_size: int, fraction: float | None = None, cap: int | None = None, *, order: PassOrder = "pillow13"
+    image: Pixels,
+    patch_size: int,
+    fraction: float | None = None,
+    cap: int | None = None,
+    *,
+    order: PassOrder = "pillow13",
 ) -> tuple[int, int, Bits]:
     """
     Height and width after rescaling, and the flat bits of the patches.

@@ -76,7 +76,9 @@ class ImagePlanner:
             if value is not None and not (math.isfinite(value) and value > 0):
                 raise ValueError(f"{name} must be positive, got {value}")
         if self.max_n_token is not None and self.max_n_token < self._tokens((1, 1)):
-            raise ValueError(f"max_n_token must be at least {self._tokens((1, 1))}, which one patch takes; got {self.max_n_token}")
+            raise ValueError(
+                f"max_n_token must be at least {self._tokens((1, 1))}, which one patch takes; got {self.max_n_token}"
+            )
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """
@@ -222,7 +224,9 @@ class DeepseekV41ImageProcessor:
         rgb = upright.convert("RGB")
         plan = self.planner.plan(rgb.height, rgb.width)
         rows, columns = plan.grid
-        patches = self._patchify(rgb, plan, self.pass_order).reshape(rows * columns, 3, plan.patch_size, plan.patch_size)
+        patches = self._patchify(rgb, plan, self.pass_order).reshape(
+            rows * columns, 3, plan.patch_size, plan.patch_size
+        )
         return ProcessedImage(patches, plan.grid, self.planner.token_grid(plan), self.planner.num_tokens(plan))
 
 

@@ -29,5 +29,7 @@ def loaded_or_warn(load: Callable[[], T], user: str) -> T | None:
     try:
         return load()
     except LOAD_FAILURES as error:
-        _logger.warning("%s: no Rust extension, using Pillow and NumPy, which are slower: %s: %s", user, type(error).__name__, error)
+        _logger.warning(
+            "%s: no Rust extension, using Pillow and NumPy, which are slower: %s: %s", user, type(error).__name__, error
+        )
         return None

@@ -27,7 +27,9 @@ def check_pass_order(name: str) -> None:
         raise ValueError(f"unknown pass order {name!r}: expected one of {', '.join(get_args(PassOrder))}")
 
 
-def resized(image: Image.Image, size: tuple[int, int], resample: Image.Resampling, pass_order: PassOrder) -> Image.Image:
+def resized(
+    image: Image.Image, size: tuple[int, int], resample: Image.Resampling, pass_order: PassOrder
+) -> Image.Image:
     """
     *image* at *size*, which is (width, height).
     """

@@ -68,13 +68,34 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("engine").add_argument
     add("--engine", default="echo", metavar="NAME", help="`echo`, or `package.module:Class` (default: echo)")
     add("--engine-args", type=_object, default={}, metavar="JSON", help="its keyword arguments, as a JSON object")
-    add("--max-running-requests", type=_positive, metavar="N", help="requests in a step (default: as many as the engine can)")
-    add("--max-queued-requests", type=_natural, default=4096, metavar="N", help="requests that may wait; more are refused with 503")
-    add("--stream-interval", type=_positive, default=1, metavar="N", help="tokens between two frames of a stream (default: 1)")
+    add(
+        "--max-running-requests",
+        type=_positive,
+        metavar="N",
+        help="requests in a step (default: as many as the engine can)",
+    )
+    add(
+        "--max-queued-requests",
+        type=_natural,
+        default=4096,
+        metavar="N",
+        help="requests that may wait; more are refused with 503",
+    )
+    add(
+        "--stream-interval",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="tokens between two frames of a stream (default: 1)",
+    )
     add = parser.add_argument_group("what is served").add_argument
     add("--model-path", metavar="PATH", help="as it is reported (default: the engine's name)")
     add("--served-model-name", metavar="NAME", help="what clients call it (default: the model path)")
-    add("--tokenizer-path", metavar="PATH", help="`tokenizer.json`, or a folder that has one (default: the built-in byte tokenizer)")
+    add(
+        "--tokenizer-path",
+        metavar="PATH",
+        help="`tokenizer.json`, or a folder that has one (default: the built-in byte tokenizer)",
+    )
     add("--skip-tokenizer-init", action="store_true", help="no tokenizer: clients send and get token ids")
     add("--weight-version", default="default", metavar="TEXT", help="as it is reported")
     add("--preferred-sampling-params", type=_object, metavar="JSON", help="sampling parameters that requests override")
@@ -84,10 +105,27 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument_group("server").add_argument
     add("--host", default="127.0.0.1", help="address or name to listen on (default: 127.0.0.1)")
     add("--port", type=_port, default=30000, help="port to listen on; 0: any that is free (default: 30000)")
-    add("--tokenizer-worker-num", type=_positive, default=1, metavar="N", help="threads that make tokens of text (default: 1)")
-    add("--detokenizer-worker-num", type=_positive, default=1, metavar="N", help="threads that make text of tokens (default: 1)")
+    add(
+        "--tokenizer-worker-num",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="threads that make tokens of text (default: 1)",
+    )
+    add(
+        "--detokenizer-worker-num",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="threads that make text of tokens (default: 1)",
+    )
     add("--body-limit", type=_positive, metavar="BYTES", help="most bytes of a request's body (default: 64 MiB)")
-    add("--drain-deadline", type=_seconds, metavar="SECONDS", help="time for requests in flight to end at shutdown (default: 5)")
+    add(
+        "--drain-deadline",
+        type=_seconds,
+        metavar="SECONDS",
+        help="time for requests in flight to end at shutdown (default: 5)",
+    )
     add("--log-level", choices=_LOG_LEVELS, default="info", help="how much is logged (default: info)")
     add("--log-level-http", choices=_LOG_LEVELS, help="the same for the access log (default: as --log-level)")
     return parser
@@ -131,7 +169,10 @@ def _seconds(text: str) -> float:
 
 
 def _directives(options: argparse.Namespace) -> str:
-    level, http = ("warn" if level == "warning" else level for level in (options.log_level, options.log_level_http or options.log_level))
+    level, http = (
+        "warn" if level == "warning" else level
+        for level in (options.log_level, options.log_level_http or options.log_level)
+    )
     return f"{level},sglang_server::api::serve={http}"
 
 

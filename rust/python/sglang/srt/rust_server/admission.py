@@ -36,7 +36,9 @@ _SEEN_TO = frozenset(
 )
 
 _NEUTRAL = SamplingParams()
-_QUESTIONABLE = tuple((name, getattr(_NEUTRAL, name)) for name in SamplingParams.__struct_fields__ if name not in _SEEN_TO)
+_QUESTIONABLE = tuple(
+    (name, getattr(_NEUTRAL, name)) for name in SamplingParams.__struct_fields__ if name not in _SEEN_TO
+)
 
 
 def abort_reason(message: str, status_code: int | None = None, err_type: str | None = None) -> FinishReason:
@@ -64,13 +66,19 @@ def refusal(request: TokenizedGenerateReqInput, info: EngineInfo) -> FinishReaso
     if unsupported is not None:
         return bad_request(f"{unsupported} is not supported by this engine")
     if not 0 <= request.top_logprobs_num <= info.max_top_logprobs:
-        return bad_request(f"top_logprobs_num is {request.top_logprobs_num}: this engine gives from 0 to {info.max_top_logprobs}")
+        return bad_request(
+            f"top_logprobs_num is {request.top_logprobs_num}: this engine gives from 0 to {info.max_top_logprobs}"
+        )
     prompt = len(request.input_ids or ())
     if prompt >= info.context_len:
-        return bad_request(f"the prompt has {prompt} tokens, which leaves no room for an answer in a context of {info.context_len}")
+        return bad_request(
+            f"the prompt has {prompt} tokens, which leaves no room for an answer in a context of {info.context_len}"
+        )
     needed = reserved_tokens(request, info)
     if needed > info.max_total_num_tokens:
-        return bad_request(f"prompt and max_new_tokens need {needed} tokens, and this engine has room for {info.max_total_num_tokens}")
+        return bad_request(
+            f"prompt and max_new_tokens need {needed} tokens, and this engine has room for {info.max_total_num_tokens}"
+        )
     return None
 
 

@@ -116,7 +116,9 @@ def load_engine(name: str, arguments: Mapping[str, Any]) -> Engine:
 
     Raises `UnknownEngine`.
     """
-    module, colon, attribute = ("sglang.srt.rust_server.engines.echo", ":", "Echo") if name == "echo" else name.partition(":")
+    module, colon, attribute = (
+        ("sglang.srt.rust_server.engines.echo", ":", "Echo") if name == "echo" else name.partition(":")
+    )
     if not (module and colon and attribute):
         raise UnknownEngine(f"engine {name!r} is neither `echo` nor of the form `package.module:Class`")
     try:

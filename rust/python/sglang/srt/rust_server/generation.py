@@ -75,7 +75,12 @@ class Generation:
         if self.finish is not None:
             return 0  # nothing follows the end
         # Nearly always it is one token that ends nothing.
-        if len(output.token_ids) == 1 and output.finish is None and output.extras is None and self.generated + 1 < self._limit:
+        if (
+            len(output.token_ids) == 1
+            and output.finish is None
+            and output.extras is None
+            and self.generated + 1 < self._limit
+        ):
             token = output.token_ids[0]
             if 0 <= token <= _MAX_TOKEN and token not in self._ends:
                 self._pending.append(token)

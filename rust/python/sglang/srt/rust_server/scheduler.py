@@ -97,11 +97,15 @@ class Scheduler:
     Serves one engine. `launch`, then `run`; `stop` from anywhere.
     """
 
-    def __init__(self, engine: Engine, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, engine: Engine, limits: Limits | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._engine = engine
         self._limits = limits or Limits()
         self._info = engine.info()
-        self._max_running = min(self._limits.max_running_requests or self._info.max_running_requests, self._info.max_running_requests)
+        self._max_running = min(
+            self._limits.max_running_requests or self._info.max_running_requests, self._info.max_running_requests
+        )
         if self._max_running < 1:
             raise ValueError(f"the most requests in a step are {self._max_running}: at least one is needed")
         self._waiting: OrderedDict[str, Generation] = OrderedDict()

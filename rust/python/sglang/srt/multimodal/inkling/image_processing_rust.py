@@ -71,5 +71,9 @@ def inkling_image_processor(
     def make(kind: type[InklingImageProcessor]) -> InklingImageProcessor:
         return kind(patch_size, rescale_frac, rescale_cap, exif_transpose=exif_transpose, pass_order=pass_order)
 
-    rust = loaded_or_warn(lambda: make(InklingRustImageProcessor), "Inkling images") if os.environ.get(SWITCH) == "1" else None
+    rust = (
+        loaded_or_warn(lambda: make(InklingRustImageProcessor), "Inkling images")
+        if os.environ.get(SWITCH) == "1"
+        else None
+    )
     return rust or make(InklingImageProcessor)

@@ -14,7 +14,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sglang.srt.rust_server.engine import EngineInfo, Extras, FinishReason, Output, TokenizedGenerateReqInput, TokenLogprob
+from sglang.srt.rust_server.engine import (
+    EngineInfo,
+    Extras,
+    FinishReason,
+    Output,
+    TokenizedGenerateReqInput,
+    TokenLogprob,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -212,7 +219,10 @@ class Echo:
         The token, and behind it those with the next ids, which are impossible.
         """
         others = range(1, request.top_logprobs_num)
-        return [(self._logprob(position), token), *((_IMPOSSIBLE, (token + rank) % self._info.vocab_size) for rank in others)]
+        return [
+            (self._logprob(position), token),
+            *((_IMPOSSIBLE, (token + rank) % self._info.vocab_size) for rank in others),
+        ]
 
     def _asked_for(self, request: TokenizedGenerateReqInput, token: int, position: int) -> list[TokenLogprob]:
         asked = request.token_ids_logprob or ()
