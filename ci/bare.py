@@ -60,7 +60,7 @@ def hooked(folder: Path, grown: Grown, cache: Path) -> Bare:
         shutil.copytree(item, bare.site / item.name, ignore=shutil.ignore_patterns("__pycache__"))
     sys.path.insert(0, str(ROOT))
     try:
-        from rust_ext_loader._packaging._editable import pth_line
+        from rust_ext_loader.packaging._editable import pth_line
     finally:
         sys.path.remove(str(ROOT))
     (bare.site / "bench.pth").write_text(pth_line((PACKAGE + ".",), str(grown.root)) + "\n", encoding="utf-8")

@@ -33,7 +33,7 @@ _DECIDED_BY = (
     "ci/constraints.txt",
     "rust/pyproject.toml",
     "rust/hatch_build.py",
-    "rust_ext_loader/_packaging/_editable.py",
+    "rust_ext_loader/packaging/_editable.py",
 )
 
 

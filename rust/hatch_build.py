@@ -75,8 +75,8 @@ def editable_line(root: Path) -> tuple[str, list[str]]:
     The `.pth` line for every module that is declared, rightly or not, and what is wrong with them.
     """
     with importable(toolkit_folder(root)):
-        from rust_ext_loader import _discover
-        from rust_ext_loader._packaging import _editable
+        from rust_ext_loader.declare import _discover
+        from rust_ext_loader.packaging import _editable
 
         declared = _discover.extensions(root)
         duplicates = [

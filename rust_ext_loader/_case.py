@@ -20,18 +20,22 @@ from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _local_copy, _record, _roots, _seen, _settings, _snapshot, _staging, _store
+from . import _record, _settings
 from ._errors import CacheUnavailable, CacheWarning, RustExtensionError, ToolchainMissing
-from ._fingerprint import SHORT, Change, Fingerprint, explain
 from ._model import Watched
-from ._watching import watch
+from .cache import _bundled, _local_copy, _roots, _store
+from .declare import _discover
+from .facts import _seen, _snapshot
+from .facts._fingerprint import SHORT, Change, Fingerprint, explain
+from .files import _staging
+from .files._watching import watch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ._model import ExtensionSpec
-    from ._snapshot import Snapshot
+    from .facts._snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

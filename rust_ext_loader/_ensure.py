@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _bundled, _discover, _local_copy, _needed, _roots, _settings, _snapshot, _staging, _store
+from . import _settings
 from ._case import Case, Request, parent_folders
 from ._errors import (
     CacheWarning,
@@ -34,19 +34,24 @@ from ._errors import (
     StaleExtensionWarning,
     ToolchainMissing,
 )
-from ._fingerprint import reason, summary
 from ._model import State, Verdict
+from .cache import _bundled, _local_copy, _roots, _store
+from .declare import _discover
+from .facts import _snapshot
+from .facts._fingerprint import reason, summary
+from .files import _staging
+from .library import _needed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._exchange import Pushed
-    from ._fingerprint import Change
     from ._model import ExtensionSpec
-    from ._signature import Signer
-    from ._snapshot import Snapshot
-    from ._store import Entry
+    from .cache._store import Entry
+    from .facts._fingerprint import Change
+    from .facts._snapshot import Snapshot
+    from .remote._exchange import Pushed
+    from .remote._signature import Signer
 
 __all__ = ("Moved", "Request", "changes", "declares", "judge", "locate", "pull", "push", "repair", "snapshot", "stored")
 
@@ -123,7 +128,7 @@ def pull(request: Request) -> tuple[Entry | None, bool]:
     """
     The cache entry of what there is now, fetched from the remote if it is not here; and whether it was fetched. Builds nothing.
     """
-    from . import _exchange
+    from .remote import _exchange
 
     case = _case(request)
     settings, here = _exchange.required_remote(case), case.entry(case.snapshot)
@@ -136,7 +141,7 @@ def push(request: Request, signer: Signer) -> Pushed:
     """
     Publish the cache entry of what there is now at the remote.
     """
-    from . import _exchange
+    from .remote import _exchange
 
     return _exchange.push(_case(request), signer)
 

@@ -108,6 +108,6 @@ def _present(module: str, workspace: str) -> str:
     """
     if os.path.isdir(workspace):
         return workspace
-    from . import _discover
+    from .declare import _discover
 
     return _discover.find_again(module, workspace, sys.prefix) or workspace

@@ -15,17 +15,22 @@ import shutil
 import time
 import warnings
 
-from . import _build, _exchange, _gc, _locks, _settings, _sources, _staging, _store
+from . import _settings
 from ._errors import CacheUnavailable, CacheWarning
-from ._fingerprint import reason
-from ._progress import Progress
+from .build import _build
+from .build._progress import Progress
+from .cache import _gc, _store
+from .facts import _sources
+from .facts._fingerprint import reason
+from .files import _locks, _staging
+from .remote import _exchange
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ._case import Case
-    from ._snapshot import Snapshot
+    from .facts._snapshot import Snapshot
 
 #: Seconds since the epoch.
 _IMPORTED = time.time()

@@ -11,8 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from .. import _gc, _roots, _settings
+from .. import _settings
 from .._errors import SettingError
+from ..cache import _gc, _roots
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:

@@ -11,7 +11,7 @@ import json
 import sys
 
 from .. import _ensure
-from .._fingerprint import digest_of
+from ..facts._fingerprint import digest_of
 from ._modules import add_modules, requests
 
 TYPE_CHECKING = False

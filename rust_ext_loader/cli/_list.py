@@ -8,8 +8,8 @@ import json
 import os
 import sys
 
-from .. import _discover
 from .._errors import DuplicateModule
+from ..declare import _discover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ import os
 import sys
 from pathlib import Path
 
-from .. import _discover, _settings
+from .. import _settings
 from .._errors import ManifestError, RustExtensionError
+from ..declare import _discover
 from . import _build, _explain, _gc, _key, _list, _pull, _push, _status, _verify
 
 TYPE_CHECKING = False

@@ -4,8 +4,9 @@ The modules that a command is about: those named, else all that the workspace de
 
 from __future__ import annotations
 
-from .. import _discover, _ensure
+from .. import _ensure
 from .._errors import DuplicateModule
+from ..declare import _discover
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

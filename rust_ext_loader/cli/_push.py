@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import argparse
     from types import ModuleType
 
-    from .._signature import Signer
+    from ..remote._signature import Signer
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def _signer() -> Signer:
 
 def _signatures() -> ModuleType:
     try:
-        from .. import _signature
+        from ..remote import _signature
     except ImportError as error:
         raise RemoteUnavailable("signing", f"{error}; install `rust-ext-loader[remote]`") from error
     return _signature

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 
-from .. import _ensure, _seen
+from .. import _ensure
+from ..facts import _seen
 from ._modules import add_modules, requests
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
 
-    from .._store import Entry
+    from ..cache._store import Entry
 
 _UNSET = "not set"
 _BINDS = "binds the entry to this host"

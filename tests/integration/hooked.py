@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import filelock
 from checkout import ROOT
 
-from rust_ext_loader import _bundled
-from rust_ext_loader._packaging._editable import pth_line
+from rust_ext_loader.cache import _bundled
+from rust_ext_loader.packaging._editable import pth_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

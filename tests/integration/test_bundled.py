@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 from hooked import SETTLED, Editable
 
-from rust_ext_loader import _bundled
-from rust_ext_loader._fingerprint import Fingerprint
-from rust_ext_loader._seen import Sight
+from rust_ext_loader.cache import _bundled
+from rust_ext_loader.facts._fingerprint import Fingerprint
+from rust_ext_loader.facts._seen import Sight
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from checkout import Checkout
 
-from rust_ext_loader import _staging
+from rust_ext_loader.files import _staging
 
 ALPHA = "alpha-1 part-1 middle-1"
 EDITED = "alpha-1 part-2 middle-1"
@@ -76,7 +76,7 @@ def test_a_clock_that_is_set_back_during_the_build(plain: Checkout) -> None:
     An hour less when the build ends than when it began: the module is right, stored, and took no negative time.
     """
     setting = f"""
-from rust_ext_loader import _cargo
+from rust_ext_loader.build import _cargo
 run = _cargo.run
 def run_and_set_back(*arguments, **named):
     result = run(*arguments, **named)

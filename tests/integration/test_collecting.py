@@ -21,7 +21,7 @@ ALPHA = "alpha-1 part-1 middle-1"
 _COLLECT_FOR_EVER = """
 import sys
 from pathlib import Path
-from rust_ext_loader import _gc
+from rust_ext_loader.cache import _gc
 print("ready", flush=True)
 while True:
     _gc.collect(Path(sys.argv[1]), _gc.Limits(max_size=0, keep=1), grace=-1)
@@ -116,5 +116,7 @@ def test_nothing_is_imported_for_it_on_the_warm_path(plain: Checkout) -> None:
     What collects is imported by what builds alone.
     """
     settle(plain)
-    assert "rust_ext_loader._gc" not in plain.load().imported
-    assert run_script(plain, "import rust_ext_loader, sys; print('rust_ext_loader._gc' in sys.modules)") == "False\n"
+    assert "rust_ext_loader.cache._gc" not in plain.load().imported
+    assert (
+        run_script(plain, "import rust_ext_loader, sys; print('rust_ext_loader.cache._gc' in sys.modules)") == "False\n"
+    )

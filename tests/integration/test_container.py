@@ -24,7 +24,7 @@ from checkout import ROOT, Checkout, check_out
 from hooked import SETTLED, Editable
 from processes import tool
 
-from rust_ext_loader import _bundled
+from rust_ext_loader.cache import _bundled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

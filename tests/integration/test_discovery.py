@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from checkout import ROOT, Checkout
 
-from rust_ext_loader import _discover
+from rust_ext_loader.declare import _discover
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -271,7 +271,7 @@ def test_a_disk_that_fills_up_while_storing(plain: Checkout, mounts: Mounts) -> 
     held = mounts.inside(plain)
     fill = f"""
         import contextlib
-        from rust_ext_loader import _build
+        from rust_ext_loader.build import _build
 
         build = _build.build
         def build_and_fill(*arguments, **named):

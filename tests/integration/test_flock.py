@@ -106,7 +106,7 @@ def test_who_builds_alone_takes_what_was_stored_meanwhile(plain: Checkout) -> No
     built, artifacts = plain.cache.parent / "built", plain.cache / "artifacts"
     late = f"""{ALONE}
 import pathlib, time
-from rust_ext_loader import _build
+from rust_ext_loader.build import _build
 
 build = _build.build
 def build_and_wait(*arguments, **named):

@@ -137,7 +137,10 @@ def test_manifests_are_read_where_tomllib_is_not(plain: Checkout) -> None:
         prelude = "import sys"
     else:
         # The same parser under its other name, in a Python that says it is 3.10.
-        prelude = "import filelock, sys, tomllib\nsys.modules |= {'tomli': tomllib, 'tomllib': None}\nsys.version_info = (3, 10, 0, 'final', 0)"
+        prelude = (
+            "import filelock, sys, tomllib\nsys.modules |= {'tomli': tomllib, 'tomllib': None}\n"
+            "sys.version_info = (3, 10, 0, 'final', 0)"
+        )
     text = f"""
 {prelude}
 from rust_ext_loader import load_rust_extension

@@ -20,7 +20,9 @@ import pytest
 from checkout import Checkout, check_out
 from commands import Said, rust_ext
 
-from rust_ext_loader import _abi, _discover, _ensure, _snapshot
+from rust_ext_loader import _ensure
+from rust_ext_loader.declare import _discover
+from rust_ext_loader.facts import _abi, _snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

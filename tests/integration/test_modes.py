@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _bundled, _store
+from rust_ext_loader.cache import _bundled, _store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

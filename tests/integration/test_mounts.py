@@ -15,7 +15,7 @@ import pytest
 from checkout import Checkout
 from processes import settle
 
-from rust_ext_loader import _bundled
+from rust_ext_loader.cache import _bundled
 
 if TYPE_CHECKING:
     from collections.abc import Callable

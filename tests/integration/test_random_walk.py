@@ -117,7 +117,10 @@ BREAKAGES = {
     ),
     "a cache in which nothing is found": (
         # Nor by a record, which is there or not, as old as the files are by then.
-        "from rust_ext_loader import _record, _store; _store.look_up = lambda *_: None; _record.find = lambda *_: None",
+        (
+            "from rust_ext_loader import _record; from rust_ext_loader.cache import _store; "
+            "_store.look_up = lambda *_: None; _record.find = lambda *_: None"
+        ),
         "fx.lone is in the cache as it is now, and yet",
     ),
     "a reason that is made up": (

@@ -16,7 +16,7 @@ from checkout import Checkout, check_out
 from commands import rust_ext
 from object_server import URL, ObjectServer
 
-from rust_ext_loader import _signature
+from rust_ext_loader.remote import _signature
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 ALPHA = "alpha-1 part-1 middle-1"
 #: Rooms and libraries that no process needs which does not ask a remote.
 REMOTE_ONLY = {
-    "rust_ext_loader._remote",
-    "rust_ext_loader._object_store",
-    "rust_ext_loader._signature",
+    "rust_ext_loader.remote._remote",
+    "rust_ext_loader.remote._object_store",
+    "rust_ext_loader.remote._signature",
     "obstore",
     "cryptography",
 }

@@ -20,16 +20,17 @@ from checkout import ROOT
 from object_server import URL, ObjectServer
 from processes import PATIENCE
 
-from rust_ext_loader import _object_store, _remote, _signature, _store
-from rust_ext_loader._fingerprint import Fingerprint
-from rust_ext_loader._object_store import RemoteFailed
-from rust_ext_loader._project import RemoteSettings
-from rust_ext_loader._remote import Answer, Wanted
+from rust_ext_loader.cache import _store
+from rust_ext_loader.declare._project import RemoteSettings
+from rust_ext_loader.facts._fingerprint import Fingerprint
+from rust_ext_loader.remote import _object_store, _remote, _signature
+from rust_ext_loader.remote._object_store import RemoteFailed
+from rust_ext_loader.remote._remote import Answer, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rust_ext_loader._signature import Signer
+    from rust_ext_loader.remote._signature import Signer
 
 MODULE = "fx.alpha"
 FACTS = Fingerprint({"source/src/lib.rs": "aa", "abi/tag": "cp311"})
@@ -178,7 +179,7 @@ def test_a_loop_that_is_running_is_no_obstacle(remote: Remote) -> None:
 
 _ASK = """
 import os, sys
-from rust_ext_loader import _object_store
+from rust_ext_loader.remote import _object_store
 def ask():
     try:
         return _object_store.within(1.0, sys.argv[1], lambda bucket: bucket.names("artifacts", 9))

@@ -18,7 +18,7 @@ from commands import Said, rust_ext
 from hooked import SETTLED
 from processes import Gate, ended_at_last
 
-from rust_ext_loader import _bundled
+from rust_ext_loader.cache import _bundled
 
 #: The value of the fixture's module, word by word.
 WORDS = {
@@ -337,7 +337,7 @@ def test_a_file_that_vanishes_during_the_build_is_in_no_entry(undeclared: Checko
     undeclared.replace("alpha/src/lib.rs", 'join(" ")', 'join("-")')
     vanish = f"""
         import os
-        from rust_ext_loader import _observe
+        from rust_ext_loader.build import _observe
         before = _observe.observe
         _observe.observe = lambda *given: os.path.exists({str(text)!r}) and os.unlink({str(text)!r}) or before(*given)
     """

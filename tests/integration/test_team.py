@@ -28,8 +28,10 @@ _MEMBER = """
 import os, sys, time
 from pathlib import Path
 import filelock, json, hashlib
-from rust_ext_loader import _gc, _locks, _record, _roots, _staging, _store
-from rust_ext_loader._fingerprint import Fingerprint
+from rust_ext_loader import _record
+from rust_ext_loader.cache import _gc, _roots, _store
+from rust_ext_loader.files import _locks, _staging
+from rust_ext_loader.facts._fingerprint import Fingerprint
 
 user, group, root, place = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
 os.umask(0o077)

@@ -14,7 +14,7 @@ import pytest
 from checkout import Checkout, check_out
 from processes import settle
 
-from rust_ext_loader import _store
+from rust_ext_loader.cache import _store
 
 if TYPE_CHECKING:
     from collections.abc import Callable

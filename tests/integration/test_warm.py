@@ -33,8 +33,8 @@ SOURCES = {
 #: What only a build needs, and what would take longest to import.
 BUILDING = {
     "rust_ext_loader._produce",
-    "rust_ext_loader._build",
-    "rust_ext_loader._locks",
+    "rust_ext_loader.build._build",
+    "rust_ext_loader.files._locks",
     "subprocess",
     "socket",
     "filelock",

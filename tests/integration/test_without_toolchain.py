@@ -17,8 +17,8 @@ from commands import Said, rust_ext
 from hooked import SETTLED, Editable
 from processes import script, tool
 
-from rust_ext_loader import _store
-from rust_ext_loader._fingerprint import Fingerprint
+from rust_ext_loader.cache import _store
+from rust_ext_loader.facts._fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -22,7 +22,7 @@ from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_wh
 from walk_tree import MODULES
 from walking import Walk, by_record
 
-from rust_ext_loader import _store
+from rust_ext_loader.cache import _store
 
 # The cache.
 
@@ -295,39 +295,39 @@ def _after_a_death(walk: Walk, module: str) -> str:
 #: Code that kills the process which runs it at a point of its way, mostly through storing an entry; it needs `os`.
 _DEATHS = {
     "before anything is staged": """
-        from rust_ext_loader import _store
+        from rust_ext_loader.cache import _store
         _store.publish = lambda *_: os.kill(os.getpid(), 9)
     """,
     "before the folder has its name": """
-        from rust_ext_loader import _staging
+        from rust_ext_loader.files import _staging
         _staging.publish_folder = lambda *_: os.kill(os.getpid(), 9)
     """,
     "after the folder has its name": """
-        from rust_ext_loader import _staging
+        from rust_ext_loader.files import _staging
         publish = _staging.publish_folder
         _staging.publish_folder = lambda *paths: (publish(*paths), os.kill(os.getpid(), 9))
     """,
     "before the pointer": """
-        from rust_ext_loader import _staging
+        from rust_ext_loader.files import _staging
         write = _staging.write_atomically
         _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name.startswith("current") else write(path, data)
     """,
     "after the pointer": """
-        from rust_ext_loader import _staging
+        from rust_ext_loader.files import _staging
         write = _staging.write_atomically
         _staging.write_atomically = lambda path, data: (write(path, data), path.name.startswith("current") and os.kill(os.getpid(), 9))
     """,
     "before cargo": """
-        from rust_ext_loader import _cargo
+        from rust_ext_loader.build import _cargo
         _cargo.run = lambda *_, **__: os.kill(os.getpid(), 9)
     """,
     "after cargo": """
-        from rust_ext_loader import _cargo
+        from rust_ext_loader.build import _cargo
         run = _cargo.run
         _cargo.run = lambda *args, **kwargs: (run(*args, **kwargs), os.kill(os.getpid(), 9))
     """,
     "before the folder's state is settled": """
-        from rust_ext_loader import _build
+        from rust_ext_loader.build import _build
         _build.TargetState.settle = lambda *_: os.kill(os.getpid(), 9)
     """,
 }

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _abi
+from rust_ext_loader.facts import _abi
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -185,7 +185,7 @@ def test_a_personality_changes_nothing() -> None:
     """
     The same process is the same ABI.
     """
-    code = "from rust_ext_loader import _abi; print(_abi.current().machine)"
+    code = "from rust_ext_loader.facts import _abi; print(_abi.current().machine)"
     root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))
     done = subprocess.run(
         ["setarch", "linux32", sys.executable, "-c", code],
@@ -207,7 +207,7 @@ def test_two_virtual_environments_of_one_python_are_one(tmp_path: Path) -> None:
     asked = []
     for name in ("one", "two"):
         venv.create(tmp_path / name, with_pip=False, symlinks=True)
-        code = "from rust_ext_loader import _abi; print(_abi.gather(frozenset()).build_environment)"
+        code = "from rust_ext_loader.facts import _abi; print(_abi.gather(frozenset()).build_environment)"
         root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))
         command = [str(tmp_path / name / "bin/python"), "-c", code]
         asked.append(

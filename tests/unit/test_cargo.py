@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _cargo, _process_group
-from rust_ext_loader._cargo import Artifact, CargoResult
-from rust_ext_loader._progress import Progress
+from rust_ext_loader import _process_group
+from rust_ext_loader.build import _cargo
+from rust_ext_loader.build._cargo import Artifact, CargoResult
+from rust_ext_loader.build._progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -467,8 +468,8 @@ def test_a_daemon_that_keeps_the_pipes_does_not_keep_us(tmp_path: Path, monkeypa
 PARENT = """
 import os, sys, time, threading
 from pathlib import Path
-from rust_ext_loader import _cargo
-from rust_ext_loader._progress import Progress
+from rust_ext_loader.build import _cargo
+from rust_ext_loader.build._progress import Progress
 
 class Forks(Progress):
     forked = False

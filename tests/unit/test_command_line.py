@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _store, cli
+from rust_ext_loader import cli
+from rust_ext_loader.cache import _store
 from rust_ext_loader.cli import _verify
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from rust_ext_loader import _cpu
+from rust_ext_loader.facts import _cpu
 
 X86 = "processor : 0\nmodel name : A\ncpu MHz : 800.0\ncpu family : 6\nflags\t\t: fpu sse2 avx2\n\n"
 

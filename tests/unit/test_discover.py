@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _discover
 from rust_ext_loader._errors import DuplicateModule, ExtensionNotFound, ManifestError
+from rust_ext_loader.declare import _discover
 
 if TYPE_CHECKING:
     from collections.abc import Callable

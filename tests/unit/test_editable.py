@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from rust_ext_loader import _hook
-from rust_ext_loader._packaging._editable import prefixes_of, pth_line
+from rust_ext_loader.packaging._editable import prefixes_of, pth_line
 
 PREFIXES = ("host.native.",)
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _cargo_config, _environment
 from rust_ext_loader._errors import CacheUnavailable, ManifestError
 from rust_ext_loader._model import ExtensionSpec
+from rust_ext_loader.facts import _cargo_config, _environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rust_ext_loader._fingerprint import (
+from rust_ext_loader.facts._fingerprint import (
     HOST_GROUPS,
     SOURCE_GROUPS,
     Change,

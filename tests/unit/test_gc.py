@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _gc, _locks, _record, _roots, _settings, _store
+from rust_ext_loader import _record, _settings
 from rust_ext_loader._errors import CacheWarning, SettingError
-from rust_ext_loader._fingerprint import Fingerprint
-from rust_ext_loader._gc import ENTRY, SET_ASIDE, TARGET, Item, Limits
+from rust_ext_loader.cache import _gc, _roots, _store
+from rust_ext_loader.cache._gc import ENTRY, SET_ASIDE, TARGET, Item, Limits
+from rust_ext_loader.facts._fingerprint import Fingerprint
+from rust_ext_loader.files import _locks
 
 DAY = 86400.0
 NOW = 1000 * DAY

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader._packaging._editable import pth_line
+from rust_ext_loader.packaging._editable import pth_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable

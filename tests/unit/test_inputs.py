@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _discover, _inputs
 from rust_ext_loader._errors import LockfileMissing, LockfileOutdated, ManifestError
-from rust_ext_loader._fingerprint import Fingerprint
+from rust_ext_loader.declare import _discover
+from rust_ext_loader.facts import _inputs
+from rust_ext_loader.facts._fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -565,9 +566,10 @@ def _reached(start: str, nodes: dict[str, dict[str, object]]) -> set[str]:
         if name not in reached:
             reached.add(name)
             dependencies: list[dict[str, object]] = nodes[name]["deps"]  # type: ignore[assignment]
-            waiting.extend(
-                str(item["pkg"]) for item in dependencies if any(kind["kind"] != "dev" for kind in item["dep_kinds"])
-            )  # type: ignore[attr-defined]
+            for item in dependencies:
+                kinds: list[dict[str, str]] = item["dep_kinds"]  # type: ignore[assignment]
+                if any(kind["kind"] != "dev" for kind in kinds):
+                    waiting.append(str(item["pkg"]))
     return reached
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _library_file, _object_formats
-from rust_ext_loader._library_file import LibraryFile, host_glibc, inspect, problem
+from rust_ext_loader.library import _library_file, _object_formats
+from rust_ext_loader.library._library_file import LibraryFile, host_glibc, inspect, problem
 
 
 def elf(*, wide: bool = True, order: str = "<", machine: int = 62, kind: int = 3, gnu: bool = True) -> bytes:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _file_systems, _locks
 from rust_ext_loader._errors import LockTimeout
-from rust_ext_loader._file_systems import file_system_of
-from rust_ext_loader._locks import Locked, LockUnavailable, hold
+from rust_ext_loader.files import _file_systems, _locks
+from rust_ext_loader.files._file_systems import file_system_of
+from rust_ext_loader.files._locks import Locked, LockUnavailable, hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ ROOT = Path(_locks.__file__).parents[1]
 HOLDER = """
 import sys
 from pathlib import Path
-from rust_ext_loader._locks import hold
+from rust_ext_loader.files._locks import hold
 with hold(Path(sys.argv[1]), holder="app._mm", timeout=60, ready=lambda: None, say=lambda text: None):
     print("held", flush=True)
     sys.stdin.read()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _progress
-from rust_ext_loader._progress import Progress
+from rust_ext_loader.build import _progress
+from rust_ext_loader.build._progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable

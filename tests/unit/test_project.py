@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _project
 from rust_ext_loader._errors import ManifestError, SettingError
-from rust_ext_loader._project import RemoteSettings
+from rust_ext_loader.declare import _project
+from rust_ext_loader.declare._project import RemoteSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

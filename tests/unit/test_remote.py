@@ -12,18 +12,19 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _remote, _signature, _store
 from rust_ext_loader._errors import SettingError
-from rust_ext_loader._fingerprint import Fingerprint
-from rust_ext_loader._object_store import RemoteFailed
-from rust_ext_loader._project import RemoteSettings
-from rust_ext_loader._remote import Answer, Wanted
+from rust_ext_loader.cache import _store
+from rust_ext_loader.declare._project import RemoteSettings
+from rust_ext_loader.facts._fingerprint import Fingerprint
+from rust_ext_loader.remote import _remote, _signature
+from rust_ext_loader.remote._object_store import RemoteFailed
+from rust_ext_loader.remote._remote import Answer, Wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rust_ext_loader._signature import Signer
+    from rust_ext_loader.remote._signature import Signer
 
 MODULE = "fx.alpha"
 FACTS = {"source/src/lib.rs": "aa", "abi/tag": "cp311", "toolchain/release": "1.95.0"}

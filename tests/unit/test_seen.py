@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _environment, _observe, _seen
-from rust_ext_loader._cargo import Artifact, BuildScript, CargoResult
 from rust_ext_loader._model import PathPackage
-from rust_ext_loader._seen import Sight
-from rust_ext_loader._target_state import TargetState
+from rust_ext_loader.build import _observe
+from rust_ext_loader.build._cargo import Artifact, BuildScript, CargoResult
+from rust_ext_loader.build._target_state import TargetState
+from rust_ext_loader.facts import _environment, _seen
+from rust_ext_loader.facts._seen import Sight
 
 needs_fifo = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no fifos here")
 

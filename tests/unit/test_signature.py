@@ -13,9 +13,9 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from rust_ext_loader import _signature
 from rust_ext_loader._errors import SettingError
-from rust_ext_loader._signature import Signer, Statement, complaint
+from rust_ext_loader.remote import _signature
+from rust_ext_loader.remote._signature import Signer, Statement, complaint
 
 STATEMENT = Statement("2.1", "fx.alpha", "b" * 64, "1" * 64, "2" * 64)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _staging
+from rust_ext_loader.files import _staging
 
 
 class Held:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _roots, _store
-from rust_ext_loader._fingerprint import SHORT, Fingerprint
-from rust_ext_loader._library_file import host_glibc
+from rust_ext_loader.cache import _roots, _store
+from rust_ext_loader.facts._fingerprint import SHORT, Fingerprint
+from rust_ext_loader.library._library_file import host_glibc
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -517,8 +517,8 @@ def test_a_root_that_cannot_be_used_says_why(tmp_path: Path, prepare: Callable[[
 _PUBLISHER = """
 import sys
 from pathlib import Path
-from rust_ext_loader import _store
-from rust_ext_loader._fingerprint import Fingerprint
+from rust_ext_loader.cache import _store
+from rust_ext_loader.facts._fingerprint import Fingerprint
 root, facts, number = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3])
 artifact = root.parent / f"lib{number}.so"
 artifact.write_bytes(bytes([number]) * 300_000)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _toml
 from rust_ext_loader._errors import ManifestError
+from rust_ext_loader.declare import _toml
 
 if TYPE_CHECKING:
     from collections.abc import Callable

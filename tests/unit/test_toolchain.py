@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader import _cargo_config, _memo, _toolchain
 from rust_ext_loader._errors import SettingError, ToolchainMissing
+from rust_ext_loader.facts import _cargo_config, _memo, _toolchain
 
 if TYPE_CHECKING:
     from pathlib import Path

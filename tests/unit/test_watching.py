@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader._watching import watch
+from rust_ext_loader.files._watching import watch
 
 
 def _file(path: Path) -> None:

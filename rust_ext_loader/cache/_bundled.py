@@ -1,0 +1,114 @@
+"""
+Judge extension modules that lie in a package's folder, as a wheel ships them.
+
+A sidecar beside the library, `<leaf>.rust-ext.json`, says which source key, ABI
+and bytes it was built from. A library without one, or whose sidecar does not
+describe it, is stale by rule wherever sources are at hand.
+
+Invariant: looking at bundled modules never touches a workspace, a toolchain or
+the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+from ..facts._fingerprint import Fingerprint
+from ._store import digest_of_file
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ..facts._seen import Sight
+
+#: Version of the sidecar's fields; another one is as good as none.
+FORMAT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bundled:
+    """
+    The library that `import` would take, and the ones it would pass over.
+    """
+
+    library: Path
+    others: tuple[Path, ...]
+
+
+def sidecar_of(library: Path, leaf: str) -> Path:
+    """
+    Where a library's sidecar lies.
+    """
+    return library.with_name(f"{leaf}.rust-ext.json")
+
+
+def candidates(leaf: str, folders: Sequence[str]) -> list[str]:
+    """
+    Every path at which `import` would look for the module, in its order.
+    """
+    return [os.path.join(folder, leaf + suffix) for folder in folders for suffix in EXTENSION_SUFFIXES]
+
+
+def find(leaf: str, folders: Sequence[str]) -> Bundled | None:
+    """
+    The bundled library of a module in its parent's folders.
+    """
+    present = [Path(path) for path in candidates(leaf, folders) if os.path.isfile(path)]
+    return Bundled(present[0], tuple(present[1:])) if present else None
+
+
+def describe(library: Path, leaf: str) -> tuple[dict[str, str], dict[str, str]] | None:
+    """
+    The facts in a library's sidecar and the inputs that its build was seen to read; `None` without one of these very bytes.
+    """
+    try:
+        sidecar: dict[str, Any] = json.loads(sidecar_of(library, leaf).read_bytes())
+        facts = {str(name): str(value) for name, value in sidecar["facts"].items()}
+        seen = {str(name): str(value) for name, value in sidecar["seen"].items()}
+        if sidecar["format"] != FORMAT or Fingerprint(facts).source_key != sidecar["source_key"]:
+            return None
+        if library.stat().st_size != sidecar["size"] or digest_of_file(library) != sidecar["sha256"]:
+            return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+    return facts, seen
+
+
+def sidecar(module: str, library: Path, facts: Mapping[str, str], seen: Mapping[str, str] | None = None) -> bytes:
+    """
+    The content of a sidecar.
+    """
+    fields = {
+        "format": FORMAT,
+        "module": module,
+        "source_key": Fingerprint(facts).source_key,
+        "size": library.stat().st_size,
+        "sha256": digest_of_file(library),
+        "seen": dict(seen or {}),
+        "facts": dict(facts),
+    }
+    return json.dumps(fields, indent=1, sort_keys=True).encode()
+
+
+def differences(library: Path, leaf: str, wanted: Fingerprint, sight: Sight) -> tuple[str, ...]:
+    """
+    Why a bundled library is not what these sources would give; empty if it is.
+
+    Source key, ABI, seen inputs and, for code made for one CPU, its features decide. The toolchain and the flags of the machine that
+    built it do not: a wheel is used as shipped.
+    """
+    from ..facts._fingerprint import SOURCE_GROUPS, explain
+
+    described = describe(library, leaf)
+    if described is None:
+        return ("no sidecar describes it",)
+    facts, seen = described
+    groups = (*SOURCE_GROUPS, "abi", "cpu")
+    changes = explain({**Fingerprint(facts).select(groups), **seen}, {**wanted.select(groups), **sight.now(seen)})
+    return tuple(str(change) for change in changes)

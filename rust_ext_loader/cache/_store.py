@@ -1,0 +1,419 @@
+"""
+Keep built extensions on disk and find them again.
+
+    <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, never changed
+    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   name of the generation in force, replaced atomically
+    <root>/checkouts/<workspace>/<module>.json                         facts of what this checkout used last
+    <root>/quarantine/                                                 entries that turned out to be wrong
+
+Builds of the same facts differ when they read different undeclared inputs; each
+set of *seen* inputs has a pointer of its own, and a look-up asks of each whether
+its set still stands. Keys in folder names are shortened; the manifest holds them whole and is compared.
+
+Invariant: an entry is written once, by rename. An entry that cannot be trusted,
+read or verified is a miss, never an error. One that is ours and damaged is set
+aside; one that is merely not for this host is left for the host it is for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import _record
+from ..facts import _seen
+from ..facts._environment import is_hidden
+from ..facts._fingerprint import SHORT, Fingerprint, digest_of
+from ..files import _staging
+from ..library._library_file import host_glibc
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+#: Version of the manifest's fields. An entry of another format is a miss.
+FORMAT = 2
+
+#: A file beside a library, whose time stamp says when it was used last.
+STAMP = "used"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """
+    One stored build of one extension.
+    """
+
+    folder: Path
+    library: Path
+    facts: Mapping[str, str]
+    #: What its build was seen to read that no fact covers.
+    seen: Mapping[str, str]
+    #: Seconds since the epoch at which its build began, after its sources were read.
+    began: float
+    #: Token of the forcing process that made it, if one did.
+    token: str | None
+    source_key: str
+    build_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """
+    How an entry came to be.
+    """
+
+    toolchain: str
+    abi: str
+    glibc_floor: tuple[int, int] | None
+    began: float
+    seconds: float
+    token: str | None
+    seen: Mapping[str, str] = field(default_factory=dict)
+    #: The remote that it came from; `None` for what was built here.
+    pulled: str | None = None
+
+
+class _Damaged(Exception):
+    """
+    An entry is ours and not what it says: it will be as wrong for whoever looks next.
+    """
+
+
+def look_up(
+    roots: Sequence[Path], module: str, fingerprint: Fingerprint, accept: Callable[[Entry], bool] = lambda _: True
+) -> Entry | None:
+    """
+    The entry with exactly these facts, verified, or `None`.
+
+    *accept* is asked before the library is read: a refusal costs a manifest.
+    """
+    for root in roots:
+        slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
+        entry = _current(slot, root, lambda entry: entry.facts == fingerprint.facts and accept(entry))
+        if entry is not None:
+            return entry
+    return None
+
+
+def equal_but_for(
+    roots: Sequence[Path],
+    module: str,
+    fingerprint: Fingerprint,
+    group: str,
+    accept: Callable[[Entry], bool] = lambda _: True,
+) -> Entry | None:
+    """
+    The newest entry whose facts are equal in every group but one.
+    """
+    wanted = fingerprint.without(group)
+    found = [
+        entry
+        for root in roots
+        for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT])
+        if (
+            entry := _current(
+                slot, root, lambda entry: Fingerprint(entry.facts).without(group) == wanted and accept(entry)
+            )
+        )
+        is not None
+    ]
+    return max(found, key=lambda entry: entry.began, default=None)
+
+
+def damaged(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Path | None:
+    """
+    Where an entry of these sources lies that was found damaged.
+    """
+    for root in roots:
+        for folder in _folders(root / "quarantine"):
+            if folder.name.startswith(f"{module}-{fingerprint.source_key[:SHORT]}-"):
+                return folder
+        # Where nothing can be set aside it lies in its place.
+        for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT]):
+            for pointer in _pointers(slot):
+                with contextlib.suppress(OSError):
+                    try:
+                        _read(pointer, root, lambda _: True)
+                    except _Damaged:
+                        return slot
+    return None
+
+
+def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, name: str, origin: Origin) -> Entry:
+    """
+    Store a library under its key and make it the one in force.
+    """
+    slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
+    generation = f"{time.time_ns():x}-{_staging.unique_name()[:8]}{_suffix(origin.seen)}"
+    pointer = pointer_of(slot / generation / name)
+    _make_way(root, slot, pointer)
+    with _staging.staged_folder(root) as staged:
+        library = _staging.copy_into(artifact, staged, name)
+        manifest = _manifest(module, fingerprint, library, origin)
+        _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
+        # Its time stamp says when the entry was used last.
+        _staging.write_atomically(staged / STAMP, b"")
+        # The folder is renamed whole, so what the context removes afterwards is gone already.
+        folder = _staging.publish_folder(staged, slot / generation)
+    _staging.write_atomically(pointer, generation.encode())
+    return _entry(folder, folder / name, manifest)
+
+
+def pointer_of(library: Path) -> Path:
+    """
+    The file that says whether a stored library is still the one in force.
+    """
+    generation = library.parent
+    return generation.with_name("-".join(["current", *generation.name.split("-")[2:]]))
+
+
+def _suffix(seen: Mapping[str, str]) -> str:
+    return f"-{digest_of(seen)[:12]}" if seen else ""
+
+
+def in_force(library: Path) -> bool:
+    """
+    Whether a stored library is still the one that its pointer leads to.
+    """
+    try:
+        return pointer_of(library).read_text("ascii").strip() == library.parent.name
+    except (OSError, ValueError):
+        return False
+
+
+def stamp_use(library: Path) -> None:
+    """
+    Note that a stored library was used, at most once a day.
+    """
+    stamp = library.with_name(STAMP)
+    # A root that cannot be written is nobody's to collect; a bundled library has no such stamp.
+    with contextlib.suppress(OSError):
+        if not 0 <= time.time() - stamp.stat().st_mtime < _record.DAY:
+            os.utime(stamp)
+
+
+def quarantine_library(root: Path, library: Path) -> None:
+    """
+    Take the entry of a library out of use, keeping its bytes for whoever wants to know why.
+    """
+    # In a root that cannot be written it stays, and its own error is what the caller gets in the end.
+    with contextlib.suppress(OSError):
+        _set_aside(root, library.parent)
+
+
+def set_aside_before(root: Path, library: Path) -> list[Path]:
+    """
+    Libraries of the same facts as a stored one that were taken out of use earlier.
+    """
+    slot = "-".join(library.parents[1].relative_to(root).parts[1:])
+    return [folder / library.name for folder in _folders(root / "quarantine") if folder.name.startswith(f"{slot}-")]
+
+
+def _set_aside(root: Path, path: Path) -> None:
+    quarantine = _staging.private_folder(root / "quarantine")
+    destination = quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{_staging.unique_name()[:8]}"
+    # Another process may have been faster.
+    with contextlib.suppress(FileNotFoundError):
+        _staging.move(path, destination)
+
+
+def _make_way(root: Path, slot: Path, pointer: Path) -> None:
+    """
+    Set aside whatever stands in an entry's way: it would be distrusted for ever, or could not be replaced.
+    """
+    for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
+        if os.path.lexists(folder) and (_staging.distrust(folder) or not folder.is_dir()):
+            _set_aside(root, folder)
+    if pointer.is_dir():
+        _set_aside(root, pointer)
+
+
+def remember(root: Path, workspace: Path, module: str, facts: Mapping[str, str]) -> None:
+    """
+    Note what this checkout used last, so that the next miss can say what moved.
+    """
+    # Only an explanation is lost when this fails.
+    with contextlib.suppress(OSError):
+        path = _memory(root, workspace, module)
+        data = json.dumps(facts, sort_keys=True).encode()
+        if not path.exists() or path.read_bytes() != data:
+            _staging.write_atomically(path, data)
+
+
+def recall(root: Path, workspace: Path, module: str) -> dict[str, str] | None:
+    """
+    The facts of what this checkout used last.
+    """
+    try:
+        facts = json.loads(_memory(root, workspace, module).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    return {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else None
+
+
+def checkout_name(workspace: Path) -> str:
+    """
+    Short name of a checkout's path, for folders that belong to one checkout.
+    """
+    return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:12]
+
+
+def digest_of_file(path: Path) -> str:
+    """
+    SHA-256 of a file, 64 hex digits.
+    """
+    hasher = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+def _memory(root: Path, workspace: Path, module: str) -> Path:
+    return root / "checkouts" / checkout_name(workspace) / f"{module}.json"
+
+
+def _slot(root: Path, module: str, source_key: str, build_key: str) -> Path:
+    return root / "artifacts" / module / source_key[:SHORT] / build_key[:SHORT]
+
+
+def _folders(path: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(path) as items:
+        for item in items:
+            if item.is_dir(follow_symlinks=False):
+                yield Path(item.path)
+
+
+def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Origin) -> dict[str, Any]:
+    # Only whoever publishes needs a name for this machine.
+    import socket
+
+    return {
+        "format": FORMAT,
+        "module": module,
+        "source_key": fingerprint.source_key,
+        "build_key": fingerprint.build_key,
+        "library": library.name,
+        "size": library.stat().st_size,
+        "sha256": digest_of_file(library),
+        "abi": origin.abi,
+        "toolchain": origin.toolchain,
+        "glibc_floor": origin.glibc_floor,
+        "began": origin.began,
+        "seconds": round(origin.seconds, 3),
+        "token": origin.token,
+        "builder": {"host": socket.gethostname(), "pid": os.getpid()},
+        "pulled": origin.pulled,
+        "seen": dict(origin.seen),
+        "host_bound": [
+            *(name for name, value in fingerprint.facts.items() if is_hidden(value)),
+            *_seen.host_bound(origin.seen),
+        ],
+        "facts": dict(fingerprint.facts),
+    }
+
+
+def _current(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
+    """
+    The newest of the entries in force in a slot that is whole and accepted; one that is damaged is set aside.
+    """
+    found = [entry for pointer in _pointers(slot) if (entry := _behind(pointer, root, accept)) is not None]
+    return max(found, key=lambda entry: entry.began, default=None)
+
+
+def _pointers(slot: Path) -> list[Path]:
+    try:
+        return [slot / name for name in sorted(os.listdir(slot)) if name.partition("-")[0] == "current"]
+    except OSError:
+        return []
+
+
+def _behind(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
+    for _ in range(2):
+        try:
+            return _read(pointer, root, accept)
+        except _Damaged as damage:
+            quarantine_library(root, Path(str(damage)))
+            break
+        except OSError as error:
+            # A network file system forgot what it knew; it looks again when it is asked again.
+            if error.errno != errno.ESTALE:
+                break
+    return None
+
+
+def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
+    slot = pointer.parent
+    generation = pointer.read_bytes().decode("ascii", "replace").strip()
+    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or _staging.distrust(pointer):
+        return None
+    folder = slot / generation
+    if any(map(_staging.distrust, _chain(folder, root))):
+        return None
+    try:
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        if manifest["format"] != FORMAT:
+            return None
+        library = folder / manifest["library"]
+        if not _describes(manifest, root, folder):
+            raise _Damaged(folder / "manifest.json")
+        entry = _entry(folder, library, manifest)
+        if _staging.distrust(library) or is_for_newer_system(manifest) or not accept(entry):
+            return None
+        if library.stat().st_size != manifest["size"] or digest_of_file(library) != manifest["sha256"]:
+            raise _Damaged(library)
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _Damaged(folder / "manifest.json") from error
+    return entry
+
+
+def _chain(folder: Path, root: Path) -> Iterator[Path]:
+    """
+    Every path from the root to an entry's files.
+    """
+    yield folder / "manifest.json"
+    yield from (folder, *folder.parents[: len(folder.parents) - len(root.parents)])
+
+
+def _describes(manifest: dict[str, Any], root: Path, folder: Path) -> bool:
+    """
+    Whether a manifest agrees with itself and with the place it lies in.
+    """
+    facts = Fingerprint(manifest["facts"])
+    return (
+        facts.source_key == manifest["source_key"]
+        and facts.build_key == manifest["build_key"]
+        and folder.parent == _slot(root, manifest["module"], facts.source_key, facts.build_key)
+        and (folder / manifest["library"]).parent == folder
+        # No key covers what was seen, except the one in the folder's name.
+        and folder.name.endswith(_suffix(manifest["seen"]))
+    )
+
+
+def is_for_newer_system(manifest: Mapping[str, Any]) -> bool:
+    """
+    Whether a manifest's library asks for a newer libc than this host has.
+    """
+    floor, here = manifest["glibc_floor"], host_glibc()
+    return floor is not None and here is not None and tuple(floor) > here
+
+
+def _entry(folder: Path, library: Path, manifest: dict[str, Any]) -> Entry:
+    return Entry(
+        folder=folder,
+        library=library,
+        facts=manifest["facts"],
+        seen={str(name): str(value) for name, value in manifest["seen"].items()},
+        began=float(manifest["began"]),
+        token=manifest["token"],
+        source_key=manifest["source_key"],
+        build_key=manifest["build_key"],
+    )

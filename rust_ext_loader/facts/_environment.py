@@ -1,0 +1,293 @@
+"""
+Decide which variables and cargo settings can change what is built.
+
+Variables that carry compiler flags are part of the request (both keys), the
+others and the configuration files are flags (build key only). Values are kept
+in clear only for variables known to be harmless to show; any other that a crate
+declares is kept as a hash of its name and value. That hash is not keyed: it
+hides a value from a glance, not from a guess.
+
+Invariant: what is noise for a build (colours, job counts, wrappers, virtual
+environments) is never a fact, and is not passed to cargo where it could become one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+from dataclasses import dataclass
+
+from .. import _settings
+from .._errors import CacheUnavailable, SettingError
+from .._model import ExtensionSpec, Gathered, Watched
+from ..declare import _manifest
+from ..files import _staging
+from . import _cargo_config
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+_RUSTFLAGS = re.compile(r"RUSTFLAGS|CARGO_ENCODED_RUSTFLAGS|CARGO_BUILD_RUSTFLAGS|CARGO_TARGET_.+_RUSTFLAGS")
+
+#: Variables of cargo and of the C tool chain that change the output. Their values may be shown.
+_KNOWN = re.compile(
+    r"""
+    CARGO_BUILD_.+ | CARGO_TARGET_.+_.+ | CARGO_PROFILE_.+ | CARGO_UNSTABLE_.+ | RUSTC_BOOTSTRAP
+    | (?:HOST_|TARGET_)?(?:CC|CXX|AR|RANLIB|CPPFLAGS|CFLAGS|CXXFLAGS|ARFLAGS|LDFLAGS)
+    | (?:CC|CXX|AR|RANLIB|CPPFLAGS|CFLAGS|CXXFLAGS|ARFLAGS|LDFLAGS)_[a-z0-9_.\-]+     # _<target>: targets are lower-case
+    | CXXSTDLIB | CRATE_CC_NO_DEFAULTS
+    | (?:HOST_|TARGET_)?PKG_CONFIG(?:_.+)?
+    | PROTOC | MACOSX_DEPLOYMENT_TARGET | SDKROOT
+    """,
+    re.VERBOSE,
+)
+
+#: Known variables that say how to build, not what.
+_HARMLESS = re.compile(
+    r"""
+    CARGO_BUILD_(?:JOBS|TARGET_DIR|BUILD_DIR|ARTIFACT_DIR|RUSTC_WRAPPER|RUSTC_WORKSPACE_WRAPPER|RUSTDOC|RUSTDOCFLAGS|WARNINGS)
+    | CARGO_BUILD_TARGET                       # a fact of the request
+    | CARGO_BUILD_RUSTC                        # a path; the compiler it names is the toolchain's fact
+    | CARGO_TARGET_(?:.+_)?(?:RUNNER|RUSTDOCFLAGS) | CARGO_TARGET_TMPDIR
+    """,
+    re.VERBOSE,
+)
+
+#: Set by cargo for compilers and build scripts, whatever the session says; or part of what the toolchain is.
+_FROM_CARGO = re.compile(
+    r"""
+    TARGET | HOST | OPT_LEVEL | PROFILE | DEBUG | RUSTC(?:_.+)? | RUSTDOC | RUSTUP_.+ | DEP_.+
+    | CARGO_(?:HOME|ENCODED_RUSTFLAGS|MANIFEST_LINKS|RUSTC_CURRENT_DIR)
+    """,
+    re.VERBOSE,
+)
+#: What differs from one shell to the next. A build script of somebody's crate that asks for it looks for programs.
+_PERSONAL = re.compile(
+    r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+",
+    re.VERBOSE,
+)
+
+#: What we tell cargo ourselves, or what would send its output where nobody looks for it.
+_OURS = re.compile(
+    r"""
+    --(?:target-dir|target|artifact-dir|out-dir|manifest-path|message-format|profile|package|lib|bins?|tests?|examples?|bench(?:es)?
+       |all-targets|crate-type|unit-graph|build-plan|release)(?:=.*)?
+    | -- | -[^-vqjF].*
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+_HASHED = "sha256:"
+
+# No word border in front: the flag may be glued on, as in `-Ctarget-cpu=native`.
+_NATIVE = re.compile(r"(?:target-cpu|-march|-mcpu)=native(?![\w.-])")
+
+#: Not passed to cargo: the session's, what a surrounding cargo set, and what we decide ourselves.
+_NOISE = re.compile(
+    r"""
+    VIRTUAL_ENV.* | CONDA.* | PYTHON.* | PYENV_.* | UV_.* | PIP_.*
+    | PYO3_PYTHON | PYO3_NO_PYTHON | PYO3_BUILD_EXTENSION_MODULE | PYO3_ENVIRONMENT_SIGNATURE
+    | CARGO_TARGET_DIR | CARGO_BUILD_TARGET_DIR | CARGO_BUILD_BUILD_DIR | CARGO_INCREMENTAL
+    | (?:CARGO_)?(?:MAKEFLAGS|MFLAGS) | MAKELEVEL
+    | CARGO | CARGO_(?:PKG|MANIFEST|BIN|CFG|FEATURE|CRATE)_.* | CARGO_PRIMARY_PACKAGE | CARGO_TARGET_TMPDIR | OUT_DIR | NUM_JOBS
+    | RUST_BACKTRACE | RUST_LIB_BACKTRACE | RUST_LOG | RUST_RECURSION_COUNT
+    | LS_COLORS | PS[1-4] | PWD | OLDPWD | SHLVL | _ | COLUMNS | LINES
+    """,
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags(Gathered):
+    """
+    What flags, variables and configuration contribute.
+    """
+
+    #: Whether any of them asks for code that is made for the very CPU at hand.
+    native: bool = False
+
+
+def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
+    """
+    Facts about flags, variables and configuration files in force for a crate.
+
+    Raises `ManifestError` for a configuration file that cannot be read.
+    """
+    config = _cargo_config.read(spec.directory, environment, spec.workspace)
+    facts = {f"request/env/{name}": value for name, value in _rustflags(environment, spec.workspace)}
+    if further := cargo_arguments(environment):
+        facts[f"request/env/{_settings.CARGO_ARGUMENTS}"] = _cargo_config.within(shlex.join(further), spec.workspace)
+    # As they stand, since a fact may be a hash.
+    values = [*facts.values()]
+    if target := _target(config, environment, spec.workspace):
+        facts["request/target"] = target
+    hidden = _hides_rustflags(environment)
+    for key, value in _cargo_config.relevant(config, spec.profile):
+        if key == "build.target" or (hidden and key.endswith("rustflags") and key.startswith(("build.", "target."))):
+            continue
+        text = _manifest.canonical(value)
+        values.append(text)
+        facts[f"flags/config/{key}"] = _hashed(key, text) if key.startswith("env.") else text
+    for name, value in environment.items():
+        if value and _is_known(name, spec.profile):
+            values.append(value)
+            facts[f"flags/env/{name}"] = _cargo_config.within(value, spec.workspace)
+    for name in declared_names(spec, config):
+        # Empty and unset are two things to a build script.
+        if name in environment and f"flags/env/{name}" not in facts and f"request/env/{name}" not in facts:
+            values.append(environment[name])
+            facts[f"flags/env/{name}"] = _hashed(name, environment[name])
+    return Flags(facts, Watched(config.present, config.absent), any(map(_NATIVE.search, values)))
+
+
+def declared_names(spec: ExtensionSpec, config: _cargo_config.Config) -> tuple[str, ...]:
+    """
+    Variables that the build reads by the word of the crate or of the configuration, whose `[env]` yields to the environment.
+    """
+    configured = _manifest.table(config.values, "env")
+    return tuple(dict.fromkeys([*spec.env, *(name for name in configured if not _NOISE.fullmatch(name))]))
+
+
+def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:
+    """
+    These variables and their values.
+    """
+    config = _cargo_config.read(spec.directory, environment, spec.workspace)
+    return [(name, environment.get(name)) for name in declared_names(spec, config)]
+
+
+def is_accounted_for(name: str, *, foreign: bool) -> bool:
+    """
+    Whether a variable that a build was seen to read is a fact already, is set by cargo or us, or never reaches a build.
+
+    *foreign* tells that a package asked which is not on this disk's sources: what it does with a search path is its business.
+    """
+    patterns = (_NOISE, _RUSTFLAGS, _KNOWN, _FROM_CARGO)
+    return any(pattern.fullmatch(name) for pattern in patterns) or bool(foreign and _PERSONAL.fullmatch(name))
+
+
+def cargo_arguments(environment: Mapping[str, str]) -> list[str]:
+    """
+    The further arguments that cargo is to be given.
+
+    Raises `SettingError` for what cannot be split, and for arguments that are ours to give.
+    """
+    text = environment.get(_settings.CARGO_ARGUMENTS, "")
+    try:
+        found = shlex.split(text)
+    except ValueError as error:
+        raise SettingError(_settings.CARGO_ARGUMENTS, text, f"arguments quoted as for a shell ({error})") from error
+    for before, argument in zip(["", *found], found, strict=False):
+        if _OURS.fullmatch(argument):
+            raise SettingError(_settings.CARGO_ARGUMENTS, text, f"no `{argument}`, which is decided elsewhere")
+        file = (
+            argument
+            if before == "--config"
+            else argument.partition("=")[2]
+            if argument.startswith("--config=")
+            else "="
+        )
+        if "=" not in file:
+            raise SettingError(
+                _settings.CARGO_ARGUMENTS, text, f"`--config KEY=VALUE`: an edit of {file} would go unnoticed"
+            )
+    return found
+
+
+def _target(config: _cargo_config.Config, environment: Mapping[str, str], root: Path) -> str:
+    """
+    The target triple that is asked for, if one is.
+    """
+    if chosen := environment.get("CARGO_BUILD_TARGET"):
+        return _cargo_config.within(chosen, root)
+    configured = _manifest.table(config.values, "build").get("target")
+    return configured if isinstance(configured, str) else ",".join(_manifest.strings(configured))
+
+
+def _rustflags(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
+    if (encoded := environment.get("CARGO_ENCODED_RUSTFLAGS")) is not None:
+        if encoded:
+            yield "CARGO_ENCODED_RUSTFLAGS", _cargo_config.within(shlex.join(encoded.split("\x1f")), root)
+        return
+    hidden = _hides_rustflags(environment)
+    for name, value in environment.items():
+        if _RUSTFLAGS.fullmatch(name) and value.split() and (name == "RUSTFLAGS" or not hidden):
+            yield name, _cargo_config.within(" ".join(value.split()), root)
+
+
+def _hides_rustflags(environment: Mapping[str, str]) -> bool:
+    """
+    Whether a variable silences every other source of flags; for cargo an empty one does so too.
+    """
+    return "CARGO_ENCODED_RUSTFLAGS" in environment or "RUSTFLAGS" in environment
+
+
+def _is_known(name: str, profile: str) -> bool:
+    if not _KNOWN.fullmatch(name) or _HARMLESS.fullmatch(name) or _RUSTFLAGS.fullmatch(name):
+        return False
+    if name.startswith("CARGO_PROFILE_") and profile in ("release", "dev"):
+        # A custom profile inherits from one that we do not know here.
+        return name.startswith(f"CARGO_PROFILE_{profile.upper()}_")
+    return True
+
+
+def _hashed(name: str, value: str) -> str:
+    digest = hashlib.sha256()
+    for text in (name, value):
+        data = text.encode("utf-8", "surrogateescape")
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return f"{_HASHED}{digest.hexdigest()}"
+
+
+def is_hidden(value: str) -> bool:
+    """
+    Whether the value of a fact is the hash of a variable's value.
+    """
+    return value.startswith(_HASHED)
+
+
+def wants_native(flags: Flags) -> bool:
+    """
+    Whether the flags in force make code for the very CPU at hand.
+    """
+    return flags.native
+
+
+def child_environment(environment: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
+    """
+    What cargo gets of an environment; the names to *keep* are never taken for noise.
+
+    Never more than the build needs, so that two shells, editors or virtual environments compile the same thing once.
+    Raises `CacheUnavailable` when the user has no home and none can be made that is safe.
+    """
+    child = {name: value for name, value in environment.items() if name in keep or not _NOISE.fullmatch(name)}
+    # A build does not install toolchains behind anybody's back.
+    child["RUSTUP_AUTO_INSTALL"] = "0"
+    if "CARGO_HOME" not in child and _cargo_config.user_home(child) is None:
+        # Cargo refuses to run without a home; in a container the user may have none.
+        child["CARGO_HOME"] = _private_cargo_home()
+    return child
+
+
+def _private_cargo_home() -> str:
+    """
+    A home for cargo under the system's temporary folder.
+
+    Whoever could write there could have cargo run a program of theirs, so each folder is made by us or belongs to us.
+    """
+    root = _settings.temporary_root()
+    home = os.path.join(root, "cargo")
+    for folder in (root, home):
+        try:
+            os.mkdir(folder, mode=0o700)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise CacheUnavailable((f"{folder}: {error.strerror}",)) from error
+        if (reason := _staging.distrust(folder)) is not None:
+            raise CacheUnavailable((reason,))
+    return home

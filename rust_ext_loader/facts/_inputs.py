@@ -1,0 +1,238 @@
+"""
+Gather what a checkout alone says about a build: sources, resolution, request.
+
+Sources are the files of the crate and of every package on this disk that it
+depends on. Resolution is what cargo would choose from: manifests as values, the
+reachable part of the lockfile, patches, profiles. The request is what the crate
+declares about itself.
+
+Invariant: no toolchain is asked and no process started. Paths in facts count
+from the workspace root, so a copied checkout has the same facts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from .._model import ExtensionSpec, Gathered, PathPackage, Watched
+from ..declare import _manifest
+from ..declare._workspace import MANIFEST, Workspace
+from . import _activation, _closure, _sources
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """
+    What the checkout says.
+    """
+
+    gathered: Gathered
+    #: Every package whose sources are on this disk, the crate's own first.
+    packages: tuple[PathPackage, ...]
+    #: Features of PyO3 that are on.
+    pyo3_features: frozenset[str]
+    #: Files whose content is a fact.
+    hashed: frozenset[str]
+    #: The oldest compiler that the crate says it takes.
+    rust_version: str | None = None
+
+
+def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...]) -> Inputs:
+    """
+    Look at everything on this disk that decides about an extension, built with further *features*.
+
+    Raises `ManifestError`, `LockfileMissing` or `LockfileOutdated`.
+    """
+    closure = _closure.of(spec.directory, workspace)
+    wanted = tuple(sorted({*spec.features, *features}))
+    facts = {**_request(spec, wanted), **_resolution(closure, spec.profile)}
+    present = {str(workspace.root / MANIFEST), str(closure.lockfile.path)}
+    absent = set(closure.absent)
+    packages = []
+    hashed: set[str] = set()
+    distributions = _distributions(spec.key_on)
+    table = _metadata_table(closure, spec.module)
+    for package in closure.packages.values():
+        is_own = package.directory == spec.directory
+        declared = (spec.exclude, spec.source_inputs) if is_own else _declared(package, table)
+        sources = _package_sources(package, workspace.root, *declared)
+        facts.update({f"source/{name}": digest for name, digest in sources.digests.items()})
+        present |= sources.present | {str(package.directory / MANIFEST)}
+        present |= {str(package.inherits_from)} if package.inherits_from else set()
+        absent |= sources.absent
+        hashed |= sources.files
+        # Cargo knows nothing of distributions: only a digest that moved makes it compile for another version.
+        versions = {f"key-on {name}": version for name, version, _ in distributions} if is_own else {}
+        packages.append(
+            PathPackage(package.name, package.version, package.directory, _digest(package, sources, versions))
+        )
+    facts.update({f"request/key-on/{name}": version for name, version, _ in distributions})
+    present.update(path for _, _, paths in distributions for path in paths)
+    return Inputs(
+        Gathered(facts, Watched(frozenset(present), frozenset(absent)) | workspace.watched),
+        tuple(packages),
+        _activation.pyo3_features(closure, wanted),
+        frozenset(hashed),
+        _rust_version(closure),
+    )
+
+
+def _rust_version(closure: _closure.Closure) -> str | None:
+    start = next(iter(closure.packages.values()))
+    version = _manifest.table(start.resolved, "package").get("rust-version")
+    return version if isinstance(version, str) else None
+
+
+def _request(spec: ExtensionSpec, features: tuple[str, ...]) -> dict[str, str]:
+    return {
+        "request/package": spec.package,
+        "request/library": spec.library,
+        "request/module": spec.module,
+        "request/features": ",".join(features),
+        "request/profile": spec.profile,
+    }
+
+
+def _distributions(names: tuple[str, ...]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """
+    Version of each installed distribution, and the paths that move when it does.
+    """
+    if not names:
+        return []
+    from importlib import metadata
+
+    # An upgrade renames the metadata folder, so the folder around it moves.
+    folders = tuple(path for path in dict.fromkeys(_import_folders()) if os.path.isdir(path))
+    found = []
+    for name in names:
+        try:
+            found.append((name, metadata.version(name), folders))
+        except metadata.PackageNotFoundError:
+            found.append((name, "absent", folders))
+    return found
+
+
+def _import_folders() -> list[str]:
+    import sys
+
+    return [path for path in sys.path if path]
+
+
+def _resolution(closure: _closure.Closure, profile: str) -> dict[str, str]:
+    workspace = closure.workspace
+    facts = {f"resolution/lock/{name}": value for name, value in closure.locked.items()}
+    for package in closure.packages.values():
+        name = _label(package, workspace.root)
+        portable = _manifest.portable(package.resolved, package.directory, workspace.root)
+        facts[f"resolution/manifest/{name}"] = _manifest.canonical(portable)
+    for name, value in _profiles(workspace, profile):
+        facts[f"resolution/profile/{name}"] = _manifest.canonical(value)
+    if patches := _patches(closure):
+        facts["resolution/patch"] = _manifest.canonical(patches)
+    facts["resolution/resolver"] = _resolver(workspace)
+    return facts
+
+
+def _profiles(workspace: Workspace, name: str) -> Iterator[tuple[str, Any]]:
+    """
+    The profile and those it inherits from, as far as the root manifest sets them.
+    """
+    profiles = _manifest.table(workspace.manifest, "profile")
+    seen: set[str] = set()
+    while name and name not in seen:
+        seen.add(name)
+        if name in profiles:
+            yield name, profiles[name]
+        inherits = _manifest.table(profiles, name).get("inherits")
+        name = inherits if isinstance(inherits, str) else {"test": "dev", "bench": "release"}.get(name, "")
+
+
+def _patches(closure: _closure.Closure) -> dict[str, Any]:
+    root = closure.workspace.root
+    found: dict[str, dict[str, Any]] = {}
+    for source, key, value in _closure.patch_tables(closure.workspace):
+        # A patch of something that this crate never reaches is not in force for it.
+        if _closure.patched_name(key, value) in closure.names:
+            is_path = isinstance(value, dict) and isinstance(value.get("path"), str)
+            portable = {**value, "path": _manifest.anchored(value["path"], root, root)} if is_path else value
+            found.setdefault(source, {})[key] = portable
+    return found
+
+
+def _resolver(workspace: Workspace) -> str:
+    package = _manifest.table(workspace.manifest, "package")
+    chosen = _manifest.table(workspace.manifest, "workspace").get("resolver") or package.get("resolver")
+    if isinstance(chosen, str):
+        return chosen
+    edition = package.get("edition")
+    if isinstance(edition, dict):
+        edition = _manifest.table(workspace.manifest, "workspace", "package").get("edition")
+    return {"2021": "2", "2024": "3"}.get(str(edition), "1")
+
+
+def _label(package: _closure.Package, root: Path) -> str:
+    """
+    What names a package's folder in a fact.
+    """
+    if package.elsewhere:
+        return f"(outside)/{package.name}"
+    return _manifest.posix(os.path.relpath(package.directory, root))
+
+
+def _metadata_table(closure: _closure.Closure, module: str) -> str:
+    """
+    Name of the metadata table that declares the module; the crates it depends on use the same one.
+    """
+    start = next(iter(closure.packages.values()))
+    tables = _manifest.table(start.manifest, "package", "metadata")
+    return next((name for name in tables if _manifest.table(tables, name).get("python-module") == module), "")
+
+
+def _declared(package: _closure.Package, table: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """
+    What a dependency says about its own files.
+    """
+    metadata = _manifest.table(package.manifest, "package", "metadata", table)
+    return _manifest.strings(metadata.get("exclude")), _manifest.strings(metadata.get("source-inputs"))
+
+
+def _package_sources(
+    package: _closure.Package, root: Path, exclude: tuple[str, ...], declared: tuple[str, ...]
+) -> _sources.Sources:
+    folder, prefix = str(package.directory), _label(package, root)
+    top = str(root)
+
+    def name_of(path: str) -> str:
+        # Most names are below the package: a slice is far cheaper than `relpath`.
+        if path.startswith(folder + os.sep):
+            below = path[len(folder) + 1 :]
+            return _manifest.posix(below if prefix == "." else f"{prefix}/{below}")
+        return _manifest.posix(os.path.relpath(path, top))
+
+    sources = _sources.Sources(name_of)
+    sources.add_package(folder, exclude)
+    for pattern in declared:
+        sources.add_declared(folder, pattern)
+    return sources
+
+
+def _digest(package: _closure.Package, sources: _sources.Sources, versions: dict[str, str]) -> str:
+    """
+    Digest over all that the package alone contributes, its manifest to the byte: when cargo would have to compile it again.
+    """
+    hasher = hashlib.sha256()
+    for data in _sources.digest_lines(sources.digests):
+        hasher.update(data)
+    hasher.update((_sources.file_digest(str(package.directory / MANIFEST)) or "").encode())
+    hasher.update(_manifest.canonical(package.resolved).encode())
+    for data in _sources.digest_lines(versions):
+        hasher.update(data)
+    return hasher.hexdigest()

@@ -1,0 +1,123 @@
+"""
+Decide which locked packages one crate's build can reach.
+
+A lockfile serves a whole workspace; what a crate's build takes from it is the
+part that its manifest leads to. So a bump of one crate's dependency leaves the
+others fresh.
+
+Invariant: a superset of what cargo would compile (features and targets are not
+evaluated), except that dependencies of tests are not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from .._errors import LockfileMissing
+from ..declare import _manifest, _toml
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+LOCKFILE = "Cargo.lock"
+
+_REFERENCE = re.compile(r"(?P<name>\S+)(?: (?P<version>\S+))?(?: \((?P<source>.+)\))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """
+    One `[[package]]` of a lockfile.
+    """
+
+    name: str
+    version: str
+    #: Registry or git URL; empty for a package on this disk.
+    source: str
+    checksum: str
+    #: As written: `name`, `name version` or `name version (source)`.
+    dependencies: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lockfile:
+    """
+    The packages of a lockfile by name.
+    """
+
+    path: Path
+    packages: Mapping[str, tuple[Locked, ...]]
+
+    def on_disk(self, name: str, version: str) -> Locked | None:
+        """
+        The entry of a path package, if the lockfile knows this version of it.
+        """
+        return next((item for item in self.packages.get(name, ()) if item.version == version and not item.source), None)
+
+    def refer(self, reference: str) -> tuple[Locked, ...]:
+        """
+        The packages that a dependency line can mean.
+        """
+        match = _REFERENCE.fullmatch(reference)
+        if match is None:
+            return ()
+        name, version, source = match["name"], match["version"], match["source"]
+        return tuple(
+            item
+            for item in self.packages.get(name, ())
+            if version in (None, item.version) and (source is None or _same_source(source, item.source))
+        )
+
+    def followed(self, package: Locked, declared: frozenset[str] | None) -> tuple[Locked, ...]:
+        """
+        What a package leads to; of a path package only the names that it declares outside its tests.
+        """
+        found = (item for reference in package.dependencies for item in self.refer(reference))
+        return tuple(item for item in found if declared is None or item.name in declared)
+
+    def fact(self, package: Locked, declared: frozenset[str] | None) -> tuple[str, str]:
+        """
+        Name and value of the fact that a package is locked as it is.
+        """
+        name = f"{package.name} {package.version}"
+        if sum(item.version == package.version for item in self.packages[package.name]) > 1:
+            name += f" ({package.source or 'path'})"
+        followed = sorted({f"{item.name} {item.version}" for item in self.followed(package, declared)})
+        return name, " ".join([package.source or "path", package.checksum or "-", *[f"[{item}]" for item in followed]])
+
+
+def _same_source(written: str, source: str) -> bool:
+    # A reference leaves out the commit that the entry itself carries.
+    return written.partition("#")[0] == source.partition("#")[0]
+
+
+def read(root: Path) -> Lockfile:
+    """
+    The lockfile beside a workspace's root manifest.
+
+    Raises `LockfileMissing`, or `ManifestError` when it is not TOML.
+    """
+    path = root / LOCKFILE
+    if not os.path.isfile(path):
+        raise LockfileMissing(str(path))
+    content = _toml.load(path)
+    checksums = _manifest.table(content, "metadata")
+    packages: dict[str, list[Locked]] = {}
+    for entry in _entries(content.get("package")):
+        name, version, source = entry["name"], str(entry.get("version", "")), str(entry.get("source", ""))
+        # Old lockfiles keep all checksums in one table at the end.
+        checksum = entry.get("checksum") or checksums.get(f"checksum {name} {version} ({source})") or ""
+        locked = Locked(name, version, source, str(checksum), _manifest.strings(entry.get("dependencies")))
+        packages.setdefault(name, []).append(locked)
+    return Lockfile(path, {name: tuple(items) for name, items in packages.items()})
+
+
+def _entries(listed: object) -> Iterable[dict[str, Any]]:
+    if not isinstance(listed, list):
+        return []
+    return [entry for entry in listed if isinstance(entry, dict) and isinstance(entry.get("name"), str)]

@@ -1,0 +1,296 @@
+"""
+Decide which files of a package are inputs of its build, and what they hold.
+
+Every regular file counts, unless it can never reach the compiler: Python files,
+built libraries, editors' and test runners' droppings, version control, nested
+packages, and a few names that mean something only directly under the package's
+root (`target`, `tests`, ...; deeper down they are ordinary modules). What is
+left out here and read all the same is caught after the build, from dep-info.
+
+Invariant: a file is known by its path and content alone. Neither Git nor any
+time stamp is asked. A link counts as what is behind it and where it points.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from dataclasses import dataclass, field
+
+from .._model import Watched
+from ..declare import _manifest, _patterns
+from ..files import _watching
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_MANIFEST = "Cargo.toml"
+#: What cargo and others mark folders with that can be made again.
+_CACHE_TAG = "CACHEDIR.TAG"
+
+#: Nowhere looked into.
+_FOREIGN_FOLDERS = frozenset(
+    {
+        ".git",
+        ".hg",
+        ".svn",
+        "__pycache__",
+        ".pytest_cache",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".hypothesis",
+        ".idea",
+        ".vscode",
+    }
+)
+#: Looked into by other rooms (toolchain, configuration, lockfile, manifest), or never by a library's build.
+_ROOT_ONLY = frozenset(
+    {
+        "target",
+        "tests",
+        "benches",
+        "examples",
+        ".cargo",
+        "rust-toolchain",
+        "rust-toolchain.toml",
+        "Cargo.lock",
+        _MANIFEST,
+    }
+)
+#: What editors, desktops and coverage tools leave lying about.
+_DROPPINGS = r"""
+    .*~ | \.?\#.* | \..*\.sw[a-p] | \.DS_Store | Thumbs\.db | 4913
+    | \.coverage(?:\..*)? | .*\.prof(?:raw|data)
+"""
+#: These, Python beside the crate, and built libraries.
+_NEVER = re.compile(rf"{_DROPPINGS} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll|dylib|pdb)", re.VERBOSE | re.DOTALL)
+_NOT_EVEN_IF_SEEN = re.compile(_DROPPINGS, re.VERBOSE | re.DOTALL)
+
+_NO_REGULAR_FILE = "no regular file"
+NOTHING = "nothing"
+
+
+@dataclass
+class Sources:
+    """
+    Files found so far: digests by their path from the workspace root, and what was looked at.
+    """
+
+    #: What names a path in a fact.
+    name_of: Callable[[str], str]
+    digests: dict[str, str] = field(default_factory=dict)
+    #: The files among `present`, as they were come upon.
+    files: set[str] = field(default_factory=set)
+    present: set[str] = field(default_factory=set)
+    absent: set[str] = field(default_factory=set)
+
+    def add_package(self, folder: str, exclude: tuple[str, ...] = ()) -> None:
+        """
+        Every file that a package's build may read.
+        """
+        self._walk(_Walk(exclude, is_package=True), folder, "")
+
+    def add_declared(self, folder: str, pattern: str) -> None:
+        """
+        What a `source-inputs` line stands for; one that matches nothing is noted as well.
+        """
+        path = os.path.normpath(os.path.join(folder, pattern))
+        if _patterns.is_glob(pattern):
+            self._add_glob(folder, pattern)
+        elif os.path.isdir(path):
+            self._walk(_Walk((), is_package=False), path, "")
+        elif os.path.lexists(path):
+            self._add_path(path)
+        else:
+            self._missing(path)
+
+    def add_everything(self, folder: str) -> None:
+        """
+        All that lies below a folder which a build was seen to read, names that hold nothing as well: it may have listed them.
+        """
+        self._walk(_Walk((), is_package=False, never=_NOT_EVEN_IF_SEEN, names_count=True), folder, "")
+
+    def _missing(self, path: str) -> None:
+        self.digests[self.name_of(path)] = NOTHING
+        self.absent.add(path)
+
+    def _add_glob(self, folder: str, pattern: str) -> None:
+        fixed = _patterns.fixed_part(pattern.replace(os.sep, "/"))
+        base = os.path.normpath(os.path.join(folder, fixed))
+        rest = pattern[len(fixed) :].lstrip("/")
+        if not os.path.isdir(base):
+            self.absent.add(base)
+        before = len(self.digests)
+        self._walk(_Walk((), is_package=False, only=(rest,)), base, "")
+        if len(self.digests) == before:
+            self.digests.setdefault(f"{self.name_of(base)}/{rest}", NOTHING)
+
+    def _add_path(self, path: str) -> None:
+        if os.path.islink(path):
+            self._add_link(path)
+        else:
+            self._add_file(path)
+
+    def _add_file(self, path: str, link: str = "") -> None:
+        digest = file_digest(path)
+        if digest is not None:
+            self.digests[self.name_of(path)] = f"{digest}{link}"
+            self.files.add(path)
+            self.present.add(path)
+
+    def _add_link(self, path: str) -> str | None:
+        """
+        Note a link; if it leads to a folder, the folder's real path.
+        """
+        target = os.readlink(path)
+        if os.path.isabs(target):
+            name = self.name_of(os.path.normpath(target))
+            # Where the checkout lies is nobody's business; the content behind the link counts anyway.
+            target = "(outside)" if name.startswith("..") else name
+        arrow = f" -> {_manifest.posix(target)}"
+        try:
+            mode = os.stat(path).st_mode
+        except OSError:
+            self.digests[self.name_of(path)] = f"nothing{arrow}"
+            watched = _watching.watch([path])
+            self.present |= watched.present
+            self.absent |= watched.absent
+            return None
+        if stat.S_ISREG(mode):
+            self._add_file(path, arrow)
+        if not stat.S_ISDIR(mode):
+            return None
+        self.digests[self.name_of(path)] = f"folder{arrow}"
+        return os.path.realpath(path)
+
+    def _walk(self, walk: _Walk, folder: str, relative: str) -> None:
+        self.present.add(folder)
+        entries = _entries(folder)
+        if relative and walk.is_package and any(entry.name == _MANIFEST for entry in entries):
+            # Another package: an input only if it is a dependency, and then on its own.
+            self.present.add(os.path.join(folder, _MANIFEST))
+            return
+        if relative and not walk.is_package and any(entry.name == _CACHE_TAG for entry in entries):
+            # Somebody's target folder, which every build changes.
+            return
+        if relative and walk.names_count:
+            self.digests[self.name_of(folder)] = "folder"
+        for entry in entries:
+            below = f"{relative}/{entry.name}" if relative else entry.name
+            if not walk.skips(entry.name, below, at_root=not relative):
+                self._visit(walk, entry, below)
+
+    def _visit(self, walk: _Walk, entry: os.DirEntry[str], below: str) -> None:
+        if entry.is_symlink():
+            self._follow(walk, entry, below)
+        elif entry.is_dir(follow_symlinks=False):
+            if not _patterns.covers(below, walk.exclude):
+                self._walk(walk, entry.path, below)
+        elif not entry.is_file(follow_symlinks=False):
+            if walk.names_count:
+                self.digests[self.name_of(entry.path)] = _NO_REGULAR_FILE
+        elif walk.wants(entry.name, below):
+            self._add_file(entry.path)
+
+    def _follow(self, walk: _Walk, entry: os.DirEntry[str], below: str) -> None:
+        is_folder = os.path.isdir(entry.path)
+        if not is_folder and not walk.wants(entry.name, below):
+            return
+        real = self._add_link(entry.path)
+        if real is None or real in walk.linked or _patterns.covers(below, walk.exclude):
+            return
+        # A folder that contains the link is being walked already, or would lead back here.
+        if not _manifest.is_inside(os.path.realpath(os.path.dirname(entry.path)), real):
+            walk.linked.add(real)
+            self._walk(walk, entry.path, below)
+
+
+@dataclass
+class _Walk:
+    """
+    What one walk over a tree leaves out.
+    """
+
+    exclude: tuple[str, ...]
+    is_package: bool
+    #: If given, only files that match.
+    only: tuple[str, ...] | None = None
+    #: Names of files that are left out otherwise.
+    never: re.Pattern[str] = _NEVER
+    #: Whether folders, pipes and the like are noted by their names.
+    names_count: bool = False
+    #: Real folders entered through links, each once.
+    linked: set[str] = field(default_factory=set)
+
+    def skips(self, name: str, below: str, *, at_root: bool) -> bool:
+        if name in _FOREIGN_FOLDERS or (at_root and self.is_package and (name in _ROOT_ONLY or name.endswith(".md"))):
+            return True
+        return bool(self.exclude) and _patterns.matches(below, self.exclude)
+
+    def wants(self, name: str, below: str) -> bool:
+        if self.only is not None:
+            return _patterns.matches(below, self.only)
+        return self.never.fullmatch(name) is None
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError:
+        # Gone, or closed to us: to the build as well.
+        return []
+
+
+def look_at(path: str) -> tuple[str, Watched]:
+    """
+    What lies at a path, whatever it is: a digest that starts with `folder:` for a folder, `nothing` for nothing.
+    """
+    if not os.path.isdir(path):
+        watched = _watching.watch([path])
+        if os.path.exists(path) and not os.path.isfile(path):
+            # Reading a pipe or a device would change it.
+            return _NO_REGULAR_FILE, watched
+        return file_digest(path) or NOTHING, watched
+    sources = Sources(lambda found: _manifest.posix(os.path.relpath(found, path)))
+    sources.add_everything(path)
+    hasher = hashlib.sha256()
+    for data in digest_lines(sources.digests):
+        hasher.update(data)
+    return f"folder:{hasher.hexdigest()}", Watched(frozenset(sources.present), frozenset(sources.absent))
+
+
+def file_digest(path: str) -> str | None:
+    """
+    SHA-256 of a regular file, `None` if it is gone; one that may not be read says so.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return "unreadable"
+    hasher = hashlib.sha256()
+    try:
+        while chunk := os.read(descriptor, 1 << 20):
+            hasher.update(chunk)
+    except OSError:
+        return "unreadable"
+    finally:
+        os.close(descriptor)
+    return hasher.hexdigest()
+
+
+def digest_lines(digests: dict[str, str]) -> Iterator[bytes]:
+    """
+    Names and contents, in an order and a form that nothing can be confused with.
+    """
+    for name, value in sorted(digests.items()):
+        for text in (name, value):
+            data = text.encode("utf-8", "surrogateescape")
+            yield len(data).to_bytes(8, "little")
+            yield data

@@ -1,0 +1,9 @@
+"""
+What an installed distribution contains besides Python code: for now, the line of an editable install.
+
+The build hook of a distribution imports this wing.
+
+Invariant: nothing here runs when a module is imported.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,258 @@
+"""
+Look entries up in an object store, and publish them there: the store's two verbs, between hosts.
+
+    artifacts/<module>/<source key>/<build key>/entries/<format>-<seen>.json   manifest, signature
+    artifacts/<module>/<source key>/<build key>/libraries/<sha256>             the library, never changed
+
+One build key may have several entries, one per set of *seen* inputs, as on disk.
+The library is there before the entry that names it, so whoever reads sees all of
+it or nothing.
+
+Invariant: what comes from there is code and is believed only by its signature. That
+is checked before a manifest is parsed and before a library is asked for; the
+library's digest before anybody else gets to see its file. What means something on
+one host alone is never published.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..cache import _store
+from ..facts._fingerprint import Fingerprint, digest_of
+from . import _signature
+from ._object_store import Bucket, RemoteFailed, within
+from ._signature import Signer, Statement
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..declare._project import RemoteSettings
+
+#: Version of what is signed and of an entry's fields, on top of the manifest's own.
+FORMAT = 1
+
+#: Bytes: an entry's manifest holds a line per fact.
+_LARGEST_ENTRY = 8 << 20
+_LARGEST_LIBRARY = 512 << 20
+#: Sets of seen inputs of one build key that are looked at.
+_MOST_ENTRIES = 64
+
+
+class Refused(Exception):
+    """
+    An entry is there that is not to be believed.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """
+    What is asked for.
+    """
+
+    module: str
+    fingerprint: Fingerprint
+    #: Whether seen inputs are here what they were there.
+    stands: Callable[[Mapping[str, str]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """
+    What a remote had.
+    """
+
+    #: How the library came to be that was written; `None` if there was none.
+    origin: _store.Origin | None
+    #: Names of entries that were refused, each with the reason.
+    refused: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """
+    An entry whose signature holds.
+    """
+
+    origin: _store.Origin
+    sha256: str
+    size: int
+
+
+def look_up(settings: RemoteSettings, wanted: Wanted, destination: Path, seconds: float) -> Answer:
+    """
+    Write the newest library that was made from exactly these facts into a new file, which is absent or right at any time.
+
+    Raises `RemoteFailed`, and `SettingError` for a trusted key that is none.
+    """
+    if not settings.public_keys:
+        raise RemoteFailed("no public key is trusted for it")
+    _refuse_what_is_no_key(settings)
+    return within(seconds, settings.url, lambda bucket: _look_up(bucket, settings, wanted, destination))
+
+
+def _refuse_what_is_no_key(settings: RemoteSettings) -> None:
+    for key in settings.public_keys:
+        _signature.public_key(key, settings.keys_from)
+
+
+def _look_up(bucket: Bucket, settings: RemoteSettings, wanted: Wanted, destination: Path) -> Answer:
+    refused: list[str] = []
+    offers: list[_Offer] = []
+    folder = _folder(wanted.module, wanted.fingerprint)
+    for name in bucket.names(f"{folder}/entries/", _MOST_ENTRIES):
+        # Entries of another format have other names, and are other versions' business.
+        if not name.rpartition("/")[2].startswith(f"{_format()}-"):
+            continue
+        data = bucket.small(name, _LARGEST_ENTRY)
+        try:
+            if data is not None and (offer := _opened(data, wanted, settings)) is not None:
+                offers.append(offer)
+        except Refused as why:
+            refused.append(f"{name}: {why}")
+    for offer in sorted(offers, key=lambda offer: offer.origin.began, reverse=True):
+        try:
+            _download(bucket, f"{folder}/libraries/{offer.sha256}", offer, destination)
+        except FileNotFoundError:
+            continue
+        except Refused as why:
+            refused.append(f"{folder}/libraries/{offer.sha256}: {why}")
+            continue
+        return Answer(offer.origin, tuple(refused))
+    return Answer(None, tuple(refused))
+
+
+def _opened(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer | None:
+    """
+    What an entry offers, `None` if it is right and not for here; raises `Refused`.
+    """
+    try:
+        envelope = json.loads(data)
+        text, sha256 = str(envelope["manifest"]), str(envelope["sha256"])
+        signature, signed_by = envelope.get("signature"), envelope.get("signed_by")
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Refused("it is no entry") from error
+    statement = _statement(wanted.module, wanted.fingerprint.build_key, sha256, text)
+    if reason := _signature.complaint(statement, signature, signed_by, settings.public_keys):
+        raise Refused(reason)
+    try:
+        manifest = json.loads(text)
+        if not _agrees(manifest, wanted, sha256):
+            raise Refused("its manifest does not agree with what was signed")
+        offer = _Offer(_origin(manifest, settings), sha256, int(manifest["size"]))
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise Refused("its manifest is damaged") from error
+    if not 0 < offer.size <= _LARGEST_LIBRARY:
+        raise Refused(f"its library has {offer.size} bytes; at most {_LARGEST_LIBRARY} are taken")
+    if _store.is_for_newer_system(manifest) or not wanted.stands(offer.origin.seen):
+        return None
+    return offer
+
+
+def _agrees(manifest: dict[str, Any], wanted: Wanted, sha256: str) -> bool:
+    return (
+        manifest["format"] == _store.FORMAT
+        and manifest["module"] == wanted.module
+        and manifest["facts"] == wanted.fingerprint.facts
+        and manifest["sha256"] == sha256
+        and not manifest["host_bound"]
+    )
+
+
+def _origin(manifest: dict[str, Any], settings: RemoteSettings) -> _store.Origin:
+    floor = manifest["glibc_floor"]
+    return _store.Origin(
+        toolchain=str(manifest["toolchain"]),
+        abi=str(manifest["abi"]),
+        glibc_floor=None if floor is None else (int(floor[0]), int(floor[1])),
+        # Another host's clock may be ahead of ours.
+        began=min(float(manifest["began"]), time.time()),
+        seconds=float(manifest["seconds"]),
+        token=None,
+        seen={str(name): str(value) for name, value in manifest["seen"].items()},
+        pulled=settings.shown,
+    )
+
+
+def _download(bucket: Bucket, name: str, offer: _Offer, destination: Path) -> None:
+    """
+    Receive a library into a new file; raises `Refused` when it is not the one that was signed.
+    """
+    hasher = hashlib.sha256()
+    arriving = destination.with_name(f"{destination.name}.arriving")
+    with arriving.open("wb") as file:
+        for chunk in bucket.chunks(name, offer.size):
+            hasher.update(chunk)
+            file.write(chunk)
+    if hasher.hexdigest() != offer.sha256:
+        raise Refused("it is not the library that was signed")
+    arriving.rename(destination)
+
+
+def publish(settings: RemoteSettings, signer: Signer, entry: _store.Entry, seconds: float) -> bool:
+    """
+    Store an entry; false if the remote has the same one already, signed by somebody who is trusted.
+
+    Raises `RemoteFailed`, and `SettingError` for a trusted key that is none.
+    """
+    _refuse_what_is_no_key(settings)
+    manifest = (entry.folder / "manifest.json").read_text("utf-8")
+    return within(
+        seconds, settings.url, lambda bucket: _publish(bucket, settings, signer, entry, manifest), writing=True
+    )
+
+
+def _publish(bucket: Bucket, settings: RemoteSettings, signer: Signer, entry: _store.Entry, manifest: str) -> bool:
+    fields = json.loads(manifest)
+    module, sha256 = str(fields["module"]), str(fields["sha256"])
+    wanted = Wanted(module, Fingerprint(entry.facts), lambda seen: seen == entry.seen)
+    folder = _folder(module, wanted.fingerprint)
+    name = f"{folder}/entries/{_format()}-{digest_of(entry.seen)[:20]}.json"
+    if _is_there(bucket, name, folder, wanted, settings):
+        return False
+    # First the library: a reader never sees an entry without one.
+    bucket.put(f"{folder}/libraries/{sha256}", entry.library)
+    signature = signer.sign(_statement(module, entry.build_key, sha256, manifest))
+    envelope = {"signature": signature, "signed_by": signer.public_key, "sha256": sha256, "manifest": manifest}
+    with tempfile.TemporaryDirectory() as temporary:
+        file = Path(temporary, "entry.json")
+        file.write_text(json.dumps(envelope, indent=1), encoding="utf-8")
+        bucket.put(name, file)
+    return True
+
+
+def _is_there(bucket: Bucket, name: str, folder: str, wanted: Wanted, settings: RemoteSettings) -> bool:
+    data = bucket.small(name, _LARGEST_ENTRY)
+    try:
+        offer = None if data is None else _opened(data, wanted, settings)
+    except Refused:
+        return False
+    return offer is not None and bucket.size(f"{folder}/libraries/{offer.sha256}") == offer.size
+
+
+def bound_to_host(entry: _store.Entry) -> tuple[str, ...]:
+    """
+    The facts and inputs for which an entry means something on this host alone.
+    """
+    return tuple(json.loads((entry.folder / "manifest.json").read_bytes())["host_bound"])
+
+
+def _folder(module: str, fingerprint: Fingerprint) -> str:
+    return f"artifacts/{module}/{fingerprint.source_key}/{fingerprint.build_key}"
+
+
+def _format() -> str:
+    return f"{_store.FORMAT}.{FORMAT}"
+
+
+def _statement(module: str, build_key: str, sha256: str, manifest: str) -> Statement:
+    digest = hashlib.sha256(manifest.encode("utf-8", "surrogateescape")).hexdigest()
+    return Statement(_format(), module, build_key, sha256, digest)

@@ -1,0 +1,160 @@
+"""
+Decide whether an entry was published by somebody who is trusted.
+
+A *statement* is what a signature is over: the format, the module, the build key
+and the digests of library and manifest, each with its length, behind a line
+that says what kind of statement it is. So no part can slide into its neighbour,
+and no signature made for anything else fits here.
+
+Invariant: whoever verifies brings the format, the module and the build key from
+what was asked for, never from what was received. Keys are Ed25519; a private one
+is read only from a file that is its owner's alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from dataclasses import dataclass
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from .._errors import SettingError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PURPOSE = b"rust-ext-loader remote entry\n"
+_KIND = "ed25519:"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """
+    What a signature is over.
+    """
+
+    format: str
+    module: str
+    build_key: str
+    library_sha256: str
+    manifest_sha256: str
+
+    @property
+    def message(self) -> bytes:
+        """
+        The bytes that are signed.
+        """
+        fields = (self.format, self.module, self.build_key, self.library_sha256, self.manifest_sha256)
+        data = [field.encode("utf-8", "surrogateescape") for field in fields]
+        return _PURPOSE + b"".join(len(item).to_bytes(8, "little") + item for item in data)
+
+
+class Signer:
+    """
+    A private key.
+    """
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        self._key = key
+
+    @property
+    def public_key(self) -> str:
+        """
+        Its public half, as it is written down.
+        """
+        raw = self._key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+        return _KIND + base64.b64encode(raw).decode()
+
+    def sign(self, statement: Statement) -> str:
+        """
+        A signature, in base64.
+        """
+        return base64.b64encode(self._key.sign(statement.message)).decode()
+
+
+def complaint(statement: Statement, signature: object, signed_by: object, trusted: Iterable[str]) -> str | None:
+    """
+    Why a signature does not make a statement trusted, or `None` if it does.
+
+    *signed_by* is whom the entry claims to come from; it decides only what is said.
+    """
+    keys = {text: public_key(text) for text in trusted}
+    if not isinstance(signature, str) or not signature:
+        return "it is not signed"
+    try:
+        raw = base64.b64decode(signature, validate=True)
+    except (binascii.Error, ValueError):
+        return "its signature is no base64"
+    for key in keys.values():
+        try:
+            key.verify(raw, statement.message)
+        except InvalidSignature:
+            continue
+        return None
+    if signed_by in keys:
+        return "its signature does not fit: it was altered, or made for another module, build key or format"
+    return f"it is signed by {str(signed_by)[:60]!r}, which is none of the trusted public keys"
+
+
+def public_key(text: str, setting: str = "public key") -> Ed25519PublicKey:
+    """
+    A public key that was written down in *setting*; raises `SettingError`.
+    """
+    kind, _, encoded = text.partition(":")
+    try:
+        # Without its kind nothing is decoded: no bytes are no key.
+        raw = base64.b64decode(encoded, validate=True) if f"{kind}:" == _KIND else b""
+        return Ed25519PublicKey.from_public_bytes(raw)
+    except ValueError as error:
+        raise SettingError(
+            setting, text[:60], f"`{_KIND}` and 32 bytes in base64, as `rust-ext push --new-key FILE` prints"
+        ) from error
+
+
+def read_private_key(path: str) -> Signer:
+    """
+    The private key in a PEM file that nobody but its owner can read; raises `SettingError`.
+    """
+    expected = "a PEM file with an Ed25519 private key without a passphrase, mode 0600, of this user"
+    try:
+        # Nobody may ever write into a pipe of this name.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            data = file.read(1 << 16) if stat.S_ISREG(status.st_mode) else b""
+    except OSError as error:
+        raise SettingError(path, error.strerror or str(error), expected) from error
+    if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077):
+        raise SettingError(path, f"mode {stat.S_IMODE(status.st_mode):04o}, user {status.st_uid}", expected)
+    try:
+        key = serialization.load_pem_private_key(data, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise SettingError(path, "no such key", expected) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise SettingError(path, type(key).__name__, expected)
+    return Signer(key)
+
+
+def new_private_key(path: str) -> Signer:
+    """
+    Make a key and write it into a new file, for this user alone; raises `SettingError`.
+    """
+    key = Ed25519PrivateKey.generate()
+    data = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise SettingError(
+            path, error.strerror or str(error), "the name of a new file in a folder that can be written"
+        ) from error
+    return Signer(key)
