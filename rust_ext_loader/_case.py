@@ -27,7 +27,7 @@ from .cache import _bundled, _local_copy, _roots, _store
 from .declare import _discover
 from .facts import _seen, _snapshot
 from .facts._fingerprint import SHORT, Change, Fingerprint, explain
-from .files import _staging
+from .files import _staging, _stat
 from .files._watching import watch
 
 TYPE_CHECKING = False
@@ -290,7 +290,7 @@ class Case:
             # A forced build replaces an entry without changing a fact.
             renamed = {str(library), str(_store.pointer_of(library)), str(loaded)}
             present |= renamed
-        signatures = {path: signature for path in present if (signature := _record.signature(path)) is not None}
+        signatures = {path: signature for path in present if (signature := _stat.signature(path)) is not None}
         if len(signatures) != len(present):
             return
         # Asked after its stat was taken: a pointer that moved meanwhile no longer leads here.
@@ -305,7 +305,7 @@ class Case:
             present=signatures,
             absent=watched.absent | (beside - present),
             library=str(loaded),
-            started_ns=_record.started_at(now.began, _record.clocks()),
+            started_ns=_stat.started_at(now.began, _stat.clocks()),
             boot=_record.boot_id() if now.native else None,
             renamed=renamed,
             search_path=tuple(sys.path) if self.spec.key_on else None,

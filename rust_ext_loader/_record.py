@@ -22,6 +22,8 @@ import os
 import sys
 import time
 
+from .files import _stat, _trust
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
@@ -33,11 +35,6 @@ if TYPE_CHECKING:
 #: Raise it whenever the fields below change meaning.
 FORMAT = 4
 
-#: Time stamps younger than this before the decision began could hide a later edit.
-UNSETTLED_NS = 2_000_000_000
-
-#: Seconds between two stamps that say that a record is in use, and with it the library.
-DAY = 86400.0
 #: Which field of a record names the library.
 _LIBRARY = 7
 
@@ -88,9 +85,6 @@ def _host() -> tuple[str, str]:
     except (ValueError, OSError):
         libc = None
     return machine, libc or ""
-
-
-Signature = tuple[int, int, int, int]
 
 
 def relevant(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -147,7 +141,7 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
     The library to load, or `None` when in doubt.
     """
     try:
-        if distrusted(os.lstat(root)):
+        if _trust.distrusted(os.lstat(root)):
             return None
         fields = _load(path_of(root, identity))
         if fields is None:
@@ -161,7 +155,7 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
             return None
         if boot is not None and boot != boot_id():
             return None
-        if _stamps(signature(path) for path in present) != stamps:
+        if _stamps(_stat.signature(path) for path in present) != stamps:
             return None
         if any(os.path.lexists(path) for path in absent):
             return None
@@ -170,9 +164,9 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
     return library if isinstance(library, str) else None
 
 
-def _stamps(signatures: Iterable[Signature | None]) -> bytes:
+def _stamps(signatures: Iterable[_stat.Signature | None]) -> bytes:
     """
-    Signatures as bytes, which are compared sooner than hundreds of tuples are unpacked.
+    _stat.Signatures as bytes, which are compared sooner than hundreds of tuples are unpacked.
     """
     # As of version 2, which refers to nothing that it wrote before: equal values are equal bytes.
     return marshal.dumps([*signatures], 2)
@@ -183,10 +177,10 @@ def _load(path: str, *, stamp: bool = True) -> tuple[Any, ...] | None:
     try:
         status = os.fstat(descriptor)
         # The record names code to run: it must be ours, as the code must.
-        if distrusted(status):
+        if _trust.distrusted(status):
             return None
         data = os.read(descriptor, status.st_size)
-        if stamp and time.time() - status.st_mtime > DAY:
+        if stamp and time.time() - status.st_mtime > _stat.USE_STAMP_SECONDS:
             _stamp(path)
     finally:
         os.close(descriptor)
@@ -223,29 +217,6 @@ def uses(root: str) -> dict[str, float]:
     return found
 
 
-def shared() -> bool:
-    """
-    Whether this process takes its caches for a team's (the setting `SHARED`, which this floor cannot see).
-    """
-    return os.environ.get("RUST_EXT_SHARED", "") not in ("", "0", "false", "no")
-
-
-def distrusted(status: os.stat_result) -> str:
-    """
-    Why what has this status may not be run as code; empty if it may.
-
-    It must belong to this user or to root and be writable by nobody else. In a team's cache it may belong to whoever is in
-    its group, and be writable by the group, if that is one of ours. A symbolic link counts as writable by all.
-    """
-    if not hasattr(os, "geteuid"):
-        return ""
-    if shared() and not status.st_mode & 0o002 and status.st_gid in (os.getegid(), *os.getgroups()):
-        return ""
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"belongs to user {status.st_uid}"
-    return f"is writable by others (mode {status.st_mode & 0o7777:04o})" if status.st_mode & 0o022 else ""
-
-
 def find(roots: Iterable[str], identity: Identity, environment: Mapping[str, str]) -> str | None:
     """
     The library to load by the first record that is in no doubt.
@@ -257,38 +228,11 @@ def find(roots: Iterable[str], identity: Identity, environment: Mapping[str, str
     return None
 
 
-def signature(path: str) -> Signature | None:
-    """
-    What a stat tells of a file's identity and content.
-    """
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
-
-
-def clocks() -> tuple[int, int]:
-    """
-    The wall clock and the steady one, in nanoseconds.
-    """
-    return time.time_ns(), time.monotonic_ns()
-
-
-def started_at(began: tuple[int, int], now: tuple[int, int]) -> int:
-    """
-    When looking began, by the wall clock of then or of now: the earlier, since it may have been set back meanwhile.
-
-    What was edited after that bears a stamp of the new time, and must not seem to be older than the look at it.
-    """
-    return min(began[0], now[0] - (now[1] - began[1]))
-
-
 def compose(  # noqa: PLR0913 - the fields of a record, by name
     identity: Identity,
     *,
     declared: Iterable[tuple[str, str | None]],
-    present: Mapping[str, Signature],
+    present: Mapping[str, _stat.Signature],
     absent: Iterable[str],
     library: str,
     started_ns: int,
@@ -306,10 +250,7 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
     """
     if boot == "":
         return None
-    settled = started_ns - UNSETTLED_NS
-    if any(
-        mtime >= settled or ctime >= settled for path, (_, mtime, _, ctime) in present.items() if path not in renamed
-    ):
+    if not all(_stat.is_settled(found, started_ns) for path, found in present.items() if path not in renamed):
         return None
     values = tuple((name, sealed(value)) for name, value in declared)
     paths = tuple(sorted(present))

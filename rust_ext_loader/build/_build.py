@@ -22,11 +22,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import _record, _settings
+from .. import _settings
 from .._errors import BuildFailed, InvalidArtifact, SourcesMoved
 from ..cache import _store
 from ..facts import _cargo_config, _environment, _seen
-from ..files import _staging
+from ..files import _staging, _stat, _trust
 from ..library import _library_file
 from . import _cargo, _observe
 from ._target_state import TargetState
@@ -81,7 +81,7 @@ def target_folder(root: Path, snapshot: Snapshot) -> Path:
     """
     checkout = _store.checkout_name(snapshot.spec.workspace)
     # Compilers make files for their user alone.
-    member = f"-{os.getuid()}" if _record.shared() and hasattr(os, "getuid") else ""
+    member = f"-{os.getuid()}" if _trust.is_shared() and hasattr(os, "getuid") else ""
     return root / "targets" / f"{checkout}-{snapshot.flavour}{member}"
 
 
@@ -105,11 +105,11 @@ def build(
     seen_files = state.seen_files(snapshot.sight)
     before: tuple[Mapping[str, str], Collection[str]] = ({}, ())
     for _ in range(ATTEMPTS):
-        began, clocks = time.time(), _record.clocks()
+        began, clocks = time.time(), _stat.clocks()
         stamps = _stamps(snapshot.watched.present | seen_files)
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
             compiled = _compile(snapshot, folder, environment, progress, log, log_path, from_scratch)
-        seconds = (_record.clocks()[1] - clocks[1]) / 1e9
+        seconds = (_stat.clocks()[1] - clocks[1]) / 1e9
         after = look_again()
         seen = {package.key: after.sight.record(package.names) for package in compiled.packages}
         seen_files = after.sight.watched(_observe.all_names(compiled.packages)).present
@@ -133,20 +133,18 @@ def build(
     raise SourcesMoved(snapshot.spec.module, moved, ATTEMPTS)
 
 
-def _stamps(paths: Iterable[str]) -> dict[str, _record.Signature | None]:
-    return {path: _record.signature(path) for path in paths if os.path.isfile(path)}
+def _stamps(paths: Iterable[str]) -> dict[str, _stat.Signature | None]:
+    return {path: _stat.signature(path) for path in paths if os.path.isfile(path)}
 
 
-def _disturbed(
-    stamps: Mapping[str, _record.Signature | None], seen: Iterable[str], clocks: tuple[int, int]
-) -> set[str]:
+def _disturbed(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
     """
     Files that were written to since, whatever they hold now; of those that nobody knew of before, by their time stamps.
     """
-    threshold = _record.started_at(clocks, _record.clocks()) - _CLOCK_TICK_NS
-    paths = {path for path, stamp in stamps.items() if _record.signature(path) != stamp}
+    threshold = _stat.started_at(clocks, _stat.clocks()) - _CLOCK_TICK_NS
+    paths = {path for path, stamp in stamps.items() if _stat.signature(path) != stamp}
     for path in seen:
-        stamp = _record.signature(path)
+        stamp = _stat.signature(path)
         if path not in stamps and stamp is not None and _changed_at(stamp) >= threshold:
             paths.add(path)
     return paths
@@ -157,7 +155,7 @@ def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Packag
     Those that were last written to while a build script ran, and hence before anything that it prepares was compiled.
     """
     runs = [package.script_ran for package in packages if package.script_ran]
-    stamps = {path: stamp for path in paths if (stamp := _record.signature(path)) is not None}
+    stamps = {path: stamp for path in paths if (stamp := _stat.signature(path)) is not None}
     return frozenset(
         path
         for path, stamp in stamps.items()
@@ -177,7 +175,7 @@ def _from_root(paths: Iterable[str], root: Path) -> tuple[str, ...]:
     return tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in sorted(paths))
 
 
-def _changed_at(stamp: _record.Signature) -> int:
+def _changed_at(stamp: _stat.Signature) -> int:
     _, mtime, _, ctime = stamp
     # On Windows that is the time of creation. Elsewhere anybody can set the one, and nobody the other.
     return max(mtime, ctime) if os.name == "nt" else ctime

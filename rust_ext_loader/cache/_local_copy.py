@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 
 from .. import _settings
-from ..files import _file_systems, _staging
+from ..files import _file_systems, _staging, _trust
 from . import _roots, _store
 
 #: Folder of the copies, under the root of last resort.
@@ -43,7 +43,7 @@ def nearest(library: Path) -> Path:
 
 
 def _is_whole(copy: Path, digest: str) -> bool:
-    if any(_staging.distrust(path) for path in (copy, copy.parent, copy.parent.parent)):
+    if any(_trust.distrust(path) for path in (copy, copy.parent, copy.parent.parent)):
         return False
     return _store.digest_of_file(copy) == digest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from ..files import _staging
+from ..files import _staging, _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def ready(root: Path) -> str | None:
         return f"{root} does not exist, and {above} is not writable"
     try:
         _staging.private_folder(root)
-        if reason := _staging.distrust(root):
+        if reason := _trust.distrust(root):
             return reason
         if not root.is_dir():
             return f"{root} is not a folder"
@@ -60,7 +60,7 @@ def closed(root: Path) -> str | None:
     Why nothing is taken from a root, or `None` if it may serve.
     """
     try:
-        if reason := _staging.distrust(root):
+        if reason := _trust.distrust(root):
             return reason
         if _cannot_execute(root):
             return f"{root} is on a noexec mount"

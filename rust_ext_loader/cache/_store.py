@@ -27,11 +27,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import _record
 from ..facts import _seen
 from ..facts._environment import is_hidden
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of
-from ..files import _staging
+from ..files import _staging, _stat, _trust
 from ..library._library_file import host_glibc
 
 TYPE_CHECKING = False
@@ -196,7 +195,7 @@ def stamp_use(library: Path) -> None:
     stamp = library.with_name(STAMP)
     # A root that cannot be written is nobody's to collect; a bundled library has no such stamp.
     with contextlib.suppress(OSError):
-        if not 0 <= time.time() - stamp.stat().st_mtime < _record.DAY:
+        if not 0 <= time.time() - stamp.stat().st_mtime < _stat.USE_STAMP_SECONDS:
             os.utime(stamp)
 
 
@@ -230,7 +229,7 @@ def _make_way(root: Path, slot: Path, pointer: Path) -> None:
     Set aside whatever stands in an entry's way: it would be distrusted for ever, or could not be replaced.
     """
     for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
-        if os.path.lexists(folder) and (_staging.distrust(folder) or not folder.is_dir()):
+        if os.path.lexists(folder) and (_trust.distrust(folder) or not folder.is_dir()):
             _set_aside(root, folder)
     if pointer.is_dir():
         _set_aside(root, pointer)
@@ -353,10 +352,10 @@ def _behind(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry
 def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
     slot = pointer.parent
     generation = pointer.read_bytes().decode("ascii", "replace").strip()
-    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or _staging.distrust(pointer):
+    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or _trust.distrust(pointer):
         return None
     folder = slot / generation
-    if any(map(_staging.distrust, _chain(folder, root))):
+    if any(map(_trust.distrust, _chain(folder, root))):
         return None
     try:
         manifest = json.loads((folder / "manifest.json").read_bytes())
@@ -366,7 +365,7 @@ def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
         if not _describes(manifest, root, folder):
             raise _Damaged(folder / "manifest.json")
         entry = _entry(folder, library, manifest)
-        if _staging.distrust(library) or is_for_newer_system(manifest) or not accept(entry):
+        if _trust.distrust(library) or is_for_newer_system(manifest) or not accept(entry):
             return None
         if library.stat().st_size != manifest["size"] or digest_of_file(library) != manifest["sha256"]:
             raise _Damaged(library)

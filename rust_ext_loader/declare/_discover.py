@@ -20,7 +20,7 @@ from typing import Any
 from .. import _settings
 from .._errors import DuplicateModule, ExtensionNotFound, ManifestError, RustExtensionError
 from .._model import ExtensionSpec, Watched
-from ..files import _staging
+from ..files import _trust
 from ..files._watching import watch
 from . import _manifest, _toml
 from ._workspace import MANIFEST, Workspace, has_manifest, read_workspace, root_of
@@ -190,7 +190,7 @@ def find_again(module: str, workspace: str, start: str) -> str | None:
     folder = os.path.abspath(start)
     while (parent := os.path.dirname(folder)) != folder:
         for candidate in (os.path.join(parent, os.path.basename(workspace)), parent):
-            if has_manifest(Path(candidate)) and not _staging.distrust(candidate):
+            if has_manifest(Path(candidate)) and not _trust.distrust(candidate):
                 with contextlib.suppress(RustExtensionError):
                     find(module, Path(candidate))
                     return candidate

@@ -23,7 +23,7 @@ from .. import _settings
 from .._errors import CacheUnavailable, SettingError
 from .._model import ExtensionSpec, Gathered, Watched
 from ..declare import _manifest
-from ..files import _staging
+from ..files import _trust
 from . import _cargo_config
 
 TYPE_CHECKING = False
@@ -288,6 +288,6 @@ def _private_cargo_home() -> str:
             pass
         except OSError as error:
             raise CacheUnavailable((f"{folder}: {error.strerror}",)) from error
-        if (reason := _staging.distrust(folder)) is not None:
+        if (reason := _trust.distrust(folder)) is not None:
             raise CacheUnavailable((reason,))
     return home

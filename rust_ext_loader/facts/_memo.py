@@ -15,8 +15,7 @@ import contextlib
 import time
 from typing import Any
 
-from .. import _record
-from ..files import _sealed, _staging
+from ..files import _sealed, _staging, _stat, _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def stamp(path: str) -> list[int] | None:
     """
     What moves whenever a file does; `None` if there is no such file.
     """
-    found = _record.signature(path)
+    found = _stat.signature(path)
     # As JSON gives it back.
     return None if found is None else list(found)
 
@@ -47,7 +46,7 @@ def settled(found: dict[str, list[int] | None], started_ns: int) -> bool:
     """
     Whether no file moved so shortly before that it may have moved since.
     """
-    return all(item is None or max(item[1], item[3]) < started_ns - _record.UNSETTLED_NS for item in found.values())
+    return all(item is None or max(item[1], item[3]) < started_ns - _stat.UNSETTLED_NS for item in found.values())
 
 
 def now_ns() -> int:
@@ -63,7 +62,7 @@ def recall(file: Path, subject: object) -> dict[str, Any] | None:
     """
     try:
         # A folder of our own stands between the two looks at the file.
-        if _staging.distrust(file.parent) is not None or _staging.distrust(file) is not None:
+        if _trust.distrust(file.parent) is not None or _trust.distrust(file) is not None:
             return None
         memo = _sealed.unseal(file.read_bytes())
         if memo["format"] != FORMAT or memo["subject"] != subject:

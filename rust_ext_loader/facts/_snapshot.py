@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .. import _record
+from ..files import _stat
 from . import _abi, _cpu, _environment, _inputs, _toolchain
 from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
 from ._seen import Sight
@@ -90,7 +90,7 @@ def take(
 
     Raises a `RustExtensionError` when the crate or what it depends on cannot be read.
     """
-    began = _record.clocks()
+    began = _stat.clocks()
     inputs = _inputs.gather(spec, workspace, features)
     flags = _environment.gather(spec, environment)
     native = _environment.wants_native(flags)

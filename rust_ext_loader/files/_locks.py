@@ -22,9 +22,8 @@ import time
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .. import _record
 from .._errors import LockTimeout
-from . import _file_systems, _staging
+from . import _file_systems, _staging, _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def _lock(lock_file: Path) -> BaseFileLock:
         raise LockUnavailable(str(lock_file), "this Python has no flock")
     if kind := _file_systems.network(lock_file):
         raise LockUnavailable(str(lock_file), f"{kind} is a network file system")
-    mode = 0o660 if _record.shared() else 0o600
+    mode = 0o660 if _trust.is_shared() else 0o600
     # A new object each time: two threads then hold two descriptors, which exclude each other as processes do.
     return filelock.FileLock(lock_file, mode=mode, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
 

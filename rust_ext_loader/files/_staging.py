@@ -15,10 +15,9 @@ import errno
 import os
 import re
 import shutil
-import stat
 import time
 
-from .. import _record
+from . import _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,22 +36,6 @@ _ABANDONED_AFTER = 24 * 3600.0
 _UNIQUE = re.compile("[0-9a-f]{32}")
 
 
-def distrust(path: str | os.PathLike[str]) -> str | None:
-    """
-    Why a file or folder may not be loaded from, or `None` if it may.
-
-    What lies there is run as code, so it must be ours to trust, and no symbolic link that another user could have planted.
-    """
-    try:
-        status = os.lstat(path)
-    except OSError as error:
-        return f"{os.fspath(path)}: {error.strerror}"
-    if stat.S_ISLNK(status.st_mode):
-        return f"{os.fspath(path)} is a symbolic link"
-    reason = _record.distrusted(status)
-    return f"{os.fspath(path)} {reason}" if reason else None
-
-
 def private_folder(path: Path) -> Path:
     """
     Make a folder, and those above it that are missing, for this user alone, or for the team.
@@ -61,7 +44,7 @@ def private_folder(path: Path) -> Path:
         private_folder(path.parent)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-            if _record.shared():
+            if _trust.is_shared():
                 # What is made in it belongs to the same group.
                 path.chmod(0o2770)
     return path
@@ -94,7 +77,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _new_file(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
-        if _record.shared():
+        if _trust.is_shared():
             # Whatever the umask says.
             os.chmod(path, 0o660)
         yield descriptor
@@ -147,7 +130,7 @@ def copy_into(source: Path, folder: Path, name: str) -> Path:
         os.fdopen(os.dup(descriptor), "wb") as writer,
     ):
         shutil.copyfileobj(reader, writer, 1 << 20)
-    destination.chmod(0o770 if _record.shared() else 0o700)
+    destination.chmod(0o770 if _trust.is_shared() else 0o700)
     return destination
 
 

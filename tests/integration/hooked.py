@@ -155,7 +155,7 @@ class Editable:
 
 
 #: Lines that make the next process believe that every time stamp is old: a record is made at once, and nobody waits.
-SETTLED = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
+SETTLED = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
 
 #: All that a warm import may load.
 WARM = {
@@ -167,4 +167,7 @@ WARM = {
     "rust_ext_loader._load",
     "rust_ext_loader._record",
     "rust_ext_loader._settings",
+    "rust_ext_loader.files",
+    "rust_ext_loader.files._stat",
+    "rust_ext_loader.files._trust",
 }

@@ -499,7 +499,7 @@ def test_force_replaces_the_entry(built: Checkout) -> None:
     """
     After a forced build the next ordinary load takes the new library, also where a shortcut to the old one was noted.
     """
-    settled = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
+    settled = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
     old = built.load(prelude=settled)
     assert built.load().spawned == ()
 

@@ -20,7 +20,7 @@ class Step:
     """
 
     when: str
-    #: `room.function`.
+    #: `wing/_module.function`.
     call: str
     #: What is true of its arguments, by the names `first` and `name` (that of a path).
     fits: str = "True"
@@ -31,11 +31,12 @@ class Step:
         """
         Lines after which this process meets a signal there.
         """
-        room, _, function = self.call.rpartition(".")
+        wing, _, call = self.call.rpartition("/")
+        room, _, function = call.rpartition(".")
         module = room.partition(".")[0]
         return f"""
 import os, signal
-from rust_ext_loader import {module}
+from rust_ext_loader{"." if wing else ""}{wing} import {module}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 inner, calls = {room}.{function}, []
 def step(*arguments, **named):
@@ -55,32 +56,32 @@ def step(*arguments, **named):
 
 
 STATE = "name == 'rust-ext-state.json'"
-WRITE = "_staging.write_atomically"
+WRITE = "files/_staging.write_atomically"
 
 #: In the order in which they are met.
 STEPS = {
-    "lock taken": Step("after", "_locks._leave_name"),
-    "looking again": Step("after", "_progress.Progress.announce"),
-    "before cleaning": Step("before", "_cargo.clean"),
-    "after cleaning": Step("after", "_cargo.clean"),
+    "lock taken": Step("after", "files/_locks._leave_name"),
+    "looking again": Step("after", "build/_progress.Progress.announce"),
+    "before cleaning": Step("before", "build/_cargo.clean"),
+    "after cleaning": Step("after", "build/_cargo.clean"),
     "before the folder is unsettled": Step("before", WRITE, STATE),
     "the folder is unsettled": Step("after", WRITE, STATE),
-    "cargo has begun": Step("before", "_cargo._follow"),
-    "cargo has ended, nobody knows yet": Step("after", "_cargo._follow", number=2),
-    "before the sources are looked at again": Step("after", "_cargo.run"),
+    "cargo has begun": Step("before", "build/_cargo._follow"),
+    "cargo has ended, nobody knows yet": Step("after", "build/_cargo._follow", number=2),
+    "before the sources are looked at again": Step("after", "build/_cargo.run"),
     "before the folder is settled": Step("before", WRITE, STATE, 2),
     "the folder is settled": Step("after", WRITE, STATE, 2),
-    "before it is stored": Step("before", "_store.publish"),
-    "before the copy": Step("before", "_staging.copy_into"),
-    "after the copy": Step("after", "_staging.copy_into"),
+    "before it is stored": Step("before", "cache/_store.publish"),
+    "before the copy": Step("before", "files/_staging.copy_into"),
+    "after the copy": Step("after", "files/_staging.copy_into"),
     "before the manifest": Step("before", WRITE, "name == 'manifest.json'"),
     "after the manifest": Step("after", WRITE, "name == 'manifest.json'"),
-    "before the rename": Step("before", "_staging.publish_folder"),
-    "after the rename": Step("after", "_staging.publish_folder"),
+    "before the rename": Step("before", "files/_staging.publish_folder"),
+    "after the rename": Step("after", "files/_staging.publish_folder"),
     "before the pointer": Step("before", WRITE, "name.startswith('current')"),
     "after the pointer": Step("after", WRITE, "name.startswith('current')"),
-    "before it is remembered": Step("before", "_store.remember"),
-    "after it is remembered": Step("after", "_store.remember"),
+    "before it is remembered": Step("before", "cache/_store.remember"),
+    "after it is remembered": Step("after", "cache/_store.remember"),
     "before the record": Step("before", "_record.compose"),
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rust_ext_loader.cache import _roots, _store
 from rust_ext_loader.facts._fingerprint import Fingerprint
-from rust_ext_loader.files import _staging
+from rust_ext_loader.files import _staging, _trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -140,7 +140,7 @@ def test_fifty_processes_make_one_root(tmp_path: Path) -> None:
 
     def prepare() -> None:
         assert _roots.ready(root) is None
-        assert _staging.distrust(root) is None
+        assert _trust.distrust(root) is None
 
     assert in_children(50, prepare) == [0] * 50
     assert stat.S_IMODE(root.stat().st_mode) == 0o700

@@ -36,6 +36,7 @@ Key: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 #: What every load does first: it tells when a record decides.
 _TELL = """
 import sys
+from rust_ext_loader.files import _stat
 from rust_ext_loader import _record
 def find(*arguments, find=_record.find):
     library = find(*arguments)
@@ -45,7 +46,7 @@ def find(*arguments, find=_record.find):
 _record.find = find
 """
 #: Times that lie further apart than this are told apart by file systems here: records are made soon, and are as sound as after two seconds.
-_SOON_SETTLED = "_record.UNSETTLED_NS = 50_000_000"
+_SOON_SETTLED = "_stat.UNSETTLED_NS = 50_000_000"
 #: Ask before loading.
 _FORETELL = """
 verdict = rust_ext_loader.can_load(request["module"], **request["arguments"])

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rust_ext_loader import _record
+from rust_ext_loader.files import _stat
 
 MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND
@@ -87,7 +88,7 @@ class Disk:
 
     # What the loader sees.
 
-    def signature(self, path: str) -> _record.Signature | None:
+    def signature(self, path: str) -> _stat.Signature | None:
         node = self.nodes.get(path)
         return None if node is None else (node.size, node.mtime, node.inode, node.ctime)
 
@@ -245,7 +246,7 @@ class Decision:
         if path in listed and path in self.disk.nodes:
             self.believed[path] = self.disk.nodes[path].content
 
-    def _record(self, began: tuple[int, int], present: dict[str, _record.Signature | None]) -> None:
+    def _record(self, began: tuple[int, int], present: dict[str, _stat.Signature | None]) -> None:
         found = {path: seen for path, seen in present.items() if seen is not None}
         if len(found) != len(present):
             return
@@ -255,7 +256,7 @@ class Decision:
             present=found,
             absent=() if CONFIG in present else (CONFIG,),
             library="library",
-            started_ns=_record.started_at(began, self.disk.clocks()),
+            started_ns=_stat.started_at(began, self.disk.clocks()),
             boot=None,
         )
         if data is not None:
@@ -268,7 +269,7 @@ class Decision:
 
     def _check(self) -> bool:
         with (
-            mock.patch.object(_record, "signature", self.disk.signature),
+            mock.patch.object(_stat, "signature", self.disk.signature),
             mock.patch("os.path.lexists", self.disk.exists),
         ):
             return self.recorded and _record.read(str(self.root), ("m",), {}) is not None
@@ -342,7 +343,7 @@ def test_any_change_after_the_beginning_ends_it(
 
 
 def weaker(name: str, value: object) -> Callable[[], AbstractContextManager[object]]:
-    return lambda: mock.patch.object(_record, name, value)
+    return lambda: mock.patch.object(_stat, name, value)
 
 
 def without(*positions: int) -> Callable[[], AbstractContextManager[object]]:
@@ -399,9 +400,9 @@ def test_real_files_and_the_real_clock(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "lib.rs"
 
     def record() -> bytes | None:
-        began = _record.clocks()
-        present = {str(path): seen for path in (tmp_path, file) if (seen := _record.signature(str(path))) is not None}
-        started = _record.started_at(began, _record.clocks())
+        began = _stat.clocks()
+        present = {str(path): seen for path in (tmp_path, file) if (seen := _stat.signature(str(path))) is not None}
+        started = _stat.started_at(began, _stat.clocks())
         return _record.compose(
             ("real",), declared=(), present=present, absent=(), library="x", started_ns=started, boot=None
         )

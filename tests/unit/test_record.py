@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from rust_ext_loader import _record, _settings
+from rust_ext_loader.files import _stat, _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class World:
         return _record.compose(
             self.identity,
             declared=declared,
-            present={str(path): found for path in present if (found := _record.signature(str(path))) is not None},
+            present={str(path): found for path in present if (found := _stat.signature(str(path))) is not None},
             absent=[str(self.config)],
             library=str(self.library),
             # As if looking had begun when every stamp was settled: time is injected, nobody waits.
@@ -489,7 +490,7 @@ def test_a_real_file_is_unsettled_when_just_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("new")
     os.utime(file, (1, 1))
-    found = _record.signature(str(file))
+    found = _stat.signature(str(file))
     assert found is not None
 
     def compose(started_ns: int) -> bytes | None:
@@ -526,7 +527,14 @@ def test_the_warm_path_imports_nothing() -> None:
         check=True,
     ).stdout
 
-    assert set(out.split()) <= {"__future__", "rust_ext_loader", "rust_ext_loader._record"}
+    assert set(out.split()) <= {
+        "__future__",
+        "rust_ext_loader",
+        "rust_ext_loader._record",
+        "rust_ext_loader.files",
+        "rust_ext_loader.files._stat",
+        "rust_ext_loader.files._trust",
+    }
 
 
 @pytest.mark.parametrize(("value", "shared"), [("1", True), ("true", True), ("", False), ("0", False), ("no", False)])
@@ -535,4 +543,4 @@ def test_the_setting_of_a_team_has_one_name(monkeypatch: pytest.MonkeyPatch, val
     The floor of the warm path reads it by itself.
     """
     monkeypatch.setenv(_settings.SHARED, value)
-    assert _record.shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)
+    assert _trust.is_shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)

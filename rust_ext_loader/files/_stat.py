@@ -1,0 +1,59 @@
+"""
+Decide by `stat` alone whether a file is still the one that was read.
+
+A *signature* is size, mtime, inode and ctime. ctime is compared as well as
+mtime: tools can set mtime, but not ctime. A signature is *settled* when both
+times are older than `UNSETTLED_NS` before reading began. A younger time could
+hide a later edit in the same clock tick.
+
+Invariant: imports nothing of ours, because the warm path asks it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+#: Times that are younger than this before reading began are not settled.
+UNSETTLED_NS = 2_000_000_000
+
+#: Seconds between two updates of the timestamp that says when a library was last used.
+USE_STAMP_SECONDS = 86400.0
+
+#: Size, mtime in ns, inode, ctime in ns.
+Signature = tuple[int, int, int, int]
+
+
+def signature(path: str) -> Signature | None:
+    """
+    The signature of a file; `None` if it cannot be read.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+
+
+def is_settled(found: Signature, started_ns: int) -> bool:
+    """
+    Whether an edit after `started_ns` (wall clock, ns) must show in the signature.
+    """
+    return max(found[1], found[3]) < started_ns - UNSETTLED_NS
+
+
+def clocks() -> tuple[int, int]:
+    """
+    The wall clock and the monotonic clock, in nanoseconds.
+    """
+    return time.time_ns(), time.monotonic_ns()
+
+
+def started_at(began: tuple[int, int], now: tuple[int, int]) -> int:
+    """
+    The wall clock at which reading began, in nanoseconds.
+
+    The clock may have been set back since. Then an edit after that carries a time of the new clock, and must not seem older
+    than the read. So the start is computed from both clocks, and the earlier result counts.
+    """
+    return min(began[0], now[0] - (now[1] - began[1]))
