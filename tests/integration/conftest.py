@@ -4,6 +4,7 @@ Fixtures of the integration tests: real cargo, real interpreters, a cache of the
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import sys
 from pathlib import Path
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Their assertions say what they compared, as a test's do.
-pytest.register_assert_rewrite("walking", "walk_accidents", "walk_edits", "walk_tree")
+pytest.register_assert_rewrite(
+    "changes", "from_scratch", "situations", "walking", "walk_accidents", "walk_edits", "walk_tree"
+)
 
 
 @pytest.fixture
@@ -84,6 +87,20 @@ def undeclared(_undeclared_once: Checkout, tmp_path: Path) -> Checkout:
     return _again(_undeclared_once, tmp_path)
 
 
+@pytest.fixture
+def stored(_stored_once: Checkout, tmp_path: Path) -> Checkout:
+    """
+    A checkout whose `fx.alpha` needs Rust 1.85 and was built elsewhere, with an empty PATH.
+    """
+    copy = dataclasses.replace(_stored_once, root=tmp_path / "plain", cache=tmp_path / "cache", environment={})
+    shutil.copytree(_stored_once.root, copy.root)
+    shutil.copytree(_stored_once.cache, copy.cache, ignore=shutil.ignore_patterns("targets", "records", "checkouts"))
+    copy.install_tools()
+    (tmp_path / "empty").mkdir()
+    copy.environment["PATH"] = str(tmp_path / "empty")
+    return copy
+
+
 @pytest.fixture(scope="session")
 def _plain_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     checkout = check_out("plain", tmp_path_factory.mktemp("once"))
@@ -106,6 +123,14 @@ def _undeclared_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     (checkout.root.parent / "beyond.txt").write_text("beyond-1\n")
     loaded = checkout.load()
     assert loaded.error is None, loaded.error
+    return checkout
+
+
+@pytest.fixture(scope="session")
+def _stored_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    checkout = check_out("plain", tmp_path_factory.mktemp("once"))
+    checkout.replace("alpha/Cargo.toml", 'edition = "2024"', 'edition = "2024"\nrust-version = "1.85"')
+    assert checkout.load().error is None
     return checkout
 
 

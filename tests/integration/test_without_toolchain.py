@@ -7,15 +7,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from checkout import check_out
+from changes import hit
 from commands import Said, rust_ext
 from hooked import SETTLED, Editable
-from processes import script, tool
+from processes import tool
 
 from rust_ext_loader.cache import _store
 from rust_ext_loader.facts._fingerprint import Fingerprint
@@ -26,177 +25,9 @@ if TYPE_CHECKING:
     from checkout import Checkout
 
 ALPHA = "alpha-1 part-1 middle-1"
-PROBE_LIMIT = {"RUST_EXT_PROBE_TIMEOUT": "0.5"}
+
+
 INSTALL = "install Rust (https://rustup.rs) or put it on PATH"
-CARGO = "echo 'cargo 1.95.0 (f2d3ce0bd 2026-03-21)'"
-
-
-@pytest.fixture(scope="module")
-def _stored_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    checkout = check_out("plain", tmp_path_factory.mktemp("once"))
-    checkout.replace("alpha/Cargo.toml", 'edition = "2024"', 'edition = "2024"\nrust-version = "1.85"')
-    assert checkout.load().error is None
-    return checkout
-
-
-@pytest.fixture
-def stored(_stored_once: Checkout, tmp_path: Path) -> Checkout:
-    """
-    A checkout whose `fx.alpha` needs Rust 1.85 and was built elsewhere, with an empty PATH.
-    """
-    copy = dataclasses.replace(_stored_once, root=tmp_path / "plain", cache=tmp_path / "cache", environment={})
-    shutil.copytree(_stored_once.root, copy.root)
-    shutil.copytree(_stored_once.cache, copy.cache, ignore=shutil.ignore_patterns("targets", "records", "checkouts"))
-    copy.install_tools()
-    (tmp_path / "empty").mkdir()
-    copy.environment["PATH"] = str(tmp_path / "empty")
-    return copy
-
-
-# Every way to be unusable.
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """
-    What a machine's toolchain is like.
-    """
-
-    problem: str
-    #: What the error says of it, remedy included.
-    said: str
-    #: Programs on PATH, by their shell code.
-    tools: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: `{folder}` is an empty one.
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: Programs of this machine that are on PATH.
-    real: tuple[str, ...] = ()
-
-    def befall(self, checkout: Checkout) -> None:
-        folder = checkout.cache.parent / "empty"
-        for name, body in self.tools.items():
-            script(folder / name, body)
-        for name in self.real:
-            (folder / name).symlink_to(tool(name) or pytest.skip(f"no {name} here"))
-        if self.real:
-            tool("rustup") or pytest.skip("no rustup here")
-        empty = checkout.cache.parent / "rustup"
-        empty.mkdir()
-        checkout.environment.update({name: value.format(folder=empty) for name, value in self.variables.items()})
-
-
-def words(text: str) -> str:
-    return f"printf '%s\\n' \"{text}\" >&2; exit 1"
-
-
-DROP = "(RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)"
-NO_DEFAULT = (
-    "error: rustup could not choose a version of cargo to run, because one wasn't specified explicitly, and no default is configured.\n"
-    "help: run 'rustup default stable' to download the latest stable release of Rust and set it as your default toolchain."
-)
-ABSENT = "error: toolchain '1.80.0-x86_64-unknown-linux-gnu' is not installed\nhelp: run \\`rustup toolchain install\\` to install it"
-OLD = "rustc 1.84.1 (e71f9a9a9 2025-01-27)\nhost: x86_64-unknown-linux-gnu\nrelease: 1.84.1"
-
-WRONG = [
-    pytest.param(Wrong("missing", f"`cargo` is not usable: it is not on PATH; {INSTALL}"), id="no cargo"),
-    pytest.param(
-        Wrong("missing", f"`rustc` is not usable: it is not on PATH; {INSTALL}", {"cargo": CARGO}), id="no rustc"
-    ),
-    pytest.param(
-        Wrong(
-            "missing",
-            "`/nonexistent/rustc` is not usable: there is no such file; ",
-            {"cargo": CARGO},
-            {"RUSTC": "/nonexistent/rustc"},
-        ),
-        id="RUSTC leads nowhere",
-    ),
-    pytest.param(
-        Wrong(
-            "no-default",
-            "rustup could not choose a version of cargo to run",
-            {"cargo": words(NO_DEFAULT), "rustc": words(NO_DEFAULT)},
-        ),
-        id="no default toolchain",
-    ),
-    pytest.param(
-        Wrong(
-            "not-installed",
-            "`cargo` is not usable: toolchain '1.80.0-x86_64-unknown-linux-gnu' is not installed; "
-            f"install the toolchain that is asked for (`rustup toolchain install NAME`), or drop what asks for it {DROP}",
-            {"cargo": words(ABSENT), "rustc": words(ABSENT)},
-        ),
-        id="pinned toolchain absent",
-    ),
-    pytest.param(
-        Wrong(
-            "too-old",
-            "`rustc` is not usable: rustc 1.84.1 is older than 1.85, which the crate asks for; run `rustup update`, or drop what ",
-            {"cargo": CARGO, "rustc": f"echo '{OLD}'"},
-        ),
-        id="compiler too old",
-    ),
-    pytest.param(
-        Wrong(
-            "no-answer",
-            "`rustc` is not usable: it did not answer within 0.5 s; run `rustc -vV` to see what holds it, "
-            "or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is merely slow",
-            {"cargo": CARGO, "rustc": "exec /bin/sleep 600"},
-            PROBE_LIMIT,
-        ),
-        id="compiler hangs",
-    ),
-    pytest.param(
-        Wrong(
-            "broken",
-            "`rustc` is not usable: cannot open shared object; run `rustc -vV` to see what it says",
-            {"cargo": CARGO, "rustc": words("cannot open shared object")},
-        ),
-        id="compiler broken",
-    ),
-    pytest.param(
-        Wrong(
-            "no-default",
-            "; run `rustup default stable`",
-            variables={"RUSTUP_HOME": "{folder}"},
-            real=("cargo", "rustc"),
-        ),
-        id="the real rustup without a default",
-    ),
-    pytest.param(
-        Wrong("not-installed", "toolchain '1.0.1-", variables={"RUSTUP_TOOLCHAIN": "1.0.1"}, real=("cargo", "rustc")),
-        id="the real rustup, pinned to what is absent",
-    ),
-]
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_toolchain_that_is_not_usable(stored: Checkout, wrong: Wrong) -> None:
-    """
-    What is stored is loaded without a word. What must be built is refused: what is wrong, how to mend it, and why it must be built.
-    """
-    wrong.befall(stored)
-    found = stored.load()
-    assert (found.value, found.error, found.warnings) == (ALPHA, None, ())
-
-    stored.replace("alpha/src/part.rs", "part-1", "part-2")
-    refused = {mode: stored.load(mode=mode, prelude=_ASK_PROBLEM) for mode in ("auto", "force")}
-
-    for mode, why in (("auto", " (not built here yet)"), ("force", "")):
-        assert (refused[mode].reason, refused[mode].value) == ("toolchain-missing", None)
-        assert str(refused[mode].error).startswith(f"{wrong.problem}: fx.alpha must be built{why}, but `")
-        assert wrong.said in str(refused[mode].error)
-        assert str(refused[mode].error).endswith(", or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never")
-    never = stored.load(mode="never")
-    assert (never.reason, never.spawned) == ("not-found", ())
-    assert stored.cargo_calls() == []
-
-
-_ASK_PROBLEM = """
-from rust_ext_loader._errors import ToolchainMissing
-plainly = ToolchainMissing.__str__
-ToolchainMissing.__str__ = lambda error: f"{error.problem}: {plainly(error)}"
-"""
 
 
 # Which of the stored builds will do.
@@ -293,6 +124,30 @@ def test_an_entry_that_differs_in_more_is_none(stored: Checkout, changed: dict[s
 
     assert stored.load().reason == "toolchain-missing"
     assert stored.load(mode="never").reason == "not-found"
+
+
+def test_a_cached_entry_needs_no_cargo(built: Checkout) -> None:
+    """
+    With nothing on PATH a module that was built is loaded, by no process.
+    """
+    loaded = built.load(variables={"PATH": "/nonexistent"})
+
+    hit(loaded, ALPHA)
+    assert loaded.spawned == ()
+
+
+def test_without_cargo_nothing_else_can_be_done(plain: Checkout) -> None:
+    """
+    Not built and no cargo: one clear `ImportError` that says what to do.
+    """
+    loaded = plain.load(variables={"PATH": "/nonexistent"})
+
+    assert loaded.types[:3] == ("ToolchainMissing", "RustExtensionError", "ImportError")
+    assert loaded.error == (
+        "fx.alpha must be built (not built here yet), but `cargo` is not usable: "
+        "it is not on PATH; install Rust (https://rustup.rs) or put it on PATH, "
+        "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never"
+    )
 
 
 # The warm path.
