@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hooked import SETTLED, Editable
+from situations import bundle
 
 from rust_ext_loader.cache import _bundled
 from rust_ext_loader.facts._fingerprint import Fingerprint
@@ -197,3 +198,18 @@ def test_an_edit_makes_a_bundled_module_stale(shipped: Editable) -> None:
     shipped.checkout.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
 
     assert shipped.run(IMPORT).out.startswith("alpha-1 part-2 middle-1 ")
+
+
+def test_another_candidate_beside_a_bundled_module_is_warned_of(built: Checkout) -> None:
+    """
+    A second library of the same module, which `import` would pass over or prefer, is never silently there.
+    """
+    library = bundle(built, facts=None)
+    other = library.with_name(f"alpha{EXTENSION_SUFFIXES[-1]}")
+    other.write_bytes(library.read_bytes())
+    _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, built.stored_facts()))
+    loaded = built.load()
+
+    assert loaded.file == str(library)
+    assert len(loaded.warnings) == 1
+    assert str(other) in loaded.warnings[0]

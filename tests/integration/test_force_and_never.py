@@ -1,0 +1,177 @@
+"""
+What the modes `force` and `never` do beyond the table of `test_modes`, and how a mode is given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from situations import (
+    ALPHA,
+    ASK,
+    bundled_right,
+    nothing_stored,
+    told,
+    verdict,
+)
+
+if TYPE_CHECKING:
+    from checkout import Checkout
+
+
+@pytest.mark.parametrize(
+    ("mode", "same"),
+    [
+        pytest.param("auto", True, id="auto"),
+        pytest.param("never", True, id="never"),
+        pytest.param("force", False, id="force"),
+    ],
+)
+def test_what_is_imported_already(built: Checkout, mode: str, same: bool) -> None:
+    """
+    A module that this process runs is never replaced: it is returned, or `force` is told to start a new process.
+    """
+    loaded = built.load(
+        mode=mode, prelude=f'rust_ext_loader.load_rust_extension("fx.alpha", workspace={str(built.root)!r})\n{ASK}'
+    )
+
+    assert loaded.cargo == ()
+    if same:
+        assert (loaded.value, loaded.error) == (ALPHA, None)
+    else:
+        assert loaded.types[0] == "AlreadyImported"
+        assert "start a new process" in str(loaded.error)
+        assert loaded.in_sys_modules
+    assert told(loaded) == (same, False)
+
+
+@pytest.mark.parametrize("mode", ["maybe", "", "AUTO"], ids=repr)
+def test_an_unknown_mode_comes_before_anything_else(plain: Checkout, mode: str) -> None:
+    """
+    It is a `ValueError`, though the workspace is not even there, and though the module is imported already.
+    """
+    for prelude in ("", 'sys.modules["fx.alpha"] = sys'):
+        loaded = plain.load(workspace="/nonexistent", prelude=prelude, mode=mode)
+
+        assert loaded.types[0] == "SettingError"
+        assert "ValueError" in loaded.types
+        problem = f"mode={mode!r} is not understood" if mode else "mode is empty or not set"
+        assert loaded.error == f"{problem}; expected one of auto, never, force"
+
+
+def test_the_variable_says_the_mode_and_the_argument_overrules_it(built: Checkout) -> None:
+    """
+    `SGLANG_RUST_BUILD_MODE` counts where no argument is given, from `os.environ` or from the overlay.
+    """
+    nothing_stored(built)
+
+    assert built.load(variables={"SGLANG_RUST_BUILD_MODE": "never"}).reason == "not-found"
+    assert built.load(environment={"SGLANG_RUST_BUILD_MODE": "never"}).reason == "not-found"
+    assert built.load(variables={"SGLANG_RUST_BUILD_MODE": "never"}, mode="auto").value == ALPHA
+
+
+def test_force_replaces_the_entry(built: Checkout) -> None:
+    """
+    After a forced build the next ordinary load takes the new library, also where a shortcut to the old one was noted.
+    """
+    settled = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
+    old = built.load(prelude=settled)
+    assert built.load().spawned == ()
+
+    forced = built.load(mode="force")
+    after = built.load()
+
+    assert forced.compiled == ["alpha"]
+    assert forced.file != old.file
+    assert after.file == forced.file
+    assert after.cargo == ()
+
+
+def test_force_is_accepted_by_children(built: Checkout) -> None:
+    """
+    A forcing process builds once for itself and the processes that it starts; the next one builds again.
+    """
+    child = 'import rust_ext_loader as r; print(r.load_rust_extension("fx.alpha", workspace=workspace).value)'
+    prelude = f"""
+        import subprocess
+        workspace = request["arguments"]["workspace"]
+        rust_ext_loader.load_rust_extension("fx.beta", workspace=workspace)
+        rust_ext_loader.load_rust_extension("fx.alpha", workspace=workspace)
+        del sys.modules["fx.alpha"]
+        for _ in range(2):
+            code = f"workspace = {{workspace!r}}; " + {child!r}
+            out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+            assert out == {ALPHA + chr(10)!r}, out
+    """
+    forced = built.load(prelude=prelude, mode="auto", variables={"SGLANG_RUST_BUILD_MODE": "force"})
+
+    assert forced.error is None
+    assert forced.compiled == ["beta", "alpha"]
+    assert built.load(mode="force").compiled == ["alpha"]
+
+
+def test_extra_features_never_match_a_bundled_module(built: Checkout) -> None:
+    """
+    Features beyond the declared ones need a build of their own, stored beside the other; without sources they cannot be had.
+    """
+    bundled_right(built)
+    built.write("alpha/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text() + "\n[features]\nloud = []\n")
+    built.replace("alpha/src/lib.rs", 'format!("alpha-1', 'format!("{}-1')
+    built.replace(
+        "alpha/src/lib.rs", "part::PART,", 'if cfg!(feature = "loud") { "ALPHA" } else { "alpha" }, part::PART,'
+    )
+    plain, loud, again = built.load(), built.load(features=["loud"]), built.load(features=["loud"])
+
+    assert [plain.value, loud.value, again.value] == [ALPHA, "ALPHA-1 part-1 middle-1", "ALPHA-1 part-1 middle-1"]
+    assert loud.cargo[-1][loud.cargo[-1].index("--features") + 1] == "loud"
+    assert again.cargo == ()
+    absent = built.load(features=["loud"], workspace=None)
+    assert absent.reason == "not-found"
+    assert "extra features need a build" in str(absent.error)
+
+
+def test_never_tells_a_damaged_copy_from_none(built: Checkout) -> None:
+    """
+    Whoever forbids building learns that there was something to load, and where it lies now; so does the next process, and whoever asks.
+    """
+    built.stored().write_bytes(b"damaged")
+
+    for _ in range(2):
+        refused = built.load(mode="never", prelude=ASK)
+        assert refused.reason == "not-found"
+        assert "its cached copy was damaged (see " in str(refused.error)
+        assert verdict(refused) == f"verdict missing False False {refused.error}"
+    nothing_stored(built)
+    refused = built.load(mode="never", prelude=ASK)
+    assert "it is not built, and SGLANG_RUST_BUILD_MODE=never forbids" in str(refused.error)
+    assert verdict(refused) == f"verdict missing False False {refused.error}"
+
+
+def test_a_damaged_copy_is_kept_and_built_anew(built: Checkout) -> None:
+    """
+    Whoever wants to know what happened to it finds its bytes.
+    """
+    built.stored().write_bytes(b"damaged")
+    assert built.load(mode="never").reason == "not-found"
+    assert [path.read_bytes() for path in (built.cache / "quarantine").rglob("*.so")] == [b"damaged"]
+    assert built.load().value == ALPHA
+
+
+def test_no_stored_extension_is_put_in_place_half(built: Checkout) -> None:
+    """
+    Parents that nobody provides are namespace packages; the module is set on its parent, with the right spec and file.
+    """
+    check = """
+        module = rust_ext_loader.load_rust_extension(request["module"], **request["arguments"])
+        import fx
+        assert fx.alpha is module is sys.modules["fx.alpha"]
+        assert list(fx.__path__) == [] and fx.__spec__.loader is None or fx.__spec__.origin is None
+        assert module.__spec__.name == "fx.alpha" and module.__spec__.parent == "fx"
+        assert module.__spec__.origin == module.__file__ and module.__spec__.has_location
+        assert module.__loader__ is module.__spec__.loader
+    """
+    loaded = built.load(prelude=check)
+
+    assert loaded.error is None
+    assert loaded.file == str(built.stored())
