@@ -1,0 +1,140 @@
+"""
+What the cache and the commands say of inputs that a build was seen to read and nobody declares.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from checkout import Checkout
+from commands import Said, rust_ext
+from undeclared_words import value
+
+from rust_ext_loader.cache import _bundled
+
+
+def test_a_rebuild_names_what_was_seen_to_move(undeclared: Checkout) -> None:
+    """
+    The reason is a file or a variable; a variable's value stays out of it, and out of the cache.
+    """
+    undeclared.load()
+    undeclared.write("texts/outside.txt", "outside-2\n")
+    assert "rebuilding fx.alpha: texts/outside.txt changed\n" in undeclared.load().stderr
+    assert "rebuilding fx.alpha: FX_SEEN set\n" in undeclared.load(variables={"FX_SEEN": "secret-1"}).stderr
+    assert "rebuilding fx.alpha: FX_SEEN changed\n" in undeclared.load(variables={"FX_SEEN": "secret-2"}).stderr
+
+    metadata = [path for path in undeclared.cache.rglob("*.json") if "targets" not in path.parts]
+    assert metadata
+    assert not [path for path in metadata if b"secret" in path.read_bytes()]
+
+
+def test_a_forced_build_takes_the_place_of_the_same_inputs(undeclared: Checkout) -> None:
+    """
+    Not a second entry beside the first: one set of inputs, one pointer.
+    """
+    undeclared.load(variables={"FX_SEEN": "1"})
+    before = sorted((undeclared.cache / "artifacts").rglob("current*"))
+    forced = undeclared.load(mode="force", variables={"FX_SEEN": "1"})
+
+    assert forced.compiled == ["alpha"]
+    assert sorted((undeclared.cache / "artifacts").rglob("current*")) == before
+    assert undeclared.load(variables={"FX_SEEN": "1"}).file == forced.file
+
+
+def test_an_entry_says_what_binds_it_to_its_host(undeclared: Checkout) -> None:
+    """
+    A variable that is set does, files that count from the workspace do not.
+    """
+    (old,) = (undeclared.cache / "artifacts").rglob("manifest.json")
+    assert json.loads(old.read_bytes())["host_bound"] == []
+    undeclared.load(variables={"FX_SCRIPT": "1"})
+    (manifest,) = set((undeclared.cache / "artifacts").rglob("manifest.json")) - {old}
+    fields = json.loads(manifest.read_bytes())
+
+    assert sorted(name for name in fields["seen"] if "/file/" in name) == [
+        "seen/file/../beyond.txt",
+        "seen/file/alpha/README.md",
+        "seen/file/proto/inner/api.proto",
+        "seen/file/texts/folder",
+        "seen/file/texts/helped.txt",
+        "seen/file/texts/outside.txt",
+    ]
+    assert fields["host_bound"] == ["seen/env/FX_SCRIPT"]
+
+
+@pytest.mark.parametrize("mode", ["auto", "never"])
+def test_without_a_toolchain_they_count_as_well(undeclared: Checkout, mode: str) -> None:
+    """
+    What stands is served; what does not is not.
+    """
+    undeclared.environment |= {"PATH": "/nonexistent", "HOME": "/nonexistent", "CARGO_HOME": "/nonexistent"}
+    nothing = {"PATH": "/nonexistent"}
+    assert undeclared.load(mode=mode, variables=nothing).value == value()
+
+    undeclared.write("texts/outside.txt", "outside-2\n")
+    refused = undeclared.load(mode=mode, variables=nothing)
+    assert refused.value is None
+    assert refused.reason in ("toolchain-missing", "not-found")
+
+
+def test_a_bundled_library_is_as_good_as_what_it_was_seen_to_read(undeclared: Checkout, tmp_path: Path) -> None:
+    """
+    Its sidecar says what that was.
+    """
+    stored = undeclared.stored()
+    fields = json.loads((stored.parent / "manifest.json").read_bytes())
+    folder = tmp_path / "site" / "fx"
+    folder.mkdir(parents=True)
+    library = folder / stored.name
+    library.write_bytes(stored.read_bytes())
+    _bundled.sidecar_of(library, "alpha").write_bytes(
+        _bundled.sidecar("fx.alpha", library, fields["facts"], fields["seen"])
+    )
+    prelude = f"sys.path.append({os.fspath(tmp_path / 'site')!r})"
+    assert undeclared.load(prelude=prelude).file == str(library)
+
+    undeclared.write("texts/outside.txt", "outside-2\n")
+    stale = undeclared.load(prelude=prelude)
+    assert stale.value == value(outside="outside-2")
+    assert "texts/outside.txt changed" in stale.warnings[0]
+
+
+def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
+    """
+    A person sees what to declare; a declared file is listed no more.
+    """
+    undeclared.replace(
+        "alpha/Cargo.toml", "[lib]", 'source-inputs = ["../texts/outside.txt"]\nenv = ["FX_SEEN"]\n\n[lib]'
+    )
+    undeclared.environment["FX_SCRIPT"] = "1"
+    assert rust_ext(undeclared, "verify", "--inputs") == Said(1, "fx.alpha: not cached\n", "")
+    assert undeclared.load().error is None
+
+    said = rust_ext(undeclared, "verify", "--inputs", plainly=True)
+    assert said.code == 0
+    assert said.out.splitlines()[1:] == [
+        "  undeclared file ../beyond.txt",
+        "  undeclared file alpha/README.md",
+        "  undeclared file proto/inner/api.proto",
+        "  undeclared file texts/folder",
+        "  undeclared file texts/helped.txt",
+        "  undeclared variable FX_SCRIPT (binds the entry to this host)",
+        "  undeclared variable FX_HELPER (not set)",
+    ]
+    (row,) = json.loads(rust_ext(undeclared, "verify", "--inputs", "--json", plainly=True).out)["modules"].values()
+    assert row["undeclared"][0] == {"kind": "file", "name": "../beyond.txt", "host_bound": False, "set": True}
+
+    library = Path(row["library"])
+    library.write_bytes(library.read_bytes()[:-1] + b"?")
+    assert rust_ext(undeclared, "verify") == Said(1, "fx.alpha: not cached\n", "")
+
+
+def test_a_value_can_be_had(undeclared: Checkout) -> None:
+    """
+    The fixture itself: what was built once serves a copy, with no compiler.
+    """
+    loaded = undeclared.load()
+    assert (loaded.value, loaded.error, loaded.cargo) == (value(), None, ())
