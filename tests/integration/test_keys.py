@@ -11,12 +11,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from changes import declare
 from checkout import Checkout, check_out
 from commands import Said, rust_ext
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 Keys = tuple[str, str]
+
 
 SOURCE = "source and build key"
 BUILD = "build key only"
@@ -119,10 +120,6 @@ def test_inherited_value_differs(inputs: Checkout) -> None:
 
 def test_profile_setting_differs(plain: Checkout) -> None:
     assert after(plain, lambda: plain.replace("Cargo.toml", "opt-level = 0", "opt-level = 1")) == SOURCE
-
-
-def declare(checkout: Checkout, line: str) -> None:
-    checkout.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', f'python-module = "fx.alpha"\n{line}')
 
 
 def test_profile_differs(plain: Checkout) -> None:
@@ -285,38 +282,6 @@ def test_profiles_live_side_by_side(plain: Checkout) -> None:
     assert (again.file, first.file != dev.file) == (first.file, True)
 
 
-@pytest.mark.parametrize(
-    ("variables", "said"),
-    [
-        (
-            {"RUST_EXT_PROFILE": "../x"},
-            "RUST_EXT_PROFILE='../x' is not understood; expected the name of a cargo profile",
-        ),
-        ({"RUST_EXT_CARGO_ARGS": "'"}, "arguments quoted as for a shell (No closing quotation)"),
-        ({"RUST_EXT_CARGO_ARGS": "--target-dir=/x"}, "no `--target-dir=/x`, which is decided elsewhere"),
-        ({"RUST_EXT_CARGO_ARGS": "--release"}, "no `--release`, which is decided elsewhere"),
-        ({"RUST_EXT_CARGO_ARGS": "-v -- -Copt-level=3"}, "no `--`, which is decided elsewhere"),
-        ({"RUST_EXT_CARGO_ARGS": "-p other"}, "no `-p`, which is decided elsewhere"),
-        (
-            {"RUST_EXT_CARGO_ARGS": "--config more.toml"},
-            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
-        ),
-        (
-            {"RUST_EXT_CARGO_ARGS": "--config=more.toml"},
-            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
-        ),
-    ],
-)
-def test_a_setting_that_cannot_be_meant_is_refused(built: Checkout, variables: dict[str, str], said: str) -> None:
-    """
-    With its name, before anything runs.
-    """
-    loaded = built.load(variables=variables)
-    assert loaded.types[0] == "SettingError"
-    assert said in (loaded.error or "")
-    assert loaded.cargo == ()
-
-
 # What is no fact.
 
 
@@ -357,68 +322,6 @@ def test_the_source_key_needs_no_toolchain(plain: Checkout, monkeypatch: pytest.
     snapshot = _snapshot.take(spec, workspace, {"PATH": "/nonexistent", "HOME": "/nonexistent"})
 
     assert snapshot.fingerprint.source_key == expected
-
-
-# What cargo is told.
-
-COMMON = ("rustc", "--locked")
-TAIL = ("--message-format=json-render-diagnostics",)
-
-
-def lib(package: str, profile: str = "release") -> tuple[str, ...]:
-    return ("--package", package, "--lib", "--crate-type", "cdylib", "--profile", profile)
-
-
-def no_change(_: Checkout) -> None:
-    return None
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the linker is told more")
-@pytest.mark.parametrize(
-    ("module", "prepare", "variables", "expected"),
-    [
-        pytest.param("fx.alpha", no_change, {}, (*COMMON, *lib("alpha"), *TAIL), id="plain"),
-        pytest.param(
-            "fx.beta", no_change, {}, (*COMMON, *lib("beta"), "--features", "loud", *TAIL), id="with features"
-        ),
-        pytest.param(
-            "fx.alpha",
-            lambda checkout: declare(checkout, 'profile = "dev"'),
-            {},
-            (*COMMON, *lib("alpha", "dev"), *TAIL),
-            id="in another profile",
-        ),
-        pytest.param(
-            "fx.alpha",
-            no_change,
-            {"RUST_EXT_JOBS": "1", "RUST_EXT_OFFLINE": "1", "RUSTFLAGS": "--cfg loud"},
-            (*COMMON, "--offline", "--jobs", "1", *lib("alpha"), *TAIL),
-            id="with settings; the user's flags stay in the environment",
-        ),
-        pytest.param(
-            "fx.alpha",
-            no_change,
-            {"RUST_EXT_PROFILE": "dev", "RUST_EXT_CARGO_ARGS": "-v --config 'profile.dev.debug = false'"},
-            (*COMMON, *lib("alpha", "dev"), "-v", "--config", "profile.dev.debug = false", *TAIL),
-            id="with another profile and further arguments",
-        ),
-    ],
-)
-def test_cargo_is_told_exactly(
-    plain: Checkout,
-    module: str,
-    prepare: Callable[[Checkout], object],
-    variables: dict[str, str],
-    expected: tuple[str, ...],
-) -> None:
-    """
-    One invocation for one crate, and these arguments.
-    """
-    prepare(plain)
-    loaded = plain.load(module, variables=variables)
-
-    assert loaded.error is None
-    assert [call for call in loaded.cargo if call[0] != "clean"] == [expected]
 
 
 # What is printed of them.

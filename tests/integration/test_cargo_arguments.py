@@ -1,0 +1,109 @@
+"""
+Which arguments cargo is run with, and which settings of them are refused.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from changes import declare
+from checkout import Checkout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Keys = tuple[str, str]
+
+
+COMMON = ("rustc", "--locked")
+TAIL = ("--message-format=json-render-diagnostics",)
+
+
+def lib(package: str, profile: str = "release") -> tuple[str, ...]:
+    return ("--package", package, "--lib", "--crate-type", "cdylib", "--profile", profile)
+
+
+def no_change(_: Checkout) -> None:
+    return None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the linker is told more")
+@pytest.mark.parametrize(
+    ("module", "prepare", "variables", "expected"),
+    [
+        pytest.param("fx.alpha", no_change, {}, (*COMMON, *lib("alpha"), *TAIL), id="plain"),
+        pytest.param(
+            "fx.beta", no_change, {}, (*COMMON, *lib("beta"), "--features", "loud", *TAIL), id="with features"
+        ),
+        pytest.param(
+            "fx.alpha",
+            lambda checkout: declare(checkout, 'profile = "dev"'),
+            {},
+            (*COMMON, *lib("alpha", "dev"), *TAIL),
+            id="in another profile",
+        ),
+        pytest.param(
+            "fx.alpha",
+            no_change,
+            {"RUST_EXT_JOBS": "1", "RUST_EXT_OFFLINE": "1", "RUSTFLAGS": "--cfg loud"},
+            (*COMMON, "--offline", "--jobs", "1", *lib("alpha"), *TAIL),
+            id="with settings; the user's flags stay in the environment",
+        ),
+        pytest.param(
+            "fx.alpha",
+            no_change,
+            {"RUST_EXT_PROFILE": "dev", "RUST_EXT_CARGO_ARGS": "-v --config 'profile.dev.debug = false'"},
+            (*COMMON, *lib("alpha", "dev"), "-v", "--config", "profile.dev.debug = false", *TAIL),
+            id="with another profile and further arguments",
+        ),
+    ],
+)
+def test_cargo_is_told_exactly(
+    plain: Checkout,
+    module: str,
+    prepare: Callable[[Checkout], object],
+    variables: dict[str, str],
+    expected: tuple[str, ...],
+) -> None:
+    """
+    One invocation for one crate, and these arguments.
+    """
+    prepare(plain)
+    loaded = plain.load(module, variables=variables)
+
+    assert loaded.error is None
+    assert [call for call in loaded.cargo if call[0] != "clean"] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        (
+            {"RUST_EXT_PROFILE": "../x"},
+            "RUST_EXT_PROFILE='../x' is not understood; expected the name of a cargo profile",
+        ),
+        ({"RUST_EXT_CARGO_ARGS": "'"}, "arguments quoted as for a shell (No closing quotation)"),
+        ({"RUST_EXT_CARGO_ARGS": "--target-dir=/x"}, "no `--target-dir=/x`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "--release"}, "no `--release`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "-v -- -Copt-level=3"}, "no `--`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "-p other"}, "no `-p`, which is decided elsewhere"),
+        (
+            {"RUST_EXT_CARGO_ARGS": "--config more.toml"},
+            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
+        ),
+        (
+            {"RUST_EXT_CARGO_ARGS": "--config=more.toml"},
+            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
+        ),
+    ],
+)
+def test_a_setting_that_cannot_be_meant_is_refused(built: Checkout, variables: dict[str, str], said: str) -> None:
+    """
+    With its name, before anything runs.
+    """
+    loaded = built.load(variables=variables)
+    assert loaded.types[0] == "SettingError"
+    assert said in (loaded.error or "")
+    assert loaded.cargo == ()
