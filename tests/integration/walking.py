@@ -18,7 +18,6 @@ import random
 import re
 import shutil
 import subprocess
-import sys
 import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,8 @@ from typing import TypeAlias
 
 import walk_tree
 from checkout import Checkout, Loaded
-from processes import PATIENCE, tool
+from from_scratch import build_from_scratch
+from processes import tool
 from walk_tree import MODULES, Facts, Tree
 
 #: What a stored build goes by: the module and its facts.
@@ -51,14 +51,6 @@ _SOON_SETTLED = "_stat.UNSETTLED_NS = 50_000_000"
 _FORETELL = """
 verdict = rust_ext_loader.can_load(request["module"], **request["arguments"])
 print(f"foretold {verdict.state.value}: {verdict.why}", file=sys.stderr)
-"""
-
-_LOAD_PLAINLY = """
-import sys
-from importlib.machinery import ExtensionFileLoader, ModuleSpec
-from importlib.util import module_from_spec
-name, path = sys.argv[1:]
-print(module_from_spec(ModuleSpec(name, ExtensionFileLoader(name, path), origin=path)).value)
 """
 
 
@@ -350,7 +342,7 @@ class Walk:
             copy = self.folder / "copy"
             shutil.copytree(self.here.root, copy, ignore=shutil.ignore_patterns(".git"))
             try:
-                self._from_scratch[key] = _build_plainly(copy, module, self._plain_variables())
+                self._from_scratch[key] = build_from_scratch(copy, module, self._plain_variables())
             finally:
                 shutil.rmtree(copy)
         return self._from_scratch[key]
@@ -377,31 +369,3 @@ def _names_all(reason: str, names: Collection[str]) -> bool:
     named = [name for item in items[: -1 if more else None] for name in names if item.startswith(f"{name} ")]
     said = len(items) - bool(more)
     return said + unnamed == len(names) and len(set(named)) == said
-
-
-def _build_plainly(folder: Path, module: str, variables: Mapping[str, str]) -> str:
-    crate = MODULES[module]
-    target = folder / "own-target"
-    arguments = [
-        "rustc",
-        "--locked",
-        "--release",
-        "--package",
-        crate,
-        "--lib",
-        "--crate-type",
-        "cdylib",
-        "--target-dir",
-        str(target),
-    ]
-    # As the module asks for; the toolkit reads it from the same place.
-    features = re.search(r'(?m)^features = \["(\w+)"\]', (folder / crate / "Cargo.toml").read_text(encoding="utf-8"))
-    if features:
-        arguments += ["--features", features[1]]
-    cargo = subprocess.run(
-        ["cargo", *arguments], cwd=folder / crate, env=variables, capture_output=True, text=True, check=False
-    )
-    assert cargo.returncode == 0, cargo.stderr
-    library = target / "release" / f"lib{crate}.so"
-    command = [sys.executable, "-c", _LOAD_PLAINLY, module, str(library)]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout.strip()
