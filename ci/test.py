@@ -36,7 +36,9 @@ TOOLKIT_SUITES = ("unit", "properties", "integration")
 #: Of the integration tests those in which the interpreter has the greatest part: what a CPython between the oldest and the newest runs.
 IMPORT_TESTS = (
     "bundled",
+    "cargo_arguments",
     "discovery",
+    "force_and_never",
     "hook",
     "interpreters",
     "keys",
