@@ -1,0 +1,342 @@
+"""
+`_process_group`: no process that cargo started outlives the Python process that ran cargo.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rust_ext_loader import _process_group
+from rust_ext_loader.build import _cargo
+from rust_ext_loader.build._cargo import CargoResult
+
+from .fake_cargo import FINISHED, Recorder, check, fake, needs_posix, needs_proc
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(_cargo.__file__).parents[1]
+
+
+#: A cargo that starts compilers, says so on its barrier, and stays: one child ignores every polite signal.
+BUSY = """
+(trap '' INT TERM HUP; echo ready >&3; while :; do sleep 1; done) &
+echo ready >&3
+sleep 1000
+"""
+
+
+@pytest.fixture
+def barrier(tmp_path: Path) -> Iterator[int]:
+    """
+    Read end of a named pipe on which the busy cargo says that it runs.
+    """
+    path = tmp_path / "barrier"
+    os.mkfifo(path)
+    # Both ends are opened here, so that no open waits for its counterpart.
+    descriptor = os.open(path, os.O_RDWR)
+    yield descriptor
+    os.close(descriptor)
+
+
+def busy(folder: Path) -> str:
+    return f"exec 3> '{folder / 'barrier'}'\n{BUSY}"
+
+
+def until_ready(barrier: int) -> None:
+    got = b""
+    while got.count(b"ready\n") < 2:
+        got += os.read(barrier, 100)
+
+
+def marked(mark: str) -> list[int]:
+    """
+    Ids of the living processes that carry a mark in their environment, ours left out.
+    """
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            if state not in "ZX" and f"MARK={mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+def wait_until_none(mark: str) -> None:
+    """
+    A killed process is gone when the kernel says so: waited for, with a bound, not timed.
+    """
+    deadline = time.monotonic() + 20
+    while alive := marked(mark):
+        assert time.monotonic() < deadline, f"still alive: {alive}"
+        time.sleep(0.01)
+
+
+def watchers() -> int:
+    """
+    Shells of ours that have not been dismissed.
+    """
+    count = 0
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                count += (
+                    int(fields[1]) == os.getpid()
+                    and fields[0] != "Z"
+                    and b"watcher" in (entry / "cmdline").read_bytes().split(b"\0")
+                )
+            except OSError:
+                continue
+    return count
+
+
+@needs_proc
+def test_an_interrupt_ends_the_group_at_once_and_is_raised_again(tmp_path: Path, barrier: int) -> None:
+    """
+    Ctrl-C leaves no compiler behind, not even one that ignores signals, and no watcher.
+    """
+
+    def interrupt() -> None:
+        until_ready(barrier)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    environment = {**os.environ, "MARK": str(tmp_path)}
+    with pytest.raises(KeyboardInterrupt):
+        _cargo.run(
+            ["rustc"],
+            cargo=fake(tmp_path, busy(tmp_path)),
+            directory=tmp_path,
+            environment=environment,
+            progress=Recorder(),
+            log=None,
+            time_limit=None,
+        )
+    thread.join()
+
+    wait_until_none(str(tmp_path))
+    assert watchers() == 0
+    assert not _process_group._open_ends
+
+
+@needs_proc
+def test_any_error_of_the_progress_ends_the_group(tmp_path: Path, barrier: int) -> None:
+    """
+    Whatever is raised in the meantime, nothing goes on.
+    """
+
+    class Fails(Recorder):
+        def tick(self) -> None:
+            until_ready(barrier)
+            raise ZeroDivisionError
+
+    environment = {**os.environ, "MARK": str(tmp_path)}
+    with pytest.raises(ZeroDivisionError):
+        _cargo.run(
+            ["rustc"],
+            cargo=fake(tmp_path, busy(tmp_path)),
+            directory=tmp_path,
+            environment=environment,
+            progress=Fails(),
+            log=None,
+            time_limit=None,
+        )
+
+    wait_until_none(str(tmp_path))
+
+
+@needs_proc
+def test_the_time_limit_ends_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barrier: int) -> None:
+    """
+    A build past its limit is a result that names the limit.
+    """
+    assert barrier
+    monkeypatch.setenv("MARK", str(tmp_path))
+    result = check(tmp_path, busy(tmp_path), limit=0.3)
+    monkeypatch.delenv("MARK")
+
+    assert (result.succeeded, result.problem, result.status) == (
+        False,
+        "time limit of 0.3 s; raise RUST_EXT_BUILD_TIMEOUT (seconds) if this build is simply slow",
+        -9,
+    )
+    wait_until_none(str(tmp_path))
+
+
+@needs_proc
+def test_compilers_of_a_cargo_that_died_alone_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The kernel kills cargo for want of memory, and its children would go on.
+    """
+    monkeypatch.setenv("MARK", str(tmp_path))
+    result = check(tmp_path, "sleep 1000 & kill -9 $$")
+    monkeypatch.delenv("MARK")
+
+    assert result.problem == "cargo ended without a final message (signal 9)"
+    wait_until_none(str(tmp_path))
+
+
+@needs_proc
+def test_a_daemon_that_keeps_the_pipes_does_not_keep_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A compiler cache may start its server from a build; a build that ended well leaves it alone.
+    """
+    monkeypatch.setenv("MARK", str(tmp_path))
+    result = check(tmp_path, f"sleep 1000 & echo '{FINISHED}'", limit=30)
+    monkeypatch.delenv("MARK")
+    alive = marked(str(tmp_path))
+    for pid in alive:
+        os.kill(pid, signal.SIGKILL)
+
+    assert result.succeeded
+    assert len(alive) == 1
+    assert watchers() == 0
+
+
+#: Runs cargo in a process of its own, beside a forked worker that lives on.
+PARENT = """
+import os, sys, time, threading
+from pathlib import Path
+from rust_ext_loader.build import _cargo
+from rust_ext_loader.build._progress import Progress
+
+class Forks(Progress):
+    forked = False
+    def tick(self):
+        if not self.forked and sys.argv[3] == "fork":
+            self.forked = True
+            if os.fork() == 0:
+                os.environ.pop("MARK", None)
+                time.sleep(60)
+                os._exit(0)
+            print("forked", flush=True)
+
+_cargo.run(["rustc"], cargo=sys.argv[1], directory=Path(sys.argv[2]), environment={**os.environ, "MARK": sys.argv[2]},
+           progress=Forks(), log=None, time_limit=None)
+"""
+
+
+@needs_proc
+@pytest.mark.parametrize("manner", ["plain", "fork"])
+def test_a_killed_parent_takes_its_compilers_along(manner: str, tmp_path: Path, barrier: int) -> None:
+    """
+    After SIGKILL nothing compiles on, even while a worker that was forked during the build lives.
+    """
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", PARENT, fake(tmp_path, busy(tmp_path)), str(tmp_path), manner],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as parent:
+        assert parent.stdout is not None
+        until_ready(barrier)
+        if manner == "fork":
+            assert parent.stdout.readline() == "forked\n"
+        assert marked(str(tmp_path))
+        parent.kill()
+        parent.wait()
+
+        try:
+            wait_until_none(str(tmp_path))
+        finally:
+            # The worker is ours to end: it is all that is left of that session.
+            if manner == "fork":
+                os.killpg(parent.pid, signal.SIGKILL)
+
+
+@needs_proc
+def test_a_parent_killed_before_the_word_starts_nothing(tmp_path: Path) -> None:
+    """
+    Behind the gate no instruction of the command has run, and when the pipe closes none will.
+    """
+    group = _process_group.ProcessGroup(
+        [fake(tmp_path, f"echo ran > '{tmp_path / 'ran'}'")],
+        directory=tmp_path,
+        environment={**os.environ, "MARK": str(tmp_path)},
+    )
+    assert marked(str(tmp_path))
+    # What the kernel does for a process that dies.
+    group._forget_pipes()
+    group.stdout.close()
+    group.stderr.close()
+    group.close()
+
+    assert not (tmp_path / "ran").exists()
+    wait_until_none(str(tmp_path))
+
+
+@needs_posix
+def test_an_ignored_sigchld_reaches_neither_cargo_nor_us(tmp_path: Path) -> None:
+    """
+    Cargo could not wait for its compilers; and our not knowing its status is no failure.
+    """
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        result = check(tmp_path, f"(exit 7) & wait $!; echo status $? >&2; echo '{FINISHED}'")
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+    assert (result.succeeded, result.status, result.output) == (True, None, "status 7\n")
+
+
+@needs_posix
+def test_a_pipe_is_closed_once() -> None:
+    """
+    A number that was closed may be another run's pipe by now, and stays open.
+    """
+    first = _process_group._Word()
+    first.close()
+    second = _process_group._Word()
+    first.close()
+
+    os.fstat(second.reader)
+    second.close()
+    assert not _process_group._open_ends
+
+
+@needs_posix
+def test_runs_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
+    """
+    Each run has its own pipes, and none inherits another's.
+    """
+    results: dict[int, CargoResult] = {}
+    # One script for all, made before: a file that is being written when another thread forks cannot be run ("text file busy").
+    cargo = fake(tmp_path, f"echo \"error: $1\" >&2; ls /proc/self/fd 2>/dev/null | wc -l >&2; echo '{FINISHED}'")
+
+    def work(number: int) -> None:
+        results[number] = _cargo.run(
+            [str(number)],
+            cargo=cargo,
+            directory=tmp_path,
+            environment=os.environ,
+            progress=Recorder(),
+            log=None,
+            time_limit=60,
+        )
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert {number: result.output.split("\n")[0] for number, result in results.items()} == {
+        n: f"error: {n}" for n in range(8)
+    }
+    assert len({result.output.split("\n")[1] for result in results.values()}) == 1
