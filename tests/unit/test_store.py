@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,42 +21,10 @@ from rust_ext_loader.cache import _roots, _store
 from rust_ext_loader.facts._fingerprint import SHORT, Fingerprint
 from rust_ext_loader.library._library_file import host_glibc
 
-TYPE_CHECKING = False
+from .stored_entries import BYTES, FACTS, MODULE, can_give_away, look_up, origin, publish
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-MODULE = "fx.alpha"
-FACTS = {"source/src/lib.rs": "aa", "abi/tag": "cp311", "toolchain/release": "1.95.0"}
-BYTES = b"library of alpha" * 1000
-
-
-def origin(*, began: float = 1000.0, floor: tuple[int, int] | None = None, token: str | None = None) -> _store.Origin:
-    return _store.Origin(toolchain="1.95.0", abi="cp311", glibc_floor=floor, began=began, seconds=1.0, token=token)
-
-
-def publish(
-    root: Path, facts: Mapping[str, str] = FACTS, content: bytes = BYTES, made: _store.Origin | None = None
-) -> _store.Entry:
-    artifact = root.parent / "libalpha.so"
-    artifact.write_bytes(content)
-    return _store.publish(root, MODULE, Fingerprint(facts), artifact, "alpha.so", made or origin())
-
-
-def look_up(*roots: Path, facts: Mapping[str, str] = FACTS) -> _store.Entry | None:
-    return _store.look_up(roots, MODULE, Fingerprint(facts))
-
-
-def can_give_away(folder: Path) -> bool:
-    """
-    Whether this process may make files that belong to another user.
-    """
-    probe = folder / "probe"
-    probe.touch()
-    try:
-        os.chown(probe, 12345, 12345)
-    except OSError:
-        return False
-    return True
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -125,194 +94,6 @@ def test_folders_and_files_are_for_their_owner(root: Path) -> None:
     publish(root)
 
     assert [path for path in (root, *root.rglob("*")) if path.lstat().st_mode & 0o077] == []
-
-
-# What can have happened to an entry. Each act takes the entry and leaves something that must be a miss.
-
-
-def edit_manifest(**fields: object) -> Callable[[_store.Entry], None]:
-    def act(entry: _store.Entry) -> None:
-        path = entry.folder / "manifest.json"
-        manifest = {**json.loads(path.read_bytes()), **fields}
-        path.write_text(json.dumps({name: value for name, value in manifest.items() if value != "(gone)"}))
-
-    return act
-
-
-def write(name: str, content: bytes) -> Callable[[_store.Entry], None]:
-    return lambda entry: void((entry.folder / name).write_bytes(content))
-
-
-def void(_: object) -> None:
-    return None
-
-
-def zero_the_middle(entry: _store.Entry) -> None:
-    with entry.library.open("r+b") as file:
-        file.seek(4096)
-        file.write(b"\0" * 4096)
-
-
-def become_a_folder(entry: _store.Entry) -> None:
-    entry.library.unlink()
-    entry.library.mkdir(mode=0o700)
-
-
-def become_a_link(choose: Callable[[_store.Entry], Path]) -> Callable[[_store.Entry], None]:
-    def act(entry: _store.Entry) -> None:
-        path = choose(entry)
-        moved = path.with_name("elsewhere")
-        path.rename(moved)
-        path.symlink_to(moved)
-
-    return act
-
-
-def mode(bits: int, choose: Callable[[_store.Entry], Path]) -> Callable[[_store.Entry], None]:
-    return lambda entry: choose(entry).chmod(bits)
-
-
-def give_away(choose: Callable[[_store.Entry], Path]) -> Callable[[_store.Entry], None]:
-    def act(entry: _store.Entry) -> None:
-        if not can_give_away(entry.folder.parents[5]):
-            pytest.skip("this user cannot give files away")
-        os.chown(choose(entry), 12345, 12345)
-
-    return act
-
-
-def point_at(generation: bytes) -> Callable[[_store.Entry], None]:
-    return lambda entry: void((entry.folder.parent / "current").write_bytes(generation))
-
-
-def library(entry: _store.Entry) -> Path:
-    return entry.library
-
-
-def manifest(entry: _store.Entry) -> Path:
-    return entry.folder / "manifest.json"
-
-
-def generation(entry: _store.Entry) -> Path:
-    return entry.folder
-
-
-def pointer(entry: _store.Entry) -> Path:
-    return _store.pointer_of(entry.library)
-
-
-def slot(entry: _store.Entry) -> Path:
-    return entry.folder.parent
-
-
-def artifacts(entry: _store.Entry) -> Path:
-    return entry.folder.parents[3]
-
-
-def whole_root(entry: _store.Entry) -> Path:
-    return entry.folder.parents[4]
-
-
-@pytest.mark.parametrize(
-    "happened",
-    [
-        pytest.param(lambda entry: entry.library.unlink(), id="library gone"),
-        pytest.param(write("alpha.so", b""), id="library empty"),
-        pytest.param(write("alpha.so", BYTES[:-1]), id="library one byte short"),
-        pytest.param(write("alpha.so", BYTES + b"\0"), id="library one byte long"),
-        pytest.param(write("alpha.so", BYTES.replace(b"alpha", b"omega")), id="library of the same size, other bytes"),
-        pytest.param(zero_the_middle, id="a page of zeros in the middle"),
-        pytest.param(become_a_folder, id="library is a folder"),
-        pytest.param(become_a_link(library), id="library behind a link"),
-        pytest.param(mode(0o722, library), id="library writable by all"),
-        pytest.param(mode(0o720, library), id="library writable by the group"),
-        pytest.param(give_away(library), id="library of another user"),
-        pytest.param(lambda entry: (entry.folder / "manifest.json").unlink(), id="manifest gone"),
-        pytest.param(write("manifest.json", b""), id="manifest empty"),
-        pytest.param(write("manifest.json", b"{"), id="manifest torn"),
-        pytest.param(write("manifest.json", b"[]"), id="manifest no object"),
-        pytest.param(write("manifest.json", b"null"), id="manifest null"),
-        pytest.param(write("manifest.json", b"\xff\xfe{}"), id="manifest not text"),
-        pytest.param(write("manifest.json", b"{}"), id="manifest without fields"),
-        pytest.param(edit_manifest(format=0), id="format of the past"),
-        pytest.param(edit_manifest(format=_store.FORMAT + 1), id="format of the future"),
-        pytest.param(edit_manifest(facts={**FACTS, "source/src/lib.rs": "bb"}), id="facts of another build"),
-        pytest.param(edit_manifest(facts=[]), id="facts no table"),
-        pytest.param(edit_manifest(facts={"source/a": 1}), id="facts no text"),
-        pytest.param(edit_manifest(source_key="0" * 64), id="source key of another build"),
-        pytest.param(edit_manifest(build_key="0" * 64), id="build key of another build"),
-        pytest.param(edit_manifest(size=1), id="size of another file"),
-        pytest.param(edit_manifest(size="(gone)"), id="no size"),
-        pytest.param(edit_manifest(sha256="0" * 64), id="digest of another file"),
-        pytest.param(edit_manifest(sha256="(gone)"), id="no digest"),
-        pytest.param(edit_manifest(library="../alpha.so"), id="library outside the entry"),
-        pytest.param(edit_manifest(library="/lib/alpha.so"), id="library by absolute path"),
-        pytest.param(edit_manifest(library=""), id="library without a name"),
-        pytest.param(edit_manifest(library=None), id="library null"),
-        pytest.param(edit_manifest(glibc_floor=7), id="glibc floor no version"),
-        pytest.param(edit_manifest(began="soon"), id="time no number"),
-        pytest.param(edit_manifest(began="(gone)"), id="no time"),
-        pytest.param(edit_manifest(began=10**400), id="time beyond all numbers"),
-        pytest.param(edit_manifest(token="(gone)"), id="no token"),
-        pytest.param(become_a_link(manifest), id="manifest behind a link"),
-        pytest.param(mode(0o622, manifest), id="manifest writable by all"),
-        pytest.param(give_away(manifest), id="manifest of another user"),
-        pytest.param(lambda entry: (entry.folder.parent / "current").unlink(), id="pointer gone"),
-        pytest.param(point_at(b""), id="pointer empty"),
-        pytest.param(point_at(b"nothing"), id="pointer to nothing"),
-        pytest.param(point_at(b".."), id="pointer upward"),
-        pytest.param(point_at(b"../other"), id="pointer aside"),
-        pytest.param(point_at(b"/tmp"), id="pointer to anywhere"),
-        pytest.param(point_at(b"\xff\0"), id="pointer not text"),
-        pytest.param(point_at(b"a\0b"), id="pointer with a NUL"),
-        pytest.param(become_a_link(pointer), id="pointer behind a link"),
-        pytest.param(mode(0o622, pointer), id="pointer writable by all"),
-        pytest.param(give_away(pointer), id="pointer of another user"),
-        pytest.param(become_a_link(generation), id="generation behind a link"),
-        pytest.param(mode(0o777, generation), id="generation writable by all"),
-        pytest.param(give_away(generation), id="generation of another user"),
-        pytest.param(become_a_link(slot), id="build key behind a link"),
-        pytest.param(mode(0o770, slot), id="build key writable by the group"),
-        pytest.param(become_a_link(artifacts), id="artifacts behind a link"),
-        pytest.param(mode(0o777, artifacts), id="artifacts writable by all"),
-        pytest.param(become_a_link(whole_root), id="root behind a link"),
-        pytest.param(mode(0o777, whole_root), id="root writable by all"),
-        pytest.param(give_away(whole_root), id="root of another user"),
-    ],
-)
-def test_what_cannot_be_trusted_is_a_miss(root: Path, happened: Callable[[_store.Entry], None]) -> None:
-    """
-    Torn, altered, foreign, planted: not found, by either way of looking, and never an error. Before it happened, it was found.
-    """
-    entry = publish(root)
-    assert look_up(root) is not None
-
-    happened(entry)
-
-    assert look_up(root) is None
-    assert _store.equal_but_for([root], MODULE, Fingerprint(FACTS), "toolchain") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        pytest.param("alpha.so", BYTES[:-1], id="library cut short"),
-        pytest.param("alpha.so", b"L" + BYTES[1:], id="library of other bytes"),
-        pytest.param("manifest.json", b"{", id="manifest cut short"),
-        pytest.param("manifest.json", b"{}", id="manifest without a field"),
-    ],
-)
-def test_a_damaged_entry_is_set_aside(root: Path, name: str, content: bytes) -> None:
-    """
-    Whoever looks first moves it out of everybody's way, and it is known that there was one.
-    """
-    entry = publish(root)
-    (entry.folder / name).write_bytes(content)
-
-    assert look_up(root) is None
-    assert not entry.folder.exists()
-    assert [path.read_bytes() for path in (root / "quarantine").rglob(name)] == [content]
-    assert _store.damaged([root], MODULE, Fingerprint(FACTS)) is not None
 
 
 def test_an_entry_of_another_host_or_format_is_left_in_peace(root: Path) -> None:
@@ -517,6 +298,7 @@ def test_a_root_that_cannot_be_used_says_why(tmp_path: Path, prepare: Callable[[
 _PUBLISHER = """
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 from rust_ext_loader.cache import _store
 from rust_ext_loader.facts._fingerprint import Fingerprint
 root, facts, number = Path(sys.argv[1]), eval(sys.argv[2]), int(sys.argv[3])
