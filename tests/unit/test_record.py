@@ -9,105 +9,17 @@ import marshal
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rust_ext_loader import _record, _settings
-from rust_ext_loader.files import _stat, _trust
+from rust_ext_loader import _record
 
-TYPE_CHECKING = False
+from .recorded_world import ENVIRONMENT, World
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-SECOND = 1_000_000_000
-ENVIRONMENT = {"PATH": "/bin", "MY_FLAVOUR": "sweet", "RUST_TOKEN": "s3cr3t-one"}
-
-Declared = Sequence[tuple[str, str | None]]
-DECLARED: Declared = (("MY_FLAVOUR", "sweet"), ("MY_OTHER", None))
-
-
-@dataclass
-class World:
-    """
-    What one record is about: a source, its folder, a compiler, a config file that is not there, and the library.
-    """
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        for path in (self.source, self.compiler, self.library):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(f"this is {path.name}")
-        self.proxy.symlink_to(self.compiler)
-        self.root.mkdir(mode=0o700)
-
-    @property
-    def source(self) -> Path:
-        return self.folder / "src" / "lib.rs"
-
-    @property
-    def compiler(self) -> Path:
-        return self.folder / "toolchain" / "rustc"
-
-    @property
-    def proxy(self) -> Path:
-        return self.folder / "toolchain" / "proxy"
-
-    @property
-    def config(self) -> Path:
-        return self.folder / ".cargo" / "config.toml"
-
-    @property
-    def library(self) -> Path:
-        return self.folder / "lib" / "alpha.so"
-
-    @property
-    def root(self) -> Path:
-        return self.folder / "cache"
-
-    @property
-    def identity(self) -> tuple[object, ...]:
-        return _record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/site/fx"])
-
-    @property
-    def file(self) -> Path:
-        return Path(_record.path_of(str(self.root), self.identity))
-
-    def compose(
-        self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED
-    ) -> bytes | None:
-        present = (self.source, self.source.parent, self.proxy, self.library)
-        return _record.compose(
-            self.identity,
-            declared=declared,
-            present={str(path): found for path in present if (found := _stat.signature(str(path))) is not None},
-            absent=[str(self.config)],
-            library=str(self.library),
-            # As if looking had begun when every stamp was settled: time is injected, nobody waits.
-            started_ns=time.time_ns() + 3 * SECOND,
-            boot=boot,
-            search_path=search_path,
-        )
-
-    def write(
-        self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED
-    ) -> None:
-        data = self.compose(boot=boot, search_path=search_path, declared=declared)
-        assert data is not None
-        self.put(data)
-
-    def put(self, data: bytes) -> None:
-        self.file.parent.mkdir(mode=0o700, exist_ok=True)
-        self.file.write_bytes(data)
-        self.file.chmod(0o600)
-
-    def read(self, environment: dict[str, str] | None = None) -> str | None:
-        return _record.read(str(self.root), self.identity, ENVIRONMENT if environment is None else environment)
 
 
 @pytest.fixture
@@ -220,53 +132,6 @@ def test_variables_that_a_crate_declares_are_compared(world: World, environment:
 
 
 @pytest.mark.parametrize(
-    "variable",
-    [
-        "RUSTFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC", "CARGO_HOME", "CARGO_BUILD_TARGET", "CARGO_PROFILE_RELEASE_LTO",
-        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "CARGO_ENCODED_RUSTFLAGS", "PATH", "HOME", "CC", "CXX", "AR", "CFLAGS", "CXXFLAGS",
-        "LDFLAGS", "HOST_CC", "TARGET_CFLAGS", "CC_x86_64-unknown-linux-gnu", "CFLAGS_x86_64_unknown_linux_gnu",
-        "x86_64_unknown_linux_gnu_CC", "PKG_CONFIG_PATH", "PROTOC", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT", "PYO3_CONFIG_FILE",
-        "SGLANG_RUST_BUILD_MODE", "SGLANG_RUST_STALE", "CI", "CPPFLAGS", "RANLIB", "ARFLAGS", "CRATE_CC_NO_DEFAULTS", "CXXSTDLIB",
-        "RUSTC_BOOTSTRAP", "x86_64_unknown_linux_gnu_RANLIB", "CPPFLAGS_aarch64-apple-darwin", "HOST_PKG_CONFIG_PATH",
-    ],
-)  # fmt: skip
-def test_variables_that_decide_make_another_record(variable: str) -> None:
-    """
-    A variable that can change the build or the choice of compiler is part of what a record is about.
-    """
-    with_it, without, other = (
-        _record.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"})
-    )
-
-    assert with_it != without
-    assert with_it != other
-    assert _record.path_of("r", with_it) != _record.path_of("r", without)
-
-
-@pytest.mark.parametrize(
-    "variable",
-    [
-        "LANG",
-        "PWD",
-        "PYTHONHASHSEED",
-        "TERM",
-        "SHLVL",
-        "COLUMNS",
-        "MAKEFLAGS",
-        "_",
-        "CI_JOB_TOKEN",
-        "HOMEBREW_TOKEN",
-        "CARGO_REGISTRY_TOKEN",
-    ],
-)
-def test_variables_that_decide_nothing_make_no_record(variable: str) -> None:
-    """
-    Noise from the shell does not cost the warm path.
-    """
-    assert _record.identify("m", "w", "auto", {variable: "1"}, []) == _record.identify("m", "w", "auto", {}, [])
-
-
-@pytest.mark.parametrize(
     "identity",
     [
         pytest.param(_record.identify("fx.beta", "/ws", "auto", ENVIRONMENT, ["/site/fx"]), id="module"),
@@ -291,26 +156,6 @@ def test_a_record_of_something_else_is_none(world: World, identity: tuple[object
     world.file.rename(place)
 
     assert _record.read(str(world.root), identity, ENVIRONMENT) is None
-
-
-def test_a_workspace_counts_by_where_it_really_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """
-    A link that leads to another checkout tomorrow, or a relative name from another folder, is another workspace.
-    """
-    for name in ("a", "b"):
-        (tmp_path / name / "rust").mkdir(parents=True)
-    current = tmp_path / "current"
-
-    def by(workspace: object) -> tuple[object, ...]:
-        return _record.identify("m", str(workspace), "auto", {}, [])
-
-    current.symlink_to(tmp_path / "a")
-    assert by(current / "rust") == by(tmp_path / "a" / "rust")
-    current.unlink()
-    current.symlink_to(tmp_path / "b")
-    assert by(current / "rust") == by(tmp_path / "b" / "rust")
-    monkeypatch.chdir(tmp_path / "a")
-    assert by("rust") == by(tmp_path / "a" / "rust")
 
 
 def test_no_value_of_a_variable_is_written_down(world: World) -> None:
@@ -448,60 +293,6 @@ def test_a_record_that_cannot_be_trusted_is_none(world: World, happened: Callabl
     assert world.read() is None
 
 
-@pytest.mark.parametrize(
-    ("age", "changed", "settled"),
-    [
-        pytest.param(3 * SECOND, 3 * SECOND, True, id="old"),
-        pytest.param(2 * SECOND + 1, 2 * SECOND + 1, True, id="just old enough"),
-        pytest.param(2 * SECOND, 3 * SECOND, False, id="modified 2 s before"),
-        pytest.param(3 * SECOND, 2 * SECOND, False, id="changed 2 s before, an older time put on it"),
-        pytest.param(0, 0, False, id="at that very moment"),
-        pytest.param(-3600 * SECOND, 3 * SECOND, False, id="modified in the future"),
-        pytest.param(3 * SECOND, -3600 * SECOND, False, id="changed in the future"),
-    ],
-)
-def test_unsettled_stamps_are_not_trusted(age: int, changed: int, settled: bool) -> None:
-    """
-    A time stamp so young that a later edit could bear the same one makes no record.
-    """
-    started = 1_000_000 * SECOND
-    data = _record.compose(
-        ("m",),
-        declared=[],
-        present={
-            "old": (1, 1, 1, 1),
-            "file": (1, started - age, 2, started - changed),
-            "entry": (1, started, 3, started),
-        },
-        absent=[],
-        library="old",
-        started_ns=started,
-        boot=None,
-        renamed={"entry"},
-    )
-
-    assert (data is not None) == settled
-
-
-def test_a_real_file_is_unsettled_when_just_written(tmp_path: Path) -> None:
-    """
-    The clock of the file system and ours agree about "just now"; setting an old time does not hide it.
-    """
-    file = tmp_path / "file"
-    file.write_text("new")
-    os.utime(file, (1, 1))
-    found = _stat.signature(str(file))
-    assert found is not None
-
-    def compose(started_ns: int) -> bytes | None:
-        return _record.compose(
-            ("m",), declared=[], present={"file": found}, absent=[], library="", started_ns=started_ns, boot=None
-        )
-
-    assert compose(time.time_ns()) is None
-    assert compose(time.time_ns() + 3 * SECOND) is not None
-
-
 def test_code_for_this_very_cpu_is_bound_to_the_boot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     After a reboot, perhaps on another machine, the features of the CPU are asked anew.
@@ -527,20 +318,4 @@ def test_the_warm_path_imports_nothing() -> None:
         check=True,
     ).stdout
 
-    assert set(out.split()) <= {
-        "__future__",
-        "rust_ext_loader",
-        "rust_ext_loader._record",
-        "rust_ext_loader.files",
-        "rust_ext_loader.files._stat",
-        "rust_ext_loader.files._trust",
-    }
-
-
-@pytest.mark.parametrize(("value", "shared"), [("1", True), ("true", True), ("", False), ("0", False), ("no", False)])
-def test_the_setting_of_a_team_has_one_name(monkeypatch: pytest.MonkeyPatch, value: str, shared: bool) -> None:
-    """
-    The floor of the warm path reads it by itself.
-    """
-    monkeypatch.setenv(_settings.SHARED, value)
-    assert _trust.is_shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)
+    assert set(out.split()) <= {"__future__", "rust_ext_loader", "rust_ext_loader._record"}

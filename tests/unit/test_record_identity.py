@@ -1,0 +1,88 @@
+"""
+Which variables and paths a record of the warm path belongs to.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from rust_ext_loader import _record, _settings
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "RUSTFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC", "CARGO_HOME", "CARGO_BUILD_TARGET", "CARGO_PROFILE_RELEASE_LTO",
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "CARGO_ENCODED_RUSTFLAGS", "PATH", "HOME", "CC", "CXX", "AR", "CFLAGS", "CXXFLAGS",
+        "LDFLAGS", "HOST_CC", "TARGET_CFLAGS", "CC_x86_64-unknown-linux-gnu", "CFLAGS_x86_64_unknown_linux_gnu",
+        "x86_64_unknown_linux_gnu_CC", "PKG_CONFIG_PATH", "PROTOC", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT", "PYO3_CONFIG_FILE",
+        "SGLANG_RUST_BUILD_MODE", "SGLANG_RUST_STALE", "CI", "CPPFLAGS", "RANLIB", "ARFLAGS", "CRATE_CC_NO_DEFAULTS", "CXXSTDLIB",
+        "RUSTC_BOOTSTRAP", "x86_64_unknown_linux_gnu_RANLIB", "CPPFLAGS_aarch64-apple-darwin", "HOST_PKG_CONFIG_PATH",
+    ],
+)  # fmt: skip
+def test_variables_that_decide_make_another_record(variable: str) -> None:
+    """
+    A variable that can change the build or the choice of compiler is part of what a record is about.
+    """
+    with_it, without, other = (
+        _record.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"})
+    )
+
+    assert with_it != without
+    assert with_it != other
+    assert _record.path_of("r", with_it) != _record.path_of("r", without)
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "LANG",
+        "PWD",
+        "PYTHONHASHSEED",
+        "TERM",
+        "SHLVL",
+        "COLUMNS",
+        "MAKEFLAGS",
+        "_",
+        "CI_JOB_TOKEN",
+        "HOMEBREW_TOKEN",
+        "CARGO_REGISTRY_TOKEN",
+    ],
+)
+def test_variables_that_decide_nothing_make_no_record(variable: str) -> None:
+    """
+    Noise from the shell does not cost the warm path.
+    """
+    assert _record.identify("m", "w", "auto", {variable: "1"}, []) == _record.identify("m", "w", "auto", {}, [])
+
+
+def test_a_workspace_counts_by_where_it_really_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A link that leads to another checkout tomorrow, or a relative name from another folder, is another workspace.
+    """
+    for name in ("a", "b"):
+        (tmp_path / name / "rust").mkdir(parents=True)
+    current = tmp_path / "current"
+
+    def by(workspace: object) -> tuple[object, ...]:
+        return _record.identify("m", str(workspace), "auto", {}, [])
+
+    current.symlink_to(tmp_path / "a")
+    assert by(current / "rust") == by(tmp_path / "a" / "rust")
+    current.unlink()
+    current.symlink_to(tmp_path / "b")
+    assert by(current / "rust") == by(tmp_path / "b" / "rust")
+    monkeypatch.chdir(tmp_path / "a")
+    assert by("rust") == by(tmp_path / "a" / "rust")
+
+
+@pytest.mark.parametrize(("value", "shared"), [("1", True), ("true", True), ("", False), ("0", False), ("no", False)])
+def test_the_setting_of_a_team_has_one_name(monkeypatch: pytest.MonkeyPatch, value: str, shared: bool) -> None:
+    """
+    The floor of the warm path reads it by itself.
+    """
+    monkeypatch.setenv(_settings.SHARED, value)
+    assert _record.shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)
