@@ -26,7 +26,7 @@ from rust_ext_loader.files._locks import Locked, LockUnavailable, hold
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROOT = Path(_locks.__file__).parents[1]
+ROOT = Path(_locks.__file__).parents[2]
 
 #: Holds a lock, says so, and lets go when its standard input closes.
 HOLDER = """

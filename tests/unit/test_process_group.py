@@ -24,7 +24,7 @@ from .fake_cargo import FINISHED, Recorder, check, fake, needs_posix, needs_proc
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(_cargo.__file__).parents[1]
+ROOT = Path(_cargo.__file__).parents[2]
 
 
 #: A cargo that starts compilers, says so on its barrier, and stays: one child ignores every polite signal.
