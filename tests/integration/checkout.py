@@ -1,9 +1,8 @@
 """
-A temporary checkout of a fixture workspace, loaded from fresh interpreters.
+A temporary copy of a fixture workspace, whose modules are loaded in new interpreters.
 
-Every load is a process of its own, as in life. A `cargo` first on PATH notes its
-arguments and hands over to the real one, so that tests count compilations
-instead of timing them.
+Every load runs in its own process, as in production. A `cargo` first on PATH logs its
+arguments and then runs the real one, so tests count compilations instead of timing them.
 """
 
 from __future__ import annotations
@@ -22,8 +21,16 @@ from typing import Any
 CRATES = Path(__file__).parents[1] / "crates"
 ROOT = Path(__file__).parents[2]
 
-#: What a session may set and a load must not see.
-_LEAKS = ("SGLANG_", "RUST_EXT_", "RUSTFLAGS", "CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_PROFILE_", "CARGO_TARGET")
+#: Prefixes of variables of the test session that a load must not inherit.
+_NOT_INHERITED = (
+    "SGLANG_",
+    "RUST_EXT_",
+    "RUSTFLAGS",
+    "CARGO_BUILD_",
+    "CARGO_ENCODED_",
+    "CARGO_PROFILE_",
+    "CARGO_TARGET",
+)
 
 _LOAD = """
 import json, sys, warnings
@@ -56,7 +63,7 @@ print(json.dumps(answer))
 @dataclass(frozen=True)
 class Loaded:
     """
-    What one load in one process came to.
+    The result of one load in one process.
     """
 
     value: str | None = None
@@ -69,13 +76,13 @@ class Loaded:
     imported: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     stderr: str = ""
-    #: Arguments of every cargo that ran meanwhile, version queries left out.
+    #: Arguments of every cargo that ran during the load, without version queries.
     cargo: tuple[tuple[str, ...], ...] = ()
 
     @property
     def compiled(self) -> list[str]:
         """
-        Packages that `cargo rustc` was run for.
+        Packages that `cargo rustc` compiled.
         """
         return [call[call.index("--package") + 1] for call in self.cargo if call[0] == "rustc"]
 
@@ -83,7 +90,7 @@ class Loaded:
 @dataclass
 class Checkout:
     """
-    One copy of a fixture workspace, one cache, one environment.
+    One copy of a fixture workspace, with its cache and its environment variables.
     """
 
     root: Path
@@ -93,7 +100,7 @@ class Checkout:
 
     def write(self, name: str, text: str, *, older: float | None = None) -> Path:
         """
-        Give a file new content; with `older`, a modification time that many seconds in the past.
+        Write a file. `older` sets its modification time that many seconds into the past.
         """
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +112,7 @@ class Checkout:
 
     def replace(self, name: str, old: str, new: str, *, older: float | None = None) -> None:
         """
-        Change one piece of a file.
+        Replace one piece of text in a file.
         """
         text = (self.root / name).read_text(encoding="utf-8")
         assert old in text, f"{name} holds no {old!r}"
@@ -113,7 +120,7 @@ class Checkout:
 
     def wait_until_settled(self) -> None:
         """
-        Wait until whatever was written so far is old enough to be told from a later edit: two seconds, and no luck.
+        Wait until every stamp so far is older than the two seconds that a record requires.
         """
         time.sleep(2.5)
 
@@ -126,7 +133,7 @@ class Checkout:
         **arguments: object,
     ) -> subprocess.Popen[str]:
         """
-        Begin a load in a new interpreter.
+        Start a load in a new interpreter.
         """
         arguments.setdefault("workspace", str(self.root))
         request = json.dumps({"module": module, "prelude": textwrap.dedent(prelude), "arguments": arguments})
@@ -142,7 +149,7 @@ class Checkout:
 
     def start_script(self, script: Path, *arguments: str) -> subprocess.Popen[str]:
         """
-        Begin a script with the environment of a load.
+        Start a script with the environment of a load.
         """
         return subprocess.Popen(
             [self.python, os.fspath(script), *arguments],
@@ -163,7 +170,7 @@ class Checkout:
         **arguments: object,
     ) -> Loaded:
         """
-        Load in a new interpreter and wait for it.
+        Load in a new interpreter and wait for the result.
         """
         before = len(self.cargo_calls())
         loaded = self.finish(self.start(module, prelude=prelude, variables=variables, **arguments))
@@ -172,7 +179,7 @@ class Checkout:
     @staticmethod
     def finish(process: subprocess.Popen[str], timeout: float = 120) -> dict[str, Any]:
         """
-        The answer of a load that was started.
+        Wait for a started load and return its answer.
         """
         try:
             out, err = process.communicate(timeout=timeout)
@@ -187,15 +194,15 @@ class Checkout:
 
     def variables(self) -> dict[str, str]:
         """
-        The environment of a load: the session's, without what would leak into it, and ours.
+        The environment of a load: the session's variables without the leaking ones, plus those of this checkout.
         """
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(_LEAKS)}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         kept.pop("CI", None)
         return {
             **kept,
             "PATH": f"{self.tools}{os.pathsep}{kept.get('PATH', os.defpath)}",
             "PYTHONPATH": str(ROOT),
-            # The cache of last resort lies there, and tests must not share one.
+            # The fallback cache is in the temporary folder, and tests must not share it.
             "TMPDIR": str(self.temporary),
             "RUST_EXT_CACHE_DIR": str(self.cache),
             **self.environment,
@@ -203,14 +210,14 @@ class Checkout:
 
     def stored(self, module: str = "fx.alpha") -> Path:
         """
-        The library of a module in the cache, which must hold one.
+        The library of a module in the cache. The cache must hold exactly one.
         """
         (library,) = (self.cache / "artifacts" / module).rglob("*.so")
         return library
 
     def stored_facts(self, module: str = "fx.alpha") -> dict[str, str]:
         """
-        What that one was made from, as its manifest says.
+        The facts of that library's build, from its manifest.
         """
         facts: dict[str, str] = json.loads((self.stored(module).parent / "manifest.json").read_bytes())["facts"]
         return facts
@@ -218,20 +225,20 @@ class Checkout:
     @property
     def tools(self) -> Path:
         """
-        Folder of the counting `cargo`.
+        Folder of the `cargo` that logs its arguments.
         """
         return self.cache.parent / "tools"
 
     @property
     def temporary(self) -> Path:
         """
-        Temporary folder of the loads.
+        Temporary folder for the loads.
         """
         return self.cache.parent / "tmp"
 
     def install_tools(self) -> None:
         """
-        Put the counting `cargo` in its place.
+        Install the `cargo` that logs its arguments.
         """
         real = shutil.which("cargo")
         assert real is not None, "these tests need cargo"
@@ -245,7 +252,7 @@ class Checkout:
 
     def cargo_calls(self) -> list[tuple[str, ...]]:
         """
-        Arguments of every cargo so far, version queries left out.
+        Arguments of every cargo that ran so far, without version queries.
         """
         log = self.cache.parent / "cargo.log"
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []

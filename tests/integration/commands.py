@@ -1,5 +1,5 @@
 """
-The command line, as a person sees it: exit code, standard output and what is said beside it.
+Run the command `rust-ext` and collect its exit code, standard output and standard error.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Said:
     """
-    What one command came to.
+    The result of one command.
     """
 
     code: int
@@ -36,7 +36,7 @@ def rust_ext(
     plainly: bool = False,
 ) -> Said:
     """
-    Run the command in a folder of the checkout; unless it is to be told plainly, paths, keys and times are replaced by names.
+    Run the command in a folder of the checkout. Paths, keys and times become placeholders unless `raw` is set.
     """
     done = subprocess.run(
         [sys.executable, "-m", "rust_ext_loader", *arguments],
@@ -55,7 +55,7 @@ def rust_ext(
 
 def named(checkout: Checkout, text: str) -> str:
     """
-    A text with names in place of whatever differs from run to run.
+    Replace text that differs from run to run by placeholders.
     """
     for path, name in ((checkout.root, "[workspace]"), (checkout.cache, "[cache]")):
         text = text.replace(str(path), name)

@@ -1,5 +1,5 @@
 """
-Fixtures of the integration tests: real cargo, real interpreters, a cache of their own.
+Fixtures of the integration tests: real cargo, real interpreters, and a cache for each test.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from processes import Mounts, tool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Their assertions say what they compared, as a test's do.
+# Failed assertions in these modules show the compared values, as in test modules.
 pytest.register_assert_rewrite(
     "changes", "from_scratch", "situations", "walking", "walk_accidents", "walk_edits", "walk_tree"
 )
@@ -45,7 +45,7 @@ def built(_plain_once: Checkout, tmp_path: Path) -> Checkout:
 @pytest.fixture
 def mounts() -> Iterator[Mounts]:
     """
-    A private mount namespace, where this user may make one.
+    A private mount namespace. Skips where this user may not create one.
     """
     yield from _private_mounts()
 
@@ -53,7 +53,7 @@ def mounts() -> Iterator[Mounts]:
 @pytest.fixture(scope="module")
 def mounts_of_module() -> Iterator[Mounts]:
     """
-    Another one, for what a module's tests share.
+    A second private mount namespace, shared by the tests of one module.
     """
     yield from _private_mounts()
 
@@ -90,7 +90,7 @@ def undeclared(_undeclared_once: Checkout, tmp_path: Path) -> Checkout:
 @pytest.fixture
 def stored(_stored_once: Checkout, tmp_path: Path) -> Checkout:
     """
-    A checkout whose `fx.alpha` needs Rust 1.85 and was built elsewhere, with an empty PATH.
+    A checkout with an empty PATH whose `fx.alpha` needs Rust 1.85 and is already in the cache.
     """
     copy = dataclasses.replace(_stored_once, root=tmp_path / "plain", cache=tmp_path / "cache", environment={})
     shutil.copytree(_stored_once.root, copy.root)

@@ -1,9 +1,9 @@
 """
-Which change must rebuild: one table, that tests hold us to and that `ci/bench.py freshness` shows beside other tools.
+The table of changes that must or must not rebuild, for the tests and for `ci/bench.py freshness`.
 
-Each row is a change of a copy of `tests/crates/freshness`, or of the environment,
-and what a fresh import must give afterwards. "Must rebuild" is judged by the
-module's value, "nothing" by what was compiled. Standard library only.
+Each row changes a copy of `tests/crates/freshness`, or the environment, and says what a
+new import must return. "Must rebuild" is judged by the module's value, "nothing" by the
+compiled packages. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CRATES = Path(__file__).resolve().parents[1] / "crates"
 
-#: Module folders with names that tools like to pass over.
+#: Module folders with names that tools often exclude.
 _FOLDERS = ("dist", "env", "target", "venv")
 
 
@@ -30,7 +30,7 @@ class Compiler:
     An installed toolchain.
     """
 
-    #: As rustup calls it.
+    #: Its name in rustup.
     toolchain: str
     release: str
 
@@ -38,51 +38,51 @@ class Compiler:
 @dataclass(frozen=True)
 class Machine:
     """
-    What rows need to know of the machine.
+    The properties of this machine that rows depend on.
     """
 
     host: str
     used: Compiler
-    #: One that differs, if there is one.
+    #: A toolchain of another release, if one is installed.
     other: Compiler | None
 
 
 def _nothing(_root: Path, _machine: Machine) -> None:
     """
-    The environment is what changes.
+    Change no file: the row changes the environment.
     """
 
 
 @dataclass(frozen=True)
 class Change:
     """
-    One row.
+    One row of the table.
     """
 
     name: str
     #: Changes the files of a workspace.
     act: Callable[[Path, Machine], object] = _nothing
-    #: Set for the imports afterwards; `{machine}` stands for what is known of it.
+    #: Variables set for the imports after the change. `{machine}` is replaced by properties of the machine.
     variables: Mapping[str, str] = field(default_factory=dict)
-    #: A word of the module's value, and what becomes of it; nothing becomes of it where the import must fail.
-    #: Without a word nothing may be compiled.
+    #: A word of the module's value, and its replacement after the change. `becomes` is `None` where the import must fail.
+    #: `word` is `None` where nothing may be compiled.
     word: str | None = None
     becomes: str | None = None
-    #: Whether the row is about another compiler, or about rustup.
+    #: `another compiler` or `rustup`, if the row needs it.
     needs: str | None = None
-    #: What the compiler says where the import must fail.
+    #: Part of the compiler's error where the import must fail.
     complaint: str = ""
 
     @property
     def must_rebuild(self) -> bool:
         """
-        Whether the module has to be another one afterwards.
+        Whether the module's value must change.
         """
         return self.word is not None
 
     def impossible_on(self, machine: Machine) -> str | None:
         """
-        Why this machine cannot tell.
+        The reason why this machine cannot run the row.
         """
         if self.needs == "another compiler" and machine.other is None:
             return "no second toolchain is installed, or the environment names one"
@@ -96,7 +96,7 @@ class Change:
 
     def value_after(self, before: str, machine: Machine) -> str | None:
         """
-        What the module says after the change, `None` if it cannot be built.
+        The module's value after the change, or `None` if it cannot be built.
         """
         if self.word is None:
             return before
@@ -109,7 +109,7 @@ class Change:
 
 def furnish(root: Path) -> None:
     """
-    Make a copy of the fixture.
+    Copy the fixture workspace to `root`.
     """
     shutil.copytree(CRATES / "freshness", root)
     shutil.copytree(CRATES / "plain" / "pymod", root / "pymod")
@@ -119,7 +119,7 @@ def furnish(root: Path) -> None:
 
 def look_at_machine() -> Machine:
     """
-    Which compilers there are.
+    Find the installed compilers.
     """
     said = _run("rustc", "-vV")
     lines = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
@@ -129,7 +129,7 @@ def look_at_machine() -> Machine:
         [line.split()[0] for line in _run("rustup", "toolchain", "list").splitlines() if line.strip()] if in_use else []
     )
     others = [Compiler(name, _release(name)) for name in installed if name != in_use]
-    # A toolchain that the environment names is stronger than any file.
+    # RUSTUP_TOOLCHAIN overrides every toolchain file, so such rows cannot choose another compiler.
     differing = (
         []
         if os.environ.get("RUSTUP_TOOLCHAIN")
@@ -149,7 +149,7 @@ def _run(*command: str) -> str:
     ).stdout
 
 
-# What changes do.
+# Actions of changes.
 
 
 def _write(path: Path, text: str) -> None:
@@ -175,7 +175,7 @@ def _edit(name: str, old: str, new: str, *, older: bool = False) -> Callable[[Pa
 
 def _edited(name: str, word: str, what: str, *, older: bool = False) -> Change:
     """
-    A row that turns the word `<word>-1` of a file into `<word>-2`.
+    A row that replaces `<word>-1` in a file by `<word>-2`.
     """
     return Change(what, _edit(name, f"{word}-1", f"{word}-2", older=older), word=f"{word}-1", becomes=f"{word}-2")
 
@@ -222,7 +222,7 @@ _CHANNEL = '[toolchain]\nchannel = "{machine.%s.toolchain}"\n'
 
 def _compiler(what: str, act: Callable[[Path, Machine], object], **variables: str) -> Change:
     """
-    A row that chooses the other compiler.
+    A row that selects the other compiler.
     """
     return Change(what, act, variables, "{machine.used.release}", "{machine.other.release}", needs="another compiler")
 
@@ -265,7 +265,7 @@ CHANGES = [
         becomes="for-a-target",
     ),
     Change("a variable that `option_env!` reads", variables={"FX_FLAVOUR": "sweet"}, word="plain", becomes="sweet"),
-    # What must not.
+    # Changes that must not rebuild.
     Change("a comment in the workspace's manifest", _edit("Cargo.toml", "[workspace]\n", "[workspace] # really\n")),
     Change("a comment in the lockfile", _edit("Cargo.lock", "version = 4", "# Reviewed.\nversion = 4")),
     Change("times alone", _touch),

@@ -1,8 +1,7 @@
 """
-A plain interpreter with an editable install's `.pth` file, and nothing else of ours.
+A plain interpreter that has only the `.pth` file of an editable install.
 
-What it prints is what a test sees; it imports no helper that could hide what an
-import costs.
+The program reports what the import did. It imports no helper that could hide the cost of an import.
 """
 
 from __future__ import annotations
@@ -56,32 +55,32 @@ print(repr((said, noted, sorted(set(sys.modules) - before))))
 @dataclass(frozen=True)
 class Ran:
     """
-    What a few lines of Python came to.
+    The result of some lines of Python.
     """
 
-    #: What they printed.
+    #: Standard output.
     out: str
-    #: Type names of what was raised, most derived first, and its text.
+    #: Type names along the MRO of the raised exception, and its text.
     types: tuple[str, ...]
     error: str
-    #: How processes were started.
+    #: Audit events of started processes.
     spawned: tuple[str, ...]
-    #: How locks were taken.
+    #: Audit events of locks.
     locked: tuple[str, ...]
-    #: Files that were opened, folders that were listed and extension modules that were opened.
+    #: Opened files, listed folders and opened extension modules.
     opened: tuple[str, ...]
     listed: tuple[str, ...]
     linked: tuple[str, ...]
-    #: Modules that were not there before.
+    #: Modules that the lines imported.
     imported: frozenset[str]
-    #: Arguments of every cargo that ran meanwhile.
+    #: Arguments of every cargo that ran.
     cargo: tuple[tuple[str, ...], ...]
     stderr: str
 
 
 class Editable:
     """
-    A site folder as an editable install of a checkout leaves it: the stub, and the parent package as a folder.
+    The site folder that an editable install of a checkout leaves: the `.pth` file, and the parent package as a folder.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Editable:
         seen_at: Path | None = None,
     ) -> None:
         self.checkout = checkout
-        #: Where the interpreter finds the site folder, if that is elsewhere.
+        #: Path under which the interpreter sees the site folder, if it differs from `site`.
         self.seen_at = seen_at
         self.site = site or checkout.cache.parent / "site"
         self.package = self.site / "fx"
@@ -103,7 +102,7 @@ class Editable:
 
     def ship(self) -> Path:
         """
-        Put the cached `fx.alpha` into the package's folder with its sidecar, as a wheel would, and take the cache away.
+        Move the cached `fx.alpha` into the package's folder with its sidecar, as a wheel has it, and remove the cache.
         """
         stored, facts = self.checkout.stored(), self.checkout.stored_facts()
         library = self.package / stored.name
@@ -114,9 +113,9 @@ class Editable:
 
     def run(self, code: str, variables: dict[str, str] | None = None, *, under: Sequence[str] = ()) -> Ran:
         """
-        Run a few lines in a new interpreter, which another program may run in its turn.
+        Run some lines in a new interpreter. `under` is a program that runs the interpreter, such as `strace`.
         """
-        # What the toolkit depends on lies there; that folder's own `.pth` files would import who knows what.
+        # Dependencies of the toolkit are in that folder. `.pth` files there are not processed: they could import anything.
         others = os.path.dirname(os.path.dirname(filelock.__file__))
         program = _PROGRAM.format(
             site=os.fspath(self.seen_at or self.site),
@@ -154,10 +153,10 @@ class Editable:
         )
 
 
-#: Lines that make the next process believe that every time stamp is old: a record is made at once, and nobody waits.
-SETTLED = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
+#: Lines that make the process treat every stamp as old enough, so that it writes a record at once.
+SETTLED = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
 
-#: All that a warm import may load.
+#: All modules that a warm import may load.
 WARM = {
     "__future__",
     "fx",

@@ -1,8 +1,8 @@
 """
-Hold processes at named places, end them there, and see what is left of them.
+Hold processes at a known point, kill them there, and check what is left of them.
 
-Nothing here sleeps for luck: a test waits until something *is so*, and fails at a
-deadline that no healthy machine comes near.
+No test sleeps for a fixed time. It waits for a condition and fails at a deadline that
+a healthy machine stays far below.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
     from checkout import Checkout, Loaded
 
-#: Seconds in which something must come true that has no limit of its own.
+#: Default deadline for a condition, in seconds.
 PATIENCE = 60.0
-#: Seconds that compilers may outlive whoever ordered them.
+#: Seconds within which compilers must end after their parent process died.
 MOURNING = 2.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
     """
-    Wait for a condition; fail, naming it, at the deadline.
+    Wait for a condition. At the deadline, fail with the condition's name.
     """
     deadline = time.monotonic() + seconds
     while not condition():
@@ -41,7 +41,7 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIEN
 
 def processes() -> list[int]:
     """
-    Numbers of all processes, zombies among them.
+    Ids of all processes, including zombies.
     """
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
@@ -50,7 +50,7 @@ def has_open(process: int, path: Path) -> bool:
     """
     Whether a process holds a file open.
     """
-    # Files are closed, and processes end, while this looks.
+    # Files may be closed, and processes may end, during this scan.
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{process}/fd").iterdir():
             with contextlib.suppress(OSError):
@@ -61,14 +61,14 @@ def has_open(process: int, path: Path) -> bool:
 
 def alive(mark: str) -> list[str]:
     """
-    Command lines of the living processes that carry a mark in their arguments or their environment.
+    Command lines of running processes that have a mark in their arguments or environment.
     """
     found = []
     for process in processes():
         if process == os.getpid():
             continue
         folder = Path(f"/proc/{process}")
-        # Gone meanwhile; a zombie has neither arguments nor environment.
+        # The process may have ended by now. A zombie has neither arguments nor environment.
         with contextlib.suppress(OSError):
             command = (folder / "cmdline").read_bytes()
             if os.fsencode(mark) in command + (folder / "environ").read_bytes():
@@ -78,9 +78,9 @@ def alive(mark: str) -> list[str]:
 
 class Gate:
     """
-    A place in a crate's source at which rustc waits: it includes a fifo.
+    A point in a crate's source at which rustc blocks: the crate includes a fifo.
 
-    A fifo is no regular file and hence no input, so the crate's facts are the same before, at and after the gate.
+    The toolkit ignores a fifo as an input, because it is not a regular file. So the gate does not change the crate's facts.
     """
 
     def __init__(self, checkout: Checkout, crate: str = "alpha") -> None:
@@ -94,7 +94,7 @@ class Gate:
 
     def reached(self, builder: subprocess.Popen[str]) -> None:
         """
-        Wait until a compiler of this load stands at the gate.
+        Wait until a compiler of this load blocks at the gate.
         """
         wait_until(lambda: self._take_hold() or builder.poll() is not None, "a compiler at the gate")
         if not self._holding:
@@ -104,7 +104,7 @@ class Gate:
 
     def _take_hold(self) -> bool:
         try:
-            # Opening for writing fails until somebody reads.
+            # Opening for writing fails while no process has the fifo open for reading.
             self._holding.append(os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
         except OSError:
             return False
@@ -112,10 +112,10 @@ class Gate:
 
     def let_through(self) -> None:
         """
-        Let the compiler go on that stands at the gate, and wait until it has left, or has died.
+        Let the compiler that blocks at the gate continue, and wait until it has left or died.
 
-        A dying process loses its arguments before it closes its files. Without the wait it
-        could be taken for the next one to come, and that one would find nobody to open the gate.
+        A dying process loses its arguments before it closes its files. Without this wait, the test could
+        take it for the next compiler at the gate, and that next compiler would block forever.
         """
         while self._holding:
             os.close(self._holding.pop())
@@ -127,9 +127,9 @@ class Gate:
 
 def kill_at(gate: Gate, checkout: Checkout, within: float = PATIENCE) -> None:
     """
-    Begin a load of the gated crate, kill it while its compiler stands at the gate, and wait until nothing of it is left.
+    Start a load of the gated crate, kill it while its compiler blocks at the gate, and wait until no process of it is left.
 
-    What is alive might else be taken for the next one to come.
+    A process that is still running could be taken for the next compiler at the gate.
     """
     builder = checkout.start()
     with ended_at_last(builder):
@@ -142,7 +142,7 @@ def kill_at(gate: Gate, checkout: Checkout, within: float = PATIENCE) -> None:
 
 def linker_gate(checkout: Checkout) -> Path:
     """
-    A fifo at which the linker of `alpha` waits, having written a piece of the library, until somebody opened and closed it.
+    Install a linker that writes a piece of `alpha` and then blocks until the returned fifo is opened and closed.
     """
     folder = checkout.cache.parent
     gate = folder / "linker-gate"
@@ -163,7 +163,7 @@ def linker_gate(checkout: Checkout) -> Path:
 
 def meddle(checkout: Checkout, *, before: str = ":", after: str = ":") -> None:
     """
-    Run shell commands in the checkout just before and just after each compilation.
+    Run shell commands in the checkout before and after each compilation.
     """
     wrapper = checkout.tools / "cargo"
     real = wrapper.read_text(encoding="utf-8").rpartition("exec ")
@@ -178,7 +178,7 @@ def meddle(checkout: Checkout, *, before: str = ":", after: str = ":") -> None:
 
 class Start:
     """
-    A line at which processes wait until all are there: `prelude` takes a process to it.
+    A barrier for processes. `prelude` is code that brings a process to it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -195,15 +195,15 @@ class Start:
 
     def go(self, count: int) -> None:
         """
-        Wait for so many processes, then let all of them go at once.
+        Wait until `count` processes are at the barrier, then release all of them at once.
         """
-        wait_until(lambda: len(os.listdir(self._there)) == count, f"{count} processes at the start")
+        wait_until(lambda: len(os.listdir(self._there)) == count, f"{count} processes at the barrier")
         self._line.close()
 
 
 class Mounts:
     """
-    A private mount namespace: what is mounted there is seen only by the processes that enter it.
+    A private mount namespace. Its mounts are visible only to processes that enter it.
     """
 
     def __init__(self) -> None:
@@ -220,26 +220,26 @@ class Mounts:
 
     def mount(self, *arguments: str | Path) -> None:
         """
-        Run `mount` inside.
+        Run `mount` inside the namespace.
         """
         self.run("mount", *arguments)
 
     def run(self, *command: str | Path) -> None:
         """
-        Run a command inside.
+        Run a command inside the namespace.
         """
         subprocess.run([*self._enter(), *(os.fspath(item) for item in command)], check=True, capture_output=True)
 
     def make_read_only(self, folder: Path) -> None:
         """
-        Make a folder read-only, for root too.
+        Make a folder read-only, even for root.
         """
         self.mount("--bind", folder, folder)
         self.mount("-o", "remount,bind,ro", folder)
 
     def inside(self, checkout: Checkout, behind: str = "") -> Checkout:
         """
-        The same checkout, loaded by interpreters that run inside, behind another command.
+        The same checkout with interpreters that run inside the namespace. `behind` is a command that starts them.
         """
         python = script(
             checkout.cache.parent / "python-inside", f'exec {" ".join(self._enter())} {behind} "{checkout.python}" "$@"'
@@ -251,14 +251,14 @@ class Mounts:
 
     def close(self) -> None:
         """
-        Let the namespace go; its mounts go with it.
+        End the namespace and its mounts.
         """
         self._keeper.communicate(timeout=PATIENCE)
 
 
 def script(path: Path, body: str) -> str:
     """
-    An executable shell script.
+    Write an executable shell script and return its path.
     """
     path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
     path.chmod(0o755)
@@ -267,7 +267,7 @@ def script(path: Path, body: str) -> str:
 
 def run_script(checkout: Checkout, text: str, arguments: Sequence[str] = (), timeout: float = PATIENCE) -> str:
     """
-    Standard output of a Python script, run with the environment of a load.
+    Run a Python script with the environment of a load and return its standard output.
     """
     path = checkout.cache.parent / "script.py"
     path.write_text(text, encoding="utf-8")
@@ -282,7 +282,7 @@ def run_script(checkout: Checkout, text: str, arguments: Sequence[str] = (), tim
 @contextlib.contextmanager
 def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
     """
-    Whatever a test comes to, these processes do not outlive it.
+    Kill these processes at the end of the block, whether the test passes or fails.
     """
     try:
         yield
@@ -295,14 +295,14 @@ def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
 
 def tool(name: str) -> str | None:
     """
-    Path of a program, if this machine has it.
+    Path of a program, or `None` if this machine does not have it.
     """
     return shutil.which(name)
 
 
 def settle(checkout: Checkout) -> Loaded:
     """
-    Load until the warm path's record is written, which waits for time stamps to come of age.
+    Load until the warm path's record exists. A record is written only once all stamps are old enough.
     """
     wait_until(lambda: checkout.load().value is not None and any((checkout.cache / "records").glob("*")), "a record")
     return checkout.load()
@@ -310,14 +310,14 @@ def settle(checkout: Checkout) -> Loaded:
 
 def values(answers: list[dict[str, object]]) -> list[object]:
     """
-    What each process got: a module's value, or else its error.
+    The module's value, or the error, of each answer.
     """
     return [answer.get("value") or answer.get("error") for answer in answers]
 
 
 def load_through(gate: Gate, checkout: Checkout, module: str = "fx.alpha") -> dict[str, object]:
     """
-    Load a gated crate, which proves that it is compiled again.
+    Load a gated crate. Reaching the gate proves that the crate is compiled again.
     """
     process = checkout.start(module)
     with ended_at_last(process):

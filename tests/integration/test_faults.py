@@ -1,5 +1,5 @@
 """
-Caches that cannot be written or trusted, and disks that are full: a right module, or one clear error.
+Caches that cannot be written or trusted, and full disks: the load returns the right module, or one clear error.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 
-#: A user id that no account has.
-STRANGER = 12345
+#: A user id without an account.
+UNKNOWN_USER = 12345
 
 
 @functools.cache
-def may_give_away() -> bool:
+def may_change_owner() -> bool:
     """
-    Whether this user may give files to another one.
+    Whether this user may give files to another user.
     """
     return os.geteuid() == 0
 
 
-def last_resort(checkout: Checkout) -> Path:
+def fallback_cache(checkout: Checkout) -> Path:
     """
-    The cache that is used when no other can be.
+    The cache that is used when no other cache is usable.
     """
     return checkout.temporary / f"rust_ext_loader-{os.getuid()}"
 
@@ -44,10 +44,10 @@ def last_resort(checkout: Checkout) -> Path:
 # Caches that cannot be written.
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["decided anew", "by record"])
+@pytest.mark.parametrize("warm", [False, True], ids=["full decision", "by record"])
 def test_a_read_only_cache_serves_what_it_holds(plain: Checkout, mounts: Mounts, warm: bool) -> None:
     """
-    Nothing has to be written to load what is built: a read-only cache serves it, without cargo and without a word.
+    A read-only cache serves its entries without cargo and without a warning: loading a cached module writes nothing.
     """
     built = settle(plain) if warm else plain.load()
     mounts.make_read_only(plain.cache)
@@ -60,27 +60,27 @@ def test_a_read_only_cache_serves_what_it_holds(plain: Checkout, mounts: Mounts,
         assert loaded.spawned == ()
 
 
-def test_a_read_only_cache_is_passed_over_for_a_build(plain: Checkout, mounts: Mounts) -> None:
+def test_a_read_only_cache_is_skipped_for_a_build(plain: Checkout, mounts: Mounts) -> None:
     """
-    What a read-only cache does not hold is built in the next root, with one warning that says so; then it is a hit.
+    A module that a read-only cache does not hold is built in the next root, with one warning. The next load hits.
     """
     plain.cache.mkdir()
     mounts.make_read_only(plain.cache)
-    held = mounts.inside(plain)
+    inside = mounts.inside(plain)
 
-    first, second = held.load(), held.load()
+    first, second = inside.load(), inside.load()
 
     assert [first.value, second.value] == [ALPHA, ALPHA]
-    assert Path(str(first.file)).is_relative_to(last_resort(plain))
+    assert Path(str(first.file)).is_relative_to(fallback_cache(plain))
     (warning,) = first.warnings
     assert str(plain.cache) in warning
-    assert str(last_resort(plain)) in warning
+    assert str(fallback_cache(plain)) in warning
     assert (second.cargo, second.warnings) == ((), ())
 
 
-def test_nowhere_to_build_is_one_clear_error(plain: Checkout, mounts: Mounts) -> None:
+def test_no_writable_cache_is_one_clear_error(plain: Checkout, mounts: Mounts) -> None:
     """
-    Where no root can be written, the error names each with its reason, and the setting.
+    If no root can be written, the error names each root with the reason, and the setting.
     """
     plain.cache.mkdir()
     mounts.make_read_only(plain.cache.parent)
@@ -89,7 +89,7 @@ def test_nowhere_to_build_is_one_clear_error(plain: Checkout, mounts: Mounts) ->
 
     assert loaded.reason == "cache-unavailable"
     assert "ImportError" in loaded.types
-    for part in (str(plain.cache), str(last_resort(plain)), "RUST_EXT_CACHE_DIR"):
+    for part in (str(plain.cache), str(fallback_cache(plain)), "RUST_EXT_CACHE_DIR"):
         assert part in str(loaded.error)
     assert loaded.compiled == []
 
@@ -101,12 +101,12 @@ def test_nowhere_to_build_is_one_clear_error(plain: Checkout, mounts: Mounts) ->
         pytest.param("os.environ['HOME'] = ''", id="empty"),
         pytest.param("os.environ['HOME'] = '/nonexistent'", id="nonexistent"),
         pytest.param("os.environ['HOME'] = 'somewhere'", id="relative"),
-        pytest.param("os.environ['HOME'] = '/proc'", id="not writable by anybody"),
+        pytest.param("os.environ['HOME'] = '/proc'", id="not writable"),
     ],
 )
 def test_no_home_is_needed(plain: Checkout, home: str) -> None:
     """
-    Without a home folder the cache is a private one under the temporary folder, and hits the next time.
+    Without a home folder the cache is a private folder under the temporary folder. The next load hits it.
     """
     plain.environment |= {
         "RUST_EXT_CACHE_DIR": "",
@@ -118,23 +118,23 @@ def test_no_home_is_needed(plain: Checkout, home: str) -> None:
     first, second = plain.load(prelude=f"import os; {home}"), plain.load(prelude=f"import os; {home}")
 
     assert [first.value, second.value] == [ALPHA, ALPHA]
-    assert Path(str(first.file)).is_relative_to(last_resort(plain))
-    assert stat.S_IMODE(last_resort(plain).stat().st_mode) == 0o700
+    assert Path(str(first.file)).is_relative_to(fallback_cache(plain))
+    assert stat.S_IMODE(fallback_cache(plain).stat().st_mode) == 0o700
     assert second.cargo == ()
 
 
 def test_an_unknown_user_can_build(plain: Checkout) -> None:
     """
-    A user id that no password database knows, as in many containers, builds and hits.
+    A user id without an account, as in many containers, can build and then hits the cache.
     """
-    unshare = [tool("unshare") or "", "--user", f"--map-user={STRANGER}", f"--map-group={STRANGER}", "--"]
+    unshare = [tool("unshare") or "", "--user", f"--map-user={UNKNOWN_USER}", f"--map-group={UNKNOWN_USER}", "--"]
     probe = subprocess.run([*unshare, "true"], capture_output=True, text=True, check=False) if unshare[0] else None
     if probe is None or probe.returncode:
         pytest.skip(f"no user namespaces: {probe.stderr if probe else 'no unshare'}")
-    python = script(plain.cache.parent / "python-stranger", f'exec {" ".join(unshare)} "{sys.executable}" "$@"')
-    stranger = Checkout(plain.root, plain.cache, plain.environment, python)
+    python = script(plain.cache.parent / "python-unknown", f'exec {" ".join(unshare)} "{sys.executable}" "$@"')
+    unknown = Checkout(plain.root, plain.cache, plain.environment, python)
 
-    first, second = stranger.load(prelude=f"import os; assert os.getuid() == {STRANGER}"), stranger.load()
+    first, second = unknown.load(prelude=f"import os; assert os.getuid() == {UNKNOWN_USER}"), unknown.load()
 
     assert [first.value, second.value] == [ALPHA, ALPHA]
     assert (first.warnings, second.cargo) == ((), ())
@@ -143,7 +143,7 @@ def test_an_unknown_user_can_build(plain: Checkout) -> None:
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
 def test_the_umask_does_not_matter(plain: Checkout, mask: int) -> None:
     """
-    Whatever the umask, what is written is private to its owner and trusted the next time.
+    Written files are private to their owner under every umask, and the next load trusts them.
     """
     prelude = f"import os; os.umask({mask})"
 
@@ -160,7 +160,7 @@ def test_the_umask_does_not_matter(plain: Checkout, mask: int) -> None:
 
 def open_to_all(root: Path) -> None:
     """
-    Anybody may write there.
+    Every user may write to the root.
     """
     root.mkdir(exist_ok=True)
     root.chmod(0o777)
@@ -168,25 +168,25 @@ def open_to_all(root: Path) -> None:
 
 def open_to_a_group(root: Path) -> None:
     """
-    A group may write there.
+    A group may write to the root.
     """
     root.mkdir(exist_ok=True)
     root.chmod(0o770)
 
 
-def another_users(root: Path) -> None:
+def owned_by_another_user(root: Path) -> None:
     """
-    It belongs to somebody else.
+    The root belongs to another user.
     """
-    if not may_give_away():
-        pytest.skip("only root may give a folder away")
+    if not may_change_owner():
+        pytest.skip("only root may change the owner of a folder")
     root.mkdir(mode=0o700, exist_ok=True)
-    os.chown(root, STRANGER, STRANGER)
+    os.chown(root, UNKNOWN_USER, UNKNOWN_USER)
 
 
 def behind_a_link(root: Path) -> None:
     """
-    It is a symbolic link, which another user could have planted.
+    The root is a symbolic link, which another user could have planted.
     """
     elsewhere = root.with_name("elsewhere")
     if root.exists():
@@ -198,27 +198,27 @@ def behind_a_link(root: Path) -> None:
 
 def a_file(root: Path) -> None:
     """
-    It is no folder at all.
+    The root is a file.
     """
     if root.exists():
         shutil.rmtree(root)
     root.write_text("not a cache")
 
 
-UNTRUSTED = [open_to_all, open_to_a_group, another_users, behind_a_link, a_file]
+UNTRUSTED = [open_to_all, open_to_a_group, owned_by_another_user, behind_a_link, a_file]
 
 
 @pytest.mark.parametrize("spoil", UNTRUSTED)
-def test_an_untrusted_root_is_passed_over(plain: Checkout, spoil: Callable[[Path], None]) -> None:
+def test_an_untrusted_root_is_skipped(plain: Checkout, spoil: Callable[[Path], None]) -> None:
     """
-    A root that somebody else could have filled is left alone: one warning with the reason, and the next root is used.
+    A root that another user could have filled is skipped with one warning and its reason. The next root is used.
     """
     spoil(plain.cache)
 
     first, second = plain.load(), plain.load()
 
     assert [first.value, second.value] == [ALPHA, ALPHA]
-    assert Path(str(first.file)).is_relative_to(last_resort(plain))
+    assert Path(str(first.file)).is_relative_to(fallback_cache(plain))
     (warning,) = first.warnings
     assert str(plain.cache) in warning
     assert not plain.cache.is_dir() or not os.listdir(plain.cache)
@@ -226,26 +226,28 @@ def test_an_untrusted_root_is_passed_over(plain: Checkout, spoil: Callable[[Path
 
 
 @pytest.mark.parametrize("spoil", UNTRUSTED)
-def test_a_planted_last_resort_is_not_used(plain: Checkout, spoil: Callable[[Path], None]) -> None:
+def test_a_planted_fallback_cache_is_refused(plain: Checkout, spoil: Callable[[Path], None]) -> None:
     """
-    The folder under the temporary folder has a name that anybody can guess: what was put there beforehand is refused, with its reason.
+    The fallback cache under the temporary folder is refused, with the reason, if another user created it first.
+
+    Any user can guess its name.
     """
     plain.environment |= {"RUST_EXT_CACHE_DIR": "", "XDG_CACHE_HOME": "/proc/nowhere"}
-    spoil(last_resort(plain))
+    spoil(fallback_cache(plain))
 
     loaded = plain.load()
 
     assert loaded.reason == "cache-unavailable"
-    assert str(last_resort(plain)) in str(loaded.error)
+    assert str(fallback_cache(plain)) in str(loaded.error)
     assert "RUST_EXT_CACHE_DIR" in str(loaded.error)
-    assert not last_resort(plain).is_dir() or not os.listdir(last_resort(plain))
+    assert not fallback_cache(plain).is_dir() or not os.listdir(fallback_cache(plain))
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["decided anew", "by record"])
+@pytest.mark.parametrize("warm", [False, True], ids=["full decision", "by record"])
 @pytest.mark.parametrize("spoil", UNTRUSTED[:-1])
 def test_nothing_is_loaded_from_an_untrusted_root(plain: Checkout, spoil: Callable[[Path], None], warm: bool) -> None:
     """
-    What a root holds is not loaded once others could have changed it, not even by a record that says it is right.
+    Once other users could have changed a root, its libraries are not loaded, not even through an existing record.
     """
     if warm:
         settle(plain)
@@ -256,7 +258,7 @@ def test_nothing_is_loaded_from_an_untrusted_root(plain: Checkout, spoil: Callab
     loaded = plain.load()
 
     assert loaded.value == ALPHA
-    assert Path(str(loaded.file)).is_relative_to(last_resort(plain))
+    assert Path(str(loaded.file)).is_relative_to(fallback_cache(plain))
 
 
 # Disks.
@@ -264,11 +266,11 @@ def test_nothing_is_loaded_from_an_untrusted_root(plain: Checkout, spoil: Callab
 
 def test_a_disk_that_fills_up_while_storing(plain: Checkout, mounts: Mounts) -> None:
     """
-    When an entry cannot be stored, the module is loaded from where it was built, with one warning; nothing is half there.
+    If an entry cannot be stored, the module is loaded from its target folder, with one warning. No partial entry is left.
     """
     plain.cache.mkdir(mode=0o700)
     mounts.mount("-t", "tmpfs", "-o", "size=64m,mode=700", "none", plain.cache)
-    held = mounts.inside(plain)
+    inside = mounts.inside(plain)
     fill = f"""
         import contextlib
         from rust_ext_loader.build import _build
@@ -283,9 +285,9 @@ def test_a_disk_that_fills_up_while_storing(plain: Checkout, mounts: Mounts) -> 
         _build.build = build_and_fill
     """
 
-    full = held.load(prelude=fill)
-    again = held.load(prelude=f"import os; os.unlink({os.fspath(plain.cache / 'filler')!r})")
-    after = held.load()
+    full = inside.load(prelude=fill)
+    again = inside.load(prelude=f"import os; os.unlink({os.fspath(plain.cache / 'filler')!r})")
+    after = inside.load()
 
     assert [full.value, again.value, after.value] == [ALPHA] * 3
     assert Path(str(full.file)).is_relative_to(plain.cache / "targets")
@@ -298,15 +300,15 @@ def test_a_disk_that_fills_up_while_storing(plain: Checkout, mounts: Mounts) -> 
 @pytest.mark.parametrize("kilobytes", [16, 64, 256])
 def test_a_disk_too_small_to_build(plain: Checkout, mounts: Mounts, kilobytes: int) -> None:
     """
-    On a disk too small for a build the error says what is full; once there is room the next load works.
+    On a disk too small for a build the error says that no space is left. Once there is room, the next load works.
     """
     plain.cache.mkdir(mode=0o700)
     mounts.mount("-t", "tmpfs", "-o", f"size={kilobytes}k,mode=700", "none", plain.cache)
-    held = mounts.inside(plain)
+    inside = mounts.inside(plain)
 
-    small = held.load()
+    small = inside.load()
     mounts.mount("-o", "remount,size=64m", plain.cache)
-    large, after = held.load(), held.load()
+    large, after = inside.load(), inside.load()
 
     assert "RustExtensionError" in small.types
     assert "No space left" in str(small.error)
@@ -314,27 +316,27 @@ def test_a_disk_too_small_to_build(plain: Checkout, mounts: Mounts, kilobytes: i
     assert (large.warnings, after.cargo) == ((), ())
 
 
-def test_a_disk_without_execution_is_passed_over(plain: Checkout, mounts: Mounts) -> None:
+def test_a_noexec_mount_is_skipped(plain: Checkout, mounts: Mounts) -> None:
     """
-    Nothing can be loaded from a `noexec` mount: one warning says so, and the next root is used.
+    A `noexec` mount is skipped with one warning, since no library can be loaded from it. The next root is used.
     """
     plain.cache.mkdir(mode=0o700)
     mounts.mount("-t", "tmpfs", "-o", "size=64m,mode=700,noexec", "none", plain.cache)
-    held = mounts.inside(plain)
+    inside = mounts.inside(plain)
 
-    first, second = held.load(), held.load()
+    first, second = inside.load(), inside.load()
 
     assert [first.value, second.value] == [ALPHA, ALPHA]
-    assert Path(str(first.file)).is_relative_to(last_resort(plain))
+    assert Path(str(first.file)).is_relative_to(fallback_cache(plain))
     (warning,) = first.warnings
     assert str(plain.cache) in warning
     assert "noexec" in warning
     assert (second.cargo, second.warnings) == ((), ())
 
 
-def test_an_entry_on_a_disk_without_execution_is_left_in_peace(plain: Checkout, mounts: Mounts) -> None:
+def test_an_entry_on_a_noexec_mount_is_kept(plain: Checkout, mounts: Mounts) -> None:
     """
-    An entry that lies on a `noexec` mount is sound: it is not set aside, only not used from there.
+    An entry on a `noexec` mount is not quarantined: it is valid, but cannot be loaded from there.
     """
     built = plain.load()
     mounts.mount("--bind", plain.cache, plain.cache)
@@ -343,6 +345,6 @@ def test_an_entry_on_a_disk_without_execution_is_left_in_peace(plain: Checkout, 
     elsewhere, again = mounts.inside(plain).load(), plain.load()
 
     assert [elsewhere.value, again.value] == [ALPHA, ALPHA]
-    assert Path(str(elsewhere.file)).is_relative_to(last_resort(plain))
+    assert Path(str(elsewhere.file)).is_relative_to(fallback_cache(plain))
     assert Path(str(built.file)).exists()
     assert again.cargo == ()

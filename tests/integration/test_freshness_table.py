@@ -1,5 +1,5 @@
 """
-Our column of the table of changes: `ci/bench.py freshness` shows it beside other tools.
+The toolkit's column of the table of changes. `ci/bench.py freshness` shows it beside other tools.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def machine() -> Machine:
 @pytest.fixture(scope="session")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
     """
-    The workspace that the changes are made in, built once; and what its module says.
+    The workspace that the changes are applied to, built once, and the module's value.
     """
     folder = tmp_path_factory.mktemp("freshness")
     furnish(folder / "workspace")
@@ -41,7 +41,9 @@ def test_which_change_rebuilds(
     furnished: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change
 ) -> None:
     """
-    What must be rebuilt is, once; for the rest nothing is compiled. Either way the next load is a hit, and so is the way back.
+    A change that must rebuild compiles once, any other compiles nothing.
+
+    The next load hits the cache, and so does a load of the restored files.
     """
     if reason := change.impossible_on(machine):
         pytest.skip(reason)

@@ -53,7 +53,7 @@ STEPS: dict[Callable[[Walk], str], int] = {
     walk_accidents.damage_an_entry: 4,
     walk_accidents.damage_what_saves_time: 2,
     walk_accidents.load_in_another_mode: 4,
-    walk_accidents.break_and_mend: 2,
+    walk_accidents.break_and_repair: 2,
     walk_accidents.load_together: 4,
     walk_accidents.edit_during_a_build: 4,
     walk_accidents.edit_and_take_back_during_a_build: 4,

@@ -1,5 +1,5 @@
 """
-A remote cache between checkouts: what one built and pushed, others import without compiling; what cannot be believed is built.
+A remote cache between checkouts: an entry that one pushes, another imports without compiling. An untrusted entry is built.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ALPHA = "alpha-1 part-1 middle-1"
-#: Rooms and libraries that no process needs which does not ask a remote.
+#: Modules and libraries that a process must not import unless it asks a remote.
 REMOTE_ONLY = {
     "rust_ext_loader.remote._remote",
     "rust_ext_loader.remote._object_store",
@@ -36,7 +36,7 @@ REMOTE_ONLY = {
 @dataclass
 class Hosts:
     """
-    A host that has built `fx.alpha` and pushes, and one with the same commit and an empty cache.
+    One host that has built `fx.alpha` and pushes it, and a second one with the same commit and an empty cache.
     """
 
     server: ObjectServer
@@ -54,7 +54,7 @@ class Hosts:
 
     def alter(self) -> None:
         """
-        Change one byte of the pushed library.
+        Flip one bit of the pushed library.
         """
         content = bytearray(self.server.objects[self.library()])
         content[len(content) // 2] ^= 1
@@ -76,9 +76,9 @@ def hosts(built: Checkout, tmp_path: Path) -> Iterator[Hosts]:
 
 
 @pytest.mark.parametrize("kind", ["object store", "folder"])
-def test_what_one_host_built_another_imports(hosts: Hosts, tmp_path: Path, kind: str) -> None:
+def test_one_host_imports_what_another_built(hosts: Hosts, tmp_path: Path, kind: str) -> None:
     """
-    Without compiling; the next import is as warm as any.
+    The second host imports the pushed entry without compiling. Its next import is warm and asks no remote.
     """
     if kind == "folder":
         for checkout in (hosts.first, hosts.second):
@@ -101,9 +101,9 @@ def test_what_one_host_built_another_imports(hosts: Hosts, tmp_path: Path, kind:
     assert not REMOTE_ONLY & set(again.imported)
 
 
-def test_of_many_who_wait_one_pulls(hosts: Hosts) -> None:
+def test_of_many_waiting_processes_one_pulls(hosts: Hosts) -> None:
     """
-    Eight cold processes at once: one asks, and all have it.
+    Of eight cold processes that start together one asks the remote, and all of them get the entry.
     """
     hosts.push("fx.alpha")
     hosts.server.requests.clear()
@@ -117,9 +117,9 @@ def test_of_many_who_wait_one_pulls(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("harm", ["altered library", "another key", "unsigned"])
-def test_what_cannot_be_believed_is_built(hosts: Hosts, tmp_path: Path, harm: str) -> None:
+def test_an_untrusted_entry_is_built_instead(hosts: Hosts, tmp_path: Path, harm: str) -> None:
     """
-    Refused, said once, never loaded; a commit that trusts other keys is no accomplice.
+    An entry that is altered, unsigned or signed by an unknown key is refused with one warning and never loaded.
     """
     hosts.push("fx.alpha")
     if harm == "altered library":
@@ -162,14 +162,14 @@ LOAD_BOTH = """
         pytest.param(
             {"RUST_EXT_REMOTE_KEYS": "secret"},
             "RUST_EXT_REMOTE_KEYS='secret' is not understood",
-            id="a key that is none",
+            id="a malformed key",
         ),
         pytest.param({"missing": "obstore"}, "install `rust-ext-loader[remote]`", id="the extra is not installed"),
     ],
 )
 def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, str], said: str) -> None:
     """
-    Whatever is wrong, both modules are built, and the process asks and complains no second time.
+    Whatever is wrong, both modules are built, and the process asks and warns only once.
     """
     hosts.push()
     hosts.server.requests.clear()
@@ -203,9 +203,9 @@ def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, 
         pytest.param({"PATH": "/nowhere"}, {}, id="no toolchain"),
     ],
 )
-def test_when_no_remote_is_asked(hosts: Hosts, variables: dict[str, str], arguments: dict[str, str]) -> None:
+def test_when_the_remote_is_not_asked(hosts: Hosts, variables: dict[str, str], arguments: dict[str, str]) -> None:
     """
-    Neither where nothing may be built, nor where it must be; and then nothing is imported that could ask.
+    The remote is not asked where nothing may be built or a build is forced. Its modules are not imported then either.
     """
     hosts.push()
     hosts.server.requests.clear()
@@ -221,9 +221,9 @@ def test_when_no_remote_is_asked(hosts: Hosts, variables: dict[str, str], argume
     assert loaded.reason == expected
 
 
-def test_what_was_pulled_and_does_not_load_is_built(hosts: Hosts) -> None:
+def test_a_pulled_library_that_does_not_load_is_built(hosts: Hosts) -> None:
     """
-    Signed and whole, and no library: set aside, built here, and not pulled again.
+    An entry with a valid signature whose library does not load is quarantined, built here, and not pulled again.
     """
     (library,) = (hosts.first.cache / "artifacts" / "fx.alpha").rglob("*.so")
     library.write_bytes(b"no library")
@@ -240,9 +240,9 @@ def test_what_was_pulled_and_does_not_load_is_built(hosts: Hosts) -> None:
     assert hosts.second.load().value == ALPHA
 
 
-def test_what_is_bound_to_a_host_stays_there(hosts: Hosts) -> None:
+def test_a_host_bound_entry_is_not_pushed(hosts: Hosts) -> None:
     """
-    A variable whose values nobody may see decides the build: it is named, nothing is pushed, and that is no failure.
+    An entry whose build depends on the value of a secret variable is reported, not pushed, and that is no failure.
     """
     for checkout in (hosts.first, hosts.second):
         checkout.replace(
@@ -261,9 +261,11 @@ def test_what_is_bound_to_a_host_stays_there(hosts: Hosts) -> None:
     assert not any("fx.alpha" in key for key in hosts.server.objects)
 
 
-def test_what_a_build_read_decides_elsewhere_too(hosts: Hosts) -> None:
+def test_seen_inputs_decide_on_other_hosts(hosts: Hosts) -> None:
     """
-    Seen inputs travel with the entry: where they differ it is a miss, without a word, and the other set becomes an entry beside it.
+    Seen inputs are stored with the entry. On a host where they differ the entry is a miss, without a warning.
+
+    That host's build becomes a second entry.
     """
     library = "alpha/src/lib.rs"
     for number, checkout in enumerate((hosts.first, hosts.second)):
@@ -284,9 +286,9 @@ def test_what_a_build_read_decides_elsewhere_too(hosts: Hosts) -> None:
     assert (same.value, same.cargo, same.warnings) == (ALPHA, (), ())
 
 
-def test_commands_fetch_without_building(hosts: Hosts) -> None:
+def test_commands_pull_without_building(hosts: Hosts) -> None:
     """
-    `pull` says what it fetched, what was there and what is absent, which is a failure; it never compiles.
+    `pull` reports each module as pulled, present or absent. An absent module is a failure. It never compiles.
     """
     hosts.push("fx.alpha")
 
@@ -311,15 +313,15 @@ def test_commands_fetch_without_building(hosts: Hosts) -> None:
     [
         pytest.param("no key", "RUST_EXT_SIGNING_KEY is empty or not set", id="no key is named"),
         pytest.param("open key", "mode 0644", id="others can read the key"),
-        pytest.param("untrusted", "public half is trusted", id="nobody would believe the key"),
+        pytest.param("untrusted", "public half is trusted", id="the key is not trusted"),
         pytest.param("not built", "it is not built, so there is nothing to push", id="nothing is built"),
         pytest.param("forbidden", "lacked the necessary privileges", id="the store forbids"),
         pytest.param("no remote", "none is configured", id="there is no remote"),
     ],
 )
-def test_what_should_be_pushed_and_cannot_is_a_failure(hosts: Hosts, tmp_path: Path, trouble: str, said: str) -> None:
+def test_a_failed_push_is_one_error(hosts: Hosts, tmp_path: Path, trouble: str, said: str) -> None:
     """
-    Exit code 1, one message, and nothing there.
+    A push that fails exits with code 1 and one message, and stores no entry.
     """
     key = hosts.first.environment["RUST_EXT_SIGNING_KEY"]
     if trouble == "no key":
@@ -347,9 +349,9 @@ def test_what_should_be_pushed_and_cannot_is_a_failure(hosts: Hosts, tmp_path: P
 
 
 @pytest.mark.parametrize("command", ["pull", "push"])
-def test_what_is_wrong_for_every_module_is_said_once(hosts: Hosts, command: str) -> None:
+def test_an_error_common_to_all_modules_is_printed_once(hosts: Hosts, command: str) -> None:
     """
-    Both modules have failed for want of a remote.
+    Both modules fail because no remote is configured.
     """
     hosts.first.environment["RUST_EXT_REMOTE_URL"] = ""
 
@@ -363,9 +365,9 @@ def test_what_is_wrong_for_every_module_is_said_once(hosts: Hosts, command: str)
     assert {name: row["outcome"] for name, row in rows.items()} == {"fx.alpha": "failed", "fx.beta": "failed"}
 
 
-def test_a_key_pair_is_made_by_command(hosts: Hosts, tmp_path: Path) -> None:
+def test_push_makes_a_key_pair(hosts: Hosts, tmp_path: Path) -> None:
     """
-    The public half goes to standard output, ready for `public-keys`; the private one into a file of one's own.
+    The public key goes to standard output, ready for `public-keys`. The private key goes into the named file.
     """
     said = rust_ext(hosts.first, "push", "--new-key", str(tmp_path / "new.pem"), plainly=True)
 

@@ -1,5 +1,5 @@
 """
-Entries, records and libraries that are not what they were: never loaded, made anew.
+Damaged entries, records and libraries: never loaded, always rebuilt.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ALPHA = "alpha-1 part-1 middle-1"
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """
-    One checkout for the whole table below, since every row leaves a sound entry behind.
+    One checkout for the whole table below, since every row ends with a sound entry.
     """
     return check_out("plain", tmp_path_factory.mktemp("stored"))
 
 
 def rewrite(path: Path, data: bytes) -> None:
     """
-    Other content, with the old time stamp.
+    Replace the content of a file and keep its time stamp.
     """
     status = path.stat()
     path.write_bytes(data)
@@ -41,7 +41,7 @@ def rewrite(path: Path, data: bytes) -> None:
 
 def flip(library: Path) -> None:
     """
-    One bit, in the middle.
+    Flip one bit in the middle.
     """
     data = bytearray(library.read_bytes())
     data[len(data) // 2] ^= 1
@@ -50,7 +50,7 @@ def flip(library: Path) -> None:
 
 def blank(library: Path) -> None:
     """
-    A page of zeros, in the middle.
+    Overwrite a page in the middle with zeros.
     """
     data = library.read_bytes()
     half = len(data) // 2
@@ -59,7 +59,7 @@ def blank(library: Path) -> None:
 
 def replace_by_folder(path: Path) -> None:
     """
-    A folder where a file should be.
+    Replace a file by a folder.
     """
     path.unlink()
     path.mkdir()
@@ -67,7 +67,7 @@ def replace_by_folder(path: Path) -> None:
 
 def replace_by_link(path: Path) -> None:
     """
-    A link to the very bytes, but where others may change them.
+    Replace a file by a link to a copy in a folder that other users may change.
     """
     copy = path.parents[5] / "copy"
     shutil.copy(path, copy)
@@ -77,14 +77,14 @@ def replace_by_link(path: Path) -> None:
 
 def edit_manifest(manifest: Path, **fields: object) -> None:
     """
-    Give fields of a manifest other values.
+    Replace fields of a manifest.
     """
     manifest.write_text(json.dumps(json.loads(manifest.read_bytes()) | fields))
 
 
 def escape(library: Path) -> None:
     """
-    The manifest names a sound library outside its folder.
+    Name a sound library outside the entry's folder in the manifest.
     """
     shutil.copy(library, library.parents[1] / "outside.so")
     edit_manifest(library.parent / "manifest.json", library="../outside.so")
@@ -92,7 +92,7 @@ def escape(library: Path) -> None:
 
 def point_outside(library: Path) -> None:
     """
-    The pointer leads to a sound entry outside its slot.
+    Point to a sound entry outside the slot.
     """
     slot = library.parents[1]
     shutil.copytree(library.parent, slot.parent / "outside")
@@ -101,7 +101,7 @@ def point_outside(library: Path) -> None:
 
 def point_to_itself(library: Path) -> None:
     """
-    The pointer names the slot, which looks like an entry.
+    Point to the slot itself, which has all files of an entry.
     """
     slot = library.parents[1]
     for path in library.parent.iterdir():
@@ -111,7 +111,7 @@ def point_to_itself(library: Path) -> None:
 
 def replace_slot_by_file(library: Path) -> None:
     """
-    A file where the entry's folders should be.
+    Replace the slot by a file.
     """
     shutil.rmtree(library.parents[1])
     library.parents[1].write_text("")
@@ -119,14 +119,14 @@ def replace_slot_by_file(library: Path) -> None:
 
 def manifest_of(library: Path) -> Path:
     """
-    Beside the library.
+    The manifest beside the library.
     """
     return library.parent / "manifest.json"
 
 
 def pointer_of(library: Path) -> Path:
     """
-    Above the entry.
+    The pointer beside the entry's folder.
     """
     return library.parents[1] / "current"
 
@@ -147,11 +147,11 @@ HARM: dict[str, Callable[[Path], object]] = {
     "manifest gone": lambda library: manifest_of(library).unlink(),
     "manifest empty": lambda library: manifest_of(library).write_bytes(b""),
     "manifest torn": lambda library: os.truncate(manifest_of(library), 100),
-    "manifest of no sense": lambda library: manifest_of(library).write_bytes(b"\xff\x00nonsense"),
+    "manifest of garbage": lambda library: manifest_of(library).write_bytes(b"\xff\x00nonsense"),
     "manifest a list": lambda library: manifest_of(library).write_text("[1, 2]"),
     "manifest a bare word": lambda library: manifest_of(library).write_text("null"),
     "manifest without fields": lambda library: manifest_of(library).write_text("{}"),
-    "manifest nested without end": lambda library: manifest_of(library).write_text("[" * 100_000),
+    "manifest nested too deep": lambda library: manifest_of(library).write_text("[" * 100_000),
     "manifest a folder": lambda library: replace_by_folder(manifest_of(library)),
     "manifest writable by others": lambda library: manifest_of(library).chmod(0o666),
     "manifest of another format": lambda library: edit_manifest(manifest_of(library), format=99),
@@ -161,11 +161,11 @@ HARM: dict[str, Callable[[Path], object]] = {
     ),
     "manifest with odd facts": lambda library: edit_manifest(manifest_of(library), facts={"request/package": 3}),
     "manifest with a glibc of the future": lambda library: edit_manifest(manifest_of(library), glibc_floor=[99, 0]),
-    "manifest that began never": lambda library: edit_manifest(manifest_of(library), began=None),
+    "manifest without a start time": lambda library: edit_manifest(manifest_of(library), began=None),
     "manifest that leads outside": escape,
     "pointer gone": lambda library: pointer_of(library).unlink(),
     "pointer empty": lambda library: pointer_of(library).write_bytes(b""),
-    "pointer of no sense": lambda library: pointer_of(library).write_bytes(b"\xff\x00"),
+    "pointer of garbage": lambda library: pointer_of(library).write_bytes(b"\xff\x00"),
     "pointer to nothing": lambda library: pointer_of(library).write_text("18c0-missing"),
     "pointer that leads outside": point_outside,
     "pointer to the slot itself": point_to_itself,
@@ -181,12 +181,12 @@ HARM: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("harm", HARM)
 def test_a_torn_entry_is_a_miss(stored: Checkout, harm: str) -> None:
     """
-    An entry that is not what it was is not loaded but made anew, without a complaint; then it is a hit.
+    A damaged entry is not loaded. It is rebuilt without a warning, and the next load hits.
     """
     sound = stored.load()
     assert sound.value == ALPHA
     if not harm.startswith("library"):
-        # A record vouches for the library alone, and would serve it still.
+        # A record vouches for the library only, and would still serve it.
         shutil.rmtree(stored.cache / "records", ignore_errors=True)
     HARM[harm](Path(str(sound.file)))
 
@@ -202,7 +202,7 @@ def test_a_torn_entry_is_a_miss(stored: Checkout, harm: str) -> None:
 
 def test_an_entry_under_another_name_is_a_miss(stored: Checkout) -> None:
     """
-    An entry answers only for the facts in its manifest, wherever it was copied to.
+    An entry serves only the facts in its manifest, even if it is copied into another slot.
     """
     old = stored.load()
     stored.replace("alpha/src/part.rs", "part-1", "part-2")
@@ -220,7 +220,7 @@ def test_an_entry_under_another_name_is_a_miss(stored: Checkout) -> None:
 
 def test_a_torn_record_only_costs_time(plain: Checkout) -> None:
     """
-    A record that is torn, foreign or absurd changes no verdict.
+    A truncated, foreign or invalid record changes no verdict.
     """
     built = settle(plain)
     (record,) = (plain.cache / "records").iterdir()
@@ -234,7 +234,7 @@ def test_a_torn_record_only_costs_time(plain: Checkout) -> None:
         assert (ALPHA, built.file, ()) == (loaded.value, loaded.file, loaded.cargo)
 
 
-# Libraries.
+# Libraries that do not load.
 
 RAISING = """
 use std::ffi::{c_char, c_void};
@@ -254,9 +254,9 @@ pub extern "C" fn PyInit_alpha() -> *mut c_void {
 
 
 @pytest.mark.parametrize("kind", ["ValueError", "ImportError"])
-def test_what_an_init_raises_passes_through(plain: Checkout, kind: str) -> None:
+def test_an_exception_of_the_init_function_is_raised(plain: Checkout, kind: str) -> None:
     """
-    A module whose init raises is right, only unhappy: its error passes through, nothing of it stays, nothing is rebuilt.
+    If a module's init function raises, its exception reaches the caller. Nothing is rebuilt, no module is left.
     """
     plain.write("alpha/src/lib.rs", RAISING.replace("PyExc_KIND", f"PyExc_{kind}"))
 
@@ -273,7 +273,7 @@ def test_what_an_init_raises_passes_through(plain: Checkout, kind: str) -> None:
 
 def forge(library: Path, data: bytes) -> None:
     """
-    Bytes that their manifest vouches for.
+    Replace a library and update its manifest to match.
     """
     library.chmod(0o700)
     library.write_bytes(data)
@@ -282,15 +282,17 @@ def forge(library: Path, data: bytes) -> None:
 
 def for_another_machine(library: bytes) -> bytes:
     """
-    The same, by its header for a machine that never was.
+    The library with another machine type in its ELF header.
     """
     return library[:18] + b"\x99\x99" + library[20:]
 
 
-@pytest.mark.parametrize("everywhere", [False, True], ids=["only the stored one", "the one it was copied from, too"])
-def test_a_library_that_the_linker_refuses_is_built_anew(plain: Checkout, everywhere: bool) -> None:
+@pytest.mark.parametrize(
+    "everywhere", [False, True], ids=["only the stored library", "also the one in the target folder"]
+)
+def test_a_library_that_the_linker_refuses_is_rebuilt(plain: Checkout, everywhere: bool) -> None:
     """
-    A stored library that will not load is set aside, with one warning, and built anew in the same load.
+    A stored library that the dynamic linker refuses is quarantined with one warning and rebuilt in the same load.
     """
     library = Path(str(plain.load().file))
     refused = for_another_machine(library.read_bytes())
@@ -309,9 +311,9 @@ def test_a_library_that_the_linker_refuses_is_built_anew(plain: Checkout, everyw
     assert (healed.file, (), ()) == (after.file, after.cargo, after.warnings)
 
 
-def test_a_torn_build_folder_is_built_anew(plain: Checkout) -> None:
+def test_a_damaged_target_folder_is_rebuilt(plain: Checkout) -> None:
     """
-    Cargo believes its own outputs by their time stamps; a library torn there is noticed, and compiled again.
+    Cargo trusts its outputs by their time stamps. A damaged library in the target folder is noticed and recompiled.
     """
     library = Path(str(plain.load().file))
     shutil.rmtree(plain.cache / "artifacts")

@@ -1,8 +1,8 @@
 """
-What happens on a walk to the cache and to builds: loss, damage, races, deaths.
+Steps of the random walk that harm the cache or disturb builds: loss, damage, races, killed processes.
 
-Each step says what it did. Those that are about a load hold it against the model
-themselves, and leave a place whose next loads are as right as ever.
+Each step returns a description of what it did. A step about a load checks that load
+against the model itself. After each step the next loads must be right.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def wipe(walk: Walk) -> str:
 
 def _take_from_stored(walk: Walk) -> tuple[str, Path] | None:
     """
-    The module and the file of some entry, which the walk counts on no longer: more often than not one that is needed next.
+    Remove an entry from the model and return its module and library. Mostly it is one that the next load needs.
     """
     keys = [key for key, file in walk.stored.items() if file is not None]
     wanted = [key for key in map(walk.key, MODULES) if walk.stored.get(key)]
@@ -51,7 +51,7 @@ def _take_from_stored(walk: Walk) -> tuple[str, Path] | None:
 def lose_an_entry(walk: Walk) -> str:
     found = _take_from_stored(walk)
     if found is None:
-        return "there is none"
+        return "no known entry"
     module, library = found
     shutil.rmtree(library.parent)
     walk.check(module)
@@ -60,7 +60,7 @@ def lose_an_entry(walk: Walk) -> str:
 
 def _flip(path: Path) -> None:
     """
-    Another byte in the middle, if there is one; size and time as they were.
+    Flip one bit in the middle of a file and keep its size and time.
     """
     status, data = path.stat(), bytearray(path.read_bytes())
     if data:
@@ -82,23 +82,23 @@ _HARM: tuple[Callable[[Path], None], ...] = (_flip, _flip, _cut, _empty, Path.un
 
 def damage_an_entry(walk: Walk) -> str:
     """
-    Its library, its manifest or its pointer.
+    Damage the library, the manifest or the pointer of an entry.
     """
     found = _take_from_stored(walk)
     if found is None:
-        return "there is none"
+        return "no known entry"
     module, library = found
     path = walk.random.choice((library, library, library.with_name("manifest.json"), _store.pointer_of(library)))
     harm = walk.random.choice(_HARM)
     if path.name == "manifest.json" and harm is _flip:
-        # What is not a fact is taken on trust: spoil one that is.
+        # Manifest fields that are not facts are not verified, so damage a fact.
         manifest = json.loads(path.read_bytes())
         manifest["facts"]["request/package"] = "another"
         path.write_text(json.dumps(manifest))
     else:
         harm(path)
     if path.name == "manifest.json":
-        # A record never asks it: the library is right.
+        # A record does not read the manifest, so it would still serve the library, which is right.
         shutil.rmtree(walk.cache / "records", ignore_errors=True)
     walk.check(module)
     return f"{harm.__name__} {path.name} of {module}"
@@ -106,7 +106,7 @@ def damage_an_entry(walk: Walk) -> str:
 
 def damage_what_saves_time(walk: Walk) -> str:
     """
-    Records, the state of target folders: without them every verdict is the same.
+    Damage the records or the state of target folders. Both only save time: every verdict stays the same.
     """
     pattern = walk.random.choice(("records/*", "targets/*/rust-ext-state.json"))
     harm = walk.random.choice(_HARM)
@@ -115,13 +115,13 @@ def damage_what_saves_time(walk: Walk) -> str:
     return f"{harm.__name__} {pattern}"
 
 
-# Loads of another kind.
+# Other kinds of loads.
 
 
 def load_in_another_mode(walk: Walk) -> str:
     module, mode = walk.random.choice(sorted(MODULES)), walk.random.choice(("never", "force"))
     if mode == "force":
-        # What stood before it, perhaps by a record, must not be what is loaded after it.
+        # Refresh the record first: a load after the forced build must not follow the old record.
         walk.check(module)
     loaded = walk.load(module, mode)
     if mode == "force":
@@ -137,9 +137,9 @@ def load_in_another_mode(walk: Walk) -> str:
     return f"{module} {mode}"
 
 
-def break_and_mend(walk: Walk) -> str:
+def break_and_repair(walk: Walk) -> str:
     """
-    A source that does not compile: nothing is stored, and the next process tries again.
+    Write a source that does not compile. Nothing is stored, and the next process tries again.
     """
     module = walk.random.choice(sorted(MODULES))
     path = f"{walk.random.choice(sorted(walk_tree.closure(MODULES[module]) - {'pymod'}))}/src/lib.rs"
@@ -154,7 +154,7 @@ def break_and_mend(walk: Walk) -> str:
 
 def load_together(walk: Walk) -> str:
     """
-    Two to four processes at once: each gets what is right, and what is new is compiled once.
+    Start two to four processes at once: each gets the right module, and a new module is compiled once.
     """
     modules = [walk.random.choice(sorted(MODULES)) for _ in range(walk.random.randint(2, 4))]
     folder = walk.folder / f"start-{walk.counts.steps}"
@@ -178,12 +178,12 @@ def load_together(walk: Walk) -> str:
     return " ".join(modules)
 
 
-# Builds that are disturbed.
+# Disturbed builds.
 
 
-def _edit_afresh(walk: Walk, crate: str) -> None:
+def _edit_to_new_text(walk: Walk, crate: str) -> None:
     """
-    A text that nobody has compiled yet.
+    Write a text into a crate that no build has compiled yet.
     """
     path = f"{crate}/src/lib.rs"
     walk.here.write(path, walk_tree.numbered(walk.here.tree[path], 1000 + walk.counts.steps), walk.random.choice(WAYS))
@@ -191,14 +191,14 @@ def _edit_afresh(walk: Walk, crate: str) -> None:
 
 def _pick(walk: Walk, crate: str) -> str:
     """
-    A crate that is compiled for another one, or that one.
+    A random crate of those that a crate's build compiles, including itself.
     """
     return walk.random.choice(sorted(walk_tree.closure(crate) - {"pymod"}))
 
 
 class _HeldBuild:
     """
-    A build of a text that nobody has compiled yet, held while rustc reads a crate that uses it.
+    A build of new text that is held while rustc reads a crate that uses the text.
     """
 
     def __init__(self, walk: Walk) -> None:
@@ -206,7 +206,7 @@ class _HeldBuild:
         self.crate = _pick(walk, MODULES[self.module])
         self.edited = _pick(walk, self.crate)
         self._place, self._tree = walk.here, walk.here.tree
-        _edit_afresh(walk, self.edited)
+        _edit_to_new_text(walk, self.edited)
         self._gate = Gate(walk.here.checkout, self.crate)
         self.builder = walk.start(self.module)
         self._gate.reached(self.builder)
@@ -216,7 +216,7 @@ class _HeldBuild:
 
     def take_away_the_gate(self, how: str) -> None:
         """
-        Go back to the texts before, and let go whoever waits.
+        Restore the earlier texts and release the waiting compiler.
         """
         for crate in sorted({self.crate, self.edited}):
             root = f"{crate}/src/lib.rs"
@@ -227,7 +227,7 @@ class _HeldBuild:
 
 def edit_during_a_build(walk: Walk) -> str:
     """
-    What is loaded is what lies there in the end.
+    Edit sources while cargo runs. The loaded module must match the sources at the end.
     """
     with walk.counted() as calls:
         held = _HeldBuild(walk)
@@ -246,10 +246,10 @@ def edit_during_a_build(walk: Walk) -> str:
 
 def edit_and_take_back_during_a_build(walk: Walk) -> str:
     """
-    A text that is there only while cargo runs for the first time is in no result.
+    Edit a file before cargo's first run and revert it afterwards. No result may contain that text.
     """
     module = walk.random.choice(sorted(MODULES))
-    _edit_afresh(walk, _pick(walk, MODULES[module]))
+    _edit_to_new_text(walk, _pick(walk, MODULES[module]))
     path = walk.random.choice(walk_tree.read_by(walk.here.tree, MODULES[module]))
     meant, other = walk.folder / "meant", walk.folder / "other"
     shutil.copy2(walk.here.root / path, meant)
@@ -270,7 +270,7 @@ def edit_and_take_back_during_a_build(walk: Walk) -> str:
 
 def kill_a_compiling_builder(walk: Walk) -> str:
     """
-    Killed while rustc reads; then the edit is taken back, mostly with its old time.
+    Kill a builder while rustc reads, then revert the edit, mostly with its old time.
     """
     held = _HeldBuild(walk)
     with ended_at_last(held.builder):
@@ -283,7 +283,7 @@ def kill_a_compiling_builder(walk: Walk) -> str:
 
 def _after_a_death(walk: Walk, module: str) -> str:
     """
-    Load what the dead builder was about, more often than not with another edit, so that it must be built.
+    Load the module of the killed builder, mostly after another edit, so that it must be built.
     """
     said = (
         edit_a_source(walk, walk_tree.closure(MODULES[module]) - {"pymod"}) if walk.random.random() < 0.7 else "no edit"
@@ -292,7 +292,7 @@ def _after_a_death(walk: Walk, module: str) -> str:
     return said
 
 
-#: Code that kills the process which runs it at a point of its way, mostly through storing an entry; it needs `os`.
+#: Code that makes a process kill itself at a named point, mostly while it stores an entry. It needs `os`.
 _DEATHS = {
     "before anything is staged": """
         from rust_ext_loader.cache import _store
@@ -335,11 +335,11 @@ _DEATHS = {
 
 def kill_a_builder(walk: Walk) -> str:
     """
-    Killed at a named point of its way; then, at times, what it compiled is taken back with its old time.
+    Kill a builder at a named point. Sometimes revert the compiled text afterwards, with its old time.
     """
     module = walk.random.choice(sorted(MODULES))
     crate, before = _pick(walk, MODULES[module]), walk.here.tree
-    _edit_afresh(walk, crate)
+    _edit_to_new_text(walk, crate)
     point = walk.random.choice(sorted(_DEATHS))
     process = walk.start(module, f"import os\n{textwrap.dedent(_DEATHS[point])}")
     with ended_at_last(process):
