@@ -157,7 +157,7 @@ class Editable:
 SETTLED = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
 
 #: All modules that a warm import may load.
-WARM = {
+WARM_MODULES = {
     "__future__",
     "fx",
     "fx.alpha",

@@ -1,5 +1,5 @@
 """
-A small object store on this host that speaks S3's protocol, and misbehaves when told to.
+A small object store on this host that speaks the S3 protocol, and misbehaves on request.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ URL = f"s3://{BUCKET}/prefix"
 
 class ObjectServer:
     """
-    Objects in memory, and a note of every request.
+    Objects in memory, and a log of all requests.
     """
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
-        #: Method and key of every request; a listing is `LIST` and its prefix.
+        #: Method and key of every request. A listing is `LIST` and its prefix.
         self.requests: list[tuple[str, str]] = []
-        #: How requests that concern a key are answered instead, by a part of that key.
+        #: Misbehaviour by a part of the key: a status, or a name of `_misbehave`.
         self.moods: dict[str, str] = {}
-        #: Lets the requests go that hang.
+        #: Ends the requests that hang.
         self.released = threading.Event()
         handler = type("Handler", (_Handler,), {"store": self})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -38,7 +38,7 @@ class ObjectServer:
 
     def variables(self) -> dict[str, str]:
         """
-        What makes S3's clients come here.
+        Variables that direct S3 clients to this server.
         """
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._server.server_port}",
@@ -51,20 +51,20 @@ class ObjectServer:
 
     def count(self, method: str, part: str) -> int:
         """
-        How often something was asked for.
+        The number of requests with this method and this part in the key.
         """
         return sum(1 for done, key in self.requests if done == method and part in key)
 
     def mood_of(self, key: str) -> str | None:
         """
-        How a request for a key is answered, if not as it should be.
+        The misbehaviour for a key, if any.
         """
         return next((mood for part, mood in self.moods.items() if part in key), None)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[ObjectServer]:
         """
-        Serve until the end.
+        Serve until the end of the block.
         """
         self._thread.start()
         try:
@@ -113,7 +113,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif mood.isdigit():
             self._answer(int(mood), b"<Error><Code>Told</Code><Message>so</Message></Error>")
         else:
-            # Whoever asked may be gone before it is done.
+            # The client may close the connection first.
             with contextlib.suppress(OSError):
                 self._misbehave(mood)
             self.close_connection = True
@@ -123,7 +123,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if mood == "hangs":
             released.wait()
         elif mood == "trickles":
-            # Never silent for long, never done.
+            # Sends a byte from time to time and never completes.
             self._answer(200, b"", length=1 << 20)
             while not released.wait(0.05):
                 self.wfile.write(b" ")

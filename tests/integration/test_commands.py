@@ -1,5 +1,5 @@
 """
-The command line, as a person sees it: what each command prints, and its exit code.
+The command line: the output and the exit code of each command.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def test_list(plain: Checkout) -> None:
     """
-    Module, package, features, folder; no cargo and no cache needed. A folder inside the workspace will do.
+    `list` prints module, package, features and folder without cargo or a cache, also from a folder of the workspace.
     """
     said = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": "/nonexistent"})
 
@@ -40,9 +40,9 @@ def test_list_as_json(plain: Checkout) -> None:
     assert [row["module"] for row in rows] == ["fx.alpha", "fx.beta"]
 
 
-def test_a_life_in_commands(plain: Checkout) -> None:
+def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
     """
-    Nothing there, built, up to date, edited, forced: what each command says, and its exit code.
+    The output and exit code of each command for a module that is missing, built, up to date, edited and forced.
     """
     assert rust_ext(plain, "status") == Said(
         1, "fx.alpha  missing     not built here yet\nfx.beta   missing     not built here yet\n", ""
@@ -82,9 +82,9 @@ def test_a_life_in_commands(plain: Checkout) -> None:
     assert [call[0] for call in plain.cargo_calls()[before:]].count("rustc") == 2
 
 
-def test_build_obeys_the_environment_unless_told_otherwise(built: Checkout) -> None:
+def test_build_takes_the_mode_from_option_or_variable(built: Checkout) -> None:
     """
-    The mode variable counts here as well; an option counts more.
+    `build` obeys the mode variable. The option takes precedence.
     """
     force = {"SGLANG_RUST_BUILD_MODE": "force"}
     for arguments, variables, compiled in (((), force, 1), (("--mode", "auto"), force, 0), ((), {}, 0)):
@@ -93,9 +93,9 @@ def test_build_obeys_the_environment_unless_told_otherwise(built: Checkout) -> N
         assert [call[0] for call in built.cargo_calls()[before:]].count("rustc") == compiled, (arguments, variables)
 
 
-def test_an_input_that_is_not_there_is_named(built: Checkout) -> None:
+def test_a_missing_source_input_is_reported(built: Checkout) -> None:
     """
-    A slip in `source-inputs` would otherwise leave the file that was meant unwatched, and nobody would know.
+    A pattern in `source-inputs` without a match is reported: a typo would leave the intended file unwatched.
     """
     built.replace("alpha/Cargo.toml", "[lib]", 'source-inputs = ["../protoo", "../texts/*.txt", "src"]\n\n[lib]')
     said = built.load().stderr
@@ -106,7 +106,7 @@ def test_an_input_that_is_not_there_is_named(built: Checkout) -> None:
     ]
 
 
-def test_the_version_is_told(plain: Checkout) -> None:
+def test_version(plain: Checkout) -> None:
     said = rust_ext(plain, "--version")
 
     assert (said.code, said.err) == (0, "")
@@ -115,7 +115,7 @@ def test_the_version_is_told(plain: Checkout) -> None:
 
 def test_a_rebuild_says_why_in_one_line(built: Checkout) -> None:
     """
-    What moved is in the line that announces the build.
+    The line that announces a build names the changed facts.
     """
     built.load()
     built.replace("alpha/src/part.rs", "part-1", "part-2")
@@ -127,11 +127,11 @@ def test_a_rebuild_says_why_in_one_line(built: Checkout) -> None:
 def test_explain_as_json(built: Checkout) -> None:
     built.load()
     built.replace("Cargo.toml", "opt-level = 0", "opt-level = 1")
-    story = json.loads(rust_ext(built, "explain", "--json", "fx.alpha").out)
+    explanation = json.loads(rust_ext(built, "explain", "--json", "fx.alpha").out)
 
-    assert story["module"] == "fx.alpha"
-    assert story["used_before"] is True
-    assert [change["fact"] for change in story["changes"]] == ["resolution/profile/release"]
+    assert explanation["module"] == "fx.alpha"
+    assert explanation["used_before"] is True
+    assert [change["fact"] for change in explanation["changes"]] == ["resolution/profile/release"]
 
 
 def test_status_as_json(built: Checkout) -> None:
@@ -146,11 +146,11 @@ def test_status_as_json(built: Checkout) -> None:
 
 def no_change(_: Checkout) -> None:
     """
-    The command line is what is wrong.
+    Change nothing: the command line is wrong.
     """
 
 
-def spoil_member(checkout: Checkout) -> None:
+def break_member(checkout: Checkout) -> None:
     checkout.write("beta/Cargo.toml", "[package]\nname = 7 8\n")
 
 
@@ -159,7 +159,7 @@ def declare_twice(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "arguments", "code", "out", "err"),
+    ("prepare", "arguments", "code", "out", "err"),
     [
         pytest.param(
             no_change,
@@ -168,7 +168,7 @@ def declare_twice(checkout: Checkout) -> None:
             "",
             "error: no Rust extension fx.alhpa: no crate of [workspace] declares it; "
             "did you mean fx.alpha? declared are fx.alpha, fx.beta\n",
-            id="slip in a name",
+            id="typo in a name",
         ),
         pytest.param(
             declare_twice,
@@ -197,22 +197,22 @@ def declare_twice(checkout: Checkout) -> None:
         ),
     ],
 )
-def test_what_goes_wrong_is_one_message(
-    plain: Checkout, spoil: Callable[[Checkout], object], arguments: tuple[str, ...], code: int, out: str, err: str
+def test_a_failed_command_prints_one_message(
+    plain: Checkout, prepare: Callable[[Checkout], object], arguments: tuple[str, ...], code: int, out: str, err: str
 ) -> None:
     """
-    Data on stdout, one line on stderr, exit code 1, no traceback.
+    A failed command prints data on stdout, one line on stderr, no traceback, and exits with code 1.
     """
-    spoil(plain)
+    prepare(plain)
 
     assert rust_ext(plain, *arguments) == Said(code, out, err)
 
 
-def test_a_broken_member_is_listed_beside_the_others(plain: Checkout) -> None:
+def test_list_reports_a_broken_member_beside_the_others(plain: Checkout) -> None:
     """
-    The good ones are printed, the broken one is told of with its line, and the exit code says that not all is well.
+    `list` prints the valid members, reports the broken one with its line, and exits with code 1.
     """
-    spoil_member(plain)
+    break_member(plain)
     said = rust_ext(plain, "list")
 
     assert (said.code, said.out) == (1, "fx.alpha  alpha  -  alpha\n")
@@ -229,7 +229,7 @@ def test_a_wrong_command_line_is_exit_code_2(plain: Checkout) -> None:
 
 def test_a_failed_build_does_not_stop_the_others(plain: Checkout) -> None:
     """
-    `rust-ext build` goes on and returns 1 in the end; the compiler's words are on stderr.
+    `rust-ext build` continues after a failed build and exits with code 1. The compiler's errors are on stderr.
     """
     plain.write("alpha/src/part.rs", "nonsense")
     said = rust_ext(plain, "build")

@@ -1,9 +1,8 @@
 """
-A container: built in one place, copied to another as another user's or an image's files, and imported there with nothing at hand.
+Containers: an image is built in one place, copied elsewhere, and its module is imported there by another user.
 
-There is no toolchain, no home, no account, no variable but those of the row. What
-was copied has new inodes and new time stamps; the cache came along whole, with
-records and notes of the place that it was made in.
+The container has no toolchain, no home folder, no account, and only the variables of the row. Copied files
+have new inodes and new time stamps. The cache is copied whole, with the records of the build stage.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ if TYPE_CHECKING:
 ALPHA = "alpha-1 part-1 middle-1"
 IMPORT = "import fx.alpha; print(fx.alpha.value, fx.alpha.__file__)"
 
-#: User ids that no account has: the one that runs in the container, and another.
-STRANGER, OTHER = 12345, 54321
+#: User ids without an account: the user of the container, and another one.
+CONTAINER_USER, OTHER_USER = 12345, 54321
 
-#: Where every system has an empty folder that anybody may enter: containers see the image there.
+#: Folders that exist and are empty on every system. Containers see the image there.
 BUILT_AT, ELSEWHERE = Path("/mnt"), Path("/srv")
 
 
 @dataclass(frozen=True)
 class Image:
     """
-    A folder with checkout, site-packages and cache, and the place where its processes see it.
+    A folder with checkout, site-packages and cache, and the path under which its processes see it.
     """
 
     folder: Path
@@ -65,10 +64,10 @@ def stored(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def built_once(mounts_of_module: Mounts, tmp_path_factory: pytest.TempPathFactory) -> Image:
     """
-    What a build stage leaves: everything in one folder, built and imported once there, by root, with a toolchain.
+    The result of a build stage: all files in one folder, built and imported once by root with a toolchain.
     """
     if os.geteuid() != 0:
-        pytest.skip("only root may give files away")
+        pytest.skip("only root may change the owner of files")
     folder = tmp_path_factory.mktemp("image")
     check_out("plain", folder).root.rename(folder / "src")
     for package in (ROOT / "rust_ext_loader", Path(filelock.__file__).parent, *_tomli()):
@@ -93,40 +92,40 @@ def _tomli() -> list[Path]:
     return [Path(tomli.__file__).parent]
 
 
-# What a container is like.
+# States of an image.
 
 
-def own(image: Image) -> None:
+def owned_by_container_user(image: Image) -> None:
     """
-    Everything belongs to the user of the container.
+    All files belong to the user of the container.
     """
-    _chown(image.folder, STRANGER)
+    _chown(image.folder, CONTAINER_USER)
 
 
-def baked(image: Image) -> None:
+def owned_by_root(image: Image) -> None:
     """
-    Everything belongs to root and can be read by all, as a layer of an image.
+    All files belong to root and are readable by all, as in a layer of an image.
     """
     _chown(image.folder, 0)
     subprocess.run(["chmod", "-R", "go=u-w", image.folder], check=True)
 
 
-def as_root_left_it(image: Image) -> None:
+def readable_by_root_only(image: Image) -> None:
     """
-    Everything belongs to root, and the cache, as we made it, is for root alone.
+    All files belong to root. The cache is readable by root only, as the toolkit creates it.
     """
-    baked(image)
+    owned_by_root(image)
     subprocess.run(["chmod", "-R", "go=", image.folder / "cache"], check=True)
 
 
-def of_another_user(image: Image) -> None:
-    baked(image)
-    _chown(image.folder / "cache", OTHER)
+def cache_of_another_user(image: Image) -> None:
+    owned_by_root(image)
+    _chown(image.folder / "cache", OTHER_USER)
 
 
-def shipped(image: Image) -> None:
+def bundled(image: Image) -> None:
     """
-    The module lies in its package's folder, with a sidecar, and there is no cache.
+    The module is in its package's folder with a sidecar, and the cache is empty.
     """
     library = stored(image.folder / "cache")
     facts = json.loads((library.parent / "manifest.json").read_bytes())["facts"]
@@ -135,7 +134,7 @@ def shipped(image: Image) -> None:
     _bundled.sidecar_of(target, "alpha").write_bytes(_bundled.sidecar("fx.alpha", target, facts))
     shutil.rmtree(image.folder / "cache")
     (image.folder / "cache").mkdir()
-    baked(image)
+    owned_by_root(image)
 
 
 def _chown(folder: Path, user: int) -> None:
@@ -144,13 +143,13 @@ def _chown(folder: Path, user: int) -> None:
 
 def copy_of(image: Image, folder: Path) -> Image:
     """
-    Every file anew: other inodes, other time stamps.
+    Copy every file of an image, so that inodes and time stamps are new.
     """
     shutil.copytree(image.folder, folder, symlinks=True, copy_function=shutil.copy)
     return Image(folder, image.place)
 
 
-def start(
+def start_container(
     mounts: Mounts,
     image: Image,
     variables: dict[str, str],
@@ -159,18 +158,20 @@ def start(
     read_only: tuple[str, ...] = (),
 ) -> Editable:
     """
-    Mount an image in its place, with an empty `/tmp`; what runs there is another user's and has nothing else.
+    Mount an image at its path, with an empty `/tmp`, for an interpreter of another user with an empty environment.
     """
     mounts.mount("--bind", image.folder, image.place)
     mounts.mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/tmp")
     for name in read_only:
         mounts.make_read_only(Path(name.format(place=image.place)))
     mounts.mount("--bind", sys.base_prefix, image.place / "python")
-    # An interpreter that is moved has to be told where its own library is.
+    # An interpreter that was moved does not find its shared library without this variable.
     needed = {"LD_LIBRARY_PATH": "{place}/python/lib"} if sysconfig.get_config_var("Py_ENABLE_SHARED") else {}
     everything = {"PATH": "/nonexistent", **needed, **variables}
     given = " ".join(f"{name}={value.format(place=image.place)}" for name, value in everything.items())
-    user = f"{tool('setpriv')} --reuid={STRANGER} --regid={STRANGER} --clear-groups {tool('env')} -i {given}"
+    user = (
+        f"{tool('setpriv')} --reuid={CONTAINER_USER} --regid={CONTAINER_USER} --clear-groups {tool('env')} -i {given}"
+    )
     executable = Path(sys._base_executable).resolve().relative_to(Path(sys.base_prefix).resolve())  # type: ignore[attr-defined]
     inside = mounts.inside(image.checkout(os.fspath(image.place / "python" / executable)), user)
     editable = Editable(
@@ -191,31 +192,52 @@ NEVER = {"SGLANG_RUST_BUILD_MODE": "never"}
 
 
 @pytest.mark.parametrize(
-    ("owner", "place", "variables", "read_only", "noted"),
+    ("owner", "place", "variables", "read_only", "recorded"),
     [
-        pytest.param(own, BUILT_AT, CACHE_DIR, (), True, id="its own files, where they were built"),
-        pytest.param(own, ELSEWHERE, CACHE_DIR, (), True, id="its own files, elsewhere"),
         pytest.param(
-            own, BUILT_AT, CACHE_DIR, ("{place}", "/tmp"), False, id="its own files, read-only, and no place for notes"
+            owned_by_container_user,
+            BUILT_AT,
+            CACHE_DIR,
+            (),
+            True,
+            id="its owned_by_container_user files, where they were built",
         ),
-        pytest.param(baked, BUILT_AT, CACHE_DIR, (), True, id="baked, where it was built"),
-        pytest.param(baked, ELSEWHERE, CACHE_PATH, (), True, id="baked, elsewhere, on the search path"),
-        pytest.param(baked, BUILT_AT, {**CACHE_DIR, **NEVER}, ("{place}",), True, id="baked, read-only, mode never"),
         pytest.param(
-            baked,
+            owned_by_container_user, ELSEWHERE, CACHE_DIR, (), True, id="its owned_by_container_user files, elsewhere"
+        ),
+        pytest.param(
+            owned_by_container_user,
+            BUILT_AT,
+            CACHE_DIR,
+            ("{place}", "/tmp"),
+            False,
+            id="its owned_by_container_user files, read-only, no place for a record",
+        ),
+        pytest.param(owned_by_root, BUILT_AT, CACHE_DIR, (), True, id="files of root, where it was built"),
+        pytest.param(owned_by_root, ELSEWHERE, CACHE_PATH, (), True, id="files of root, elsewhere, on the search path"),
+        pytest.param(
+            owned_by_root,
+            BUILT_AT,
+            {**CACHE_DIR, **NEVER},
+            ("{place}",),
+            True,
+            id="files of root, read-only, mode never",
+        ),
+        pytest.param(
+            owned_by_root,
             ELSEWHERE,
             {**CACHE_PATH, "CI": "true"},
             ("{place}", "/tmp"),
             False,
-            id="baked, and no place for notes",
+            id="files of root, no place for a record",
         ),
-        pytest.param(shipped, BUILT_AT, {}, ("{place}",), True, id="bundled, read-only"),
+        pytest.param(bundled, BUILT_AT, {}, ("{place}",), True, id="bundled, read-only"),
         pytest.param(
-            shipped, ELSEWHERE, NEVER, ("{place}", "/tmp"), False, id="bundled, mode never, and no place for notes"
+            bundled, ELSEWHERE, NEVER, ("{place}", "/tmp"), False, id="bundled, mode never, no place for a record"
         ),
     ],
 )
-def test_a_container_imports_what_its_image_holds(
+def test_a_container_imports_the_module_of_its_image(
     built_once: Image,
     mounts: Mounts,
     tmp_path: Path,
@@ -223,18 +245,18 @@ def test_a_container_imports_what_its_image_holds(
     place: Path,
     variables: dict[str, str],
     read_only: tuple[str, ...],
-    noted: bool,
+    recorded: bool,
 ) -> None:
     """
-    No process is started and nothing is said; and where there is a place for a note, the second import is a plain one.
+    The import starts no process and prints nothing. If a record can be written, the second import is warm.
     """
     image = replace(copy_of(built_once, tmp_path / "copy"), place=place)
     owner(image)
     library = next(path for path in image.folder.rglob("alpha.*.so") if "targets" not in path.parts)
-    container = start(mounts, image, variables, read_only=read_only)
+    container = start_container(mounts, image, variables, read_only=read_only)
 
     first, second = (
-        container.run(f"import os; assert os.getuid() == {STRANGER}\n{SETTLED}\n{IMPORT}"),
+        container.run(f"import os; assert os.getuid() == {CONTAINER_USER}\n{SETTLED}\n{IMPORT}"),
         container.run(IMPORT),
     )
 
@@ -242,29 +264,29 @@ def test_a_container_imports_what_its_image_holds(
         assert (ran.out, ran.error) == (f"{ALPHA} {place / library.relative_to(image.folder)}", "")
         assert (ran.spawned, ran.stderr) == ((), "")
     assert "hashlib" in first.imported
-    assert ("hashlib" in second.imported) == (not noted)
+    assert ("hashlib" in second.imported) == (not recorded)
 
 
 @pytest.mark.parametrize(
     ("owner", "installed_for", "kind", "said"),
     [
         pytest.param(
-            as_root_left_it,
+            readable_by_root_only,
             BUILT_AT,
             "ToolchainMissing",
             "/mnt/cache is closed to this user), but `cargo` is not usable",
-            id="closed cache",
+            id="cache without read permission",
         ),
         pytest.param(
-            of_another_user,
+            cache_of_another_user,
             BUILT_AT,
             "ToolchainMissing",
-            f"/mnt/cache belongs to user {OTHER}), but `cargo` is not usable",
-            id="distrusted cache",
+            f"/mnt/cache belongs to user {OTHER_USER}), but `cargo` is not usable",
+            id="cache of another user",
         ),
     ],
 )
-def test_a_container_that_cannot_have_it_says_why(
+def test_a_container_that_cannot_use_the_cache_says_why(
     built_once: Image,
     mounts: Mounts,
     tmp_path: Path,
@@ -274,32 +296,30 @@ def test_a_container_that_cannot_have_it_says_why(
     said: str,
 ) -> None:
     """
-    The module is there and is not taken: the reason is what the person who made the image needs to know.
+    The cache holds the module but may not be used. The error gives the reason to the author of the image.
     """
     image = copy_of(built_once, tmp_path / "copy")
     owner(image)
-    ran = start(mounts, image, CACHE_DIR, installed_for=installed_for).run(IMPORT)
+    ran = start_container(mounts, image, CACHE_DIR, installed_for=installed_for).run(IMPORT)
 
     assert ran.types[0] == kind
     assert said in ran.error + ran.stderr
 
 
-def test_a_container_in_which_all_lies_elsewhere_finds_its_project(
-    built_once: Image, mounts: Mounts, tmp_path: Path
-) -> None:
+def test_a_moved_image_finds_its_project(built_once: Image, mounts: Mounts, tmp_path: Path) -> None:
     """
-    The install names a folder that is not there; the project lies beside the interpreter as it did when it was installed.
+    The install names a missing folder. The project is found beside the interpreter, as at install time.
     """
     image = copy_of(built_once, tmp_path / "copy")
-    baked(image)
-    ran = start(mounts, image, CACHE_DIR, installed_for=Path("/gone")).run(IMPORT)
+    owned_by_root(image)
+    ran = start_container(mounts, image, CACHE_DIR, installed_for=Path("/gone")).run(IMPORT)
 
     assert (ran.out.partition(" /")[0], ran.error, ran.spawned) == (ALPHA, "", ())
 
 
 def test_a_project_that_moved(built: Checkout) -> None:
     """
-    Project and virtual environment under another name: installed again, the module is there at once; moved back, it never went.
+    A renamed project must be installed again, and then loads its module at once. Renamed back, it needs no new install.
     """
     here = built.cache.parent / "here"
     here.mkdir()

@@ -1,5 +1,5 @@
 """
-Crowds, and company of other kinds: test runners, editors, forks, and processes that still run the old code.
+Many processes at once, and other programs beside them: test runners, editors, forks, processes with old code.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ ALPHA = "alpha-1 part-1 middle-1"
 
 def compiled(checkout: Checkout) -> int:
     """
-    How often `cargo rustc` was run so far.
+    The number of `cargo rustc` runs so far.
     """
     return sum(call[0] == "rustc" for call in checkout.cargo_calls())
 
 
 def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
     """
-    What so many processes get that load at once.
+    The values that `count` processes get that load in parallel.
     """
     folder.mkdir()
     start = Start(folder)
@@ -39,7 +39,7 @@ def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
 
 def test_eight_load_round_after_round(plain: Checkout, tmp_path: Path) -> None:
     """
-    Eight load cold, then eight after each edit: in every round all get the code as it is then, compiled once.
+    Eight processes load cold, then eight after each edit. In every round all get the current code, compiled once.
     """
     for number in range(1, 4):
         plain.write("alpha/src/part.rs", f'pub const PART: &str = "part-{number}";\n')
@@ -48,10 +48,10 @@ def test_eight_load_round_after_round(plain: Checkout, tmp_path: Path) -> None:
         assert compiled(plain) == number
 
 
-@pytest.mark.skipif(Path(sys.prefix).name != ".venv", reason="a crowd takes long: in the main run alone")
+@pytest.mark.skipif(Path(sys.prefix).name != ".venv", reason="slow: runs only in the main environment")
 def test_sixty_four_processes_compile_once(plain: Checkout, tmp_path: Path) -> None:
     """
-    Sixty-four processes that need a cold module at once get it from one compilation.
+    Sixty-four processes that load a cold module in parallel share one compilation.
     """
     assert load_together(plain, tmp_path / "cold", 64) == [ALPHA] * 64
     assert compiled(plain) == 1
@@ -60,7 +60,7 @@ def test_sixty_four_processes_compile_once(plain: Checkout, tmp_path: Path) -> N
 @pytest.mark.parametrize("prebuilt", [False, True], ids=["cold", "built before"])
 def test_workers_of_a_test_run_compile_once(plain: Checkout, prebuilt: bool) -> None:
     """
-    Four workers of `pytest -n 4` import a cold module while they collect: one compilation; after `rust-ext build`, none of theirs.
+    Four workers of `pytest -n 4` that import a cold module compile once. After `rust-ext build` they do not compile.
     """
     if prebuilt:
         assert rust_ext(plain, "build", "fx.alpha").code == 0
@@ -85,12 +85,12 @@ def test_workers_of_a_test_run_compile_once(plain: Checkout, prebuilt: bool) -> 
     assert compiled(plain) == 1
 
 
-# Those who run the old code.
+# Processes with old code.
 
 
 def test_old_code_runs_on_while_new_code_replaces_it(plain: Checkout) -> None:
     """
-    A process that runs a module keeps it, file and all, while others force, edit and rebuild; nothing that it mapped goes or changes.
+    A process keeps the library that it mapped, unchanged, while others force builds, edit and rebuild.
     """
     text = f"""
 import hashlib, pathlib, sys
@@ -133,7 +133,7 @@ print(alpha.value)
 
 def test_modes_do_not_disturb_each_other(plain: Checkout) -> None:
     """
-    While one builds, `never` neither waits nor builds; one that forces waits, and then takes what began after it did, or builds.
+    During a build, mode `never` neither waits nor builds. Mode `force` waits, then builds, since the build began earlier.
     """
     gate = Gate(plain)
     auto = plain.start()
@@ -169,7 +169,7 @@ builder.start()
 sys.stdin.readline()
 child = os.fork()
 if not child:
-    # Lives on for as long as somebody holds the other end.
+    # Lives until the other end of the pipe is closed.
     os.close(1)
     os.close(2)
     os.read(int(sys.argv[2]), 1)
@@ -180,9 +180,9 @@ builder.join()
 
 
 @pytest.mark.parametrize("killed", [False, True], ids=["the builder lives", "the builder is killed"])
-def test_a_fork_during_a_build_holds_nothing(plain: Checkout, killed: bool) -> None:
+def test_a_fork_during_a_build_holds_no_lock(plain: Checkout, killed: bool) -> None:
     """
-    A child that was forked while a thread built, and outlives everybody, disturbs no build and holds neither the lock nor the compilers.
+    A child forked while a thread built, and that outlives it, holds neither the lock nor the compilers.
     """
     gate = Gate(plain)
     reader, writer = os.pipe()
@@ -215,7 +215,7 @@ def test_a_fork_during_a_build_holds_nothing(plain: Checkout, killed: bool) -> N
             gate.reached(following)
             gate.let_through()
             answer = plain.finish(following)
-        # It lived all the time.
+        # The child is still alive.
         os.kill(child, 0)
 
     assert answer["value"] == (ALPHA if killed else "alpha-1 part-2 middle-1")
@@ -225,9 +225,9 @@ def test_a_fork_during_a_build_holds_nothing(plain: Checkout, killed: bool) -> N
 # Editors.
 
 
-def test_an_editor_that_checks_all_the_time_delays_nobody(plain: Checkout) -> None:
+def test_cargo_check_in_an_editor_does_not_delay_a_load(plain: Checkout) -> None:
     """
-    A `cargo check` of the same workspace that holds the user's target folder is neither waited for nor disturbed.
+    A load neither waits for nor disturbs a `cargo check` that holds the user's own target folder.
     """
     cargo = tool("cargo")
     assert cargo is not None
@@ -251,12 +251,12 @@ def test_an_editor_that_checks_all_the_time_delays_nobody(plain: Checkout) -> No
     assert not list((plain.root / "target").rglob("*alpha*"))
 
 
-# Tries.
+# Repeated loads.
 
 
-def test_a_damaged_entry_is_healed_between_two_tries(plain: Checkout) -> None:
+def test_a_damaged_entry_is_rebuilt_by_the_next_load(plain: Checkout) -> None:
     """
-    Where nothing may be built a damaged entry is an error, which poisons nothing: in the same process the next try may build and does.
+    Mode `never` fails on a damaged entry. The next load in the same process may build, and does.
     """
     library = plain.load().file
     text = f"""

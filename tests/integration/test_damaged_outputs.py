@@ -1,5 +1,5 @@
 """
-Target folders whose content was torn, and linkers that die: never a wrong library, never a build that fails for ever.
+Damaged files in target folders, and linkers that crash: never a wrong library, never a build that fails forever.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
 ALPHA = "alpha-1 part-1 middle-1"
 EDITED = "alpha-1 part-2 middle-1"
 
-# What was compiled earlier, and is not compiled again for an edit beside it: as a fetched dependency, which is never cleaned.
+# Dependencies that an edit of the crate does not recompile, like a downloaded one, which is never cleaned.
 
 
 def cut(path: Path) -> None:
     """
-    Half of it is there.
+    Keep only the first half.
     """
     os.truncate(path, path.stat().st_size // 2)
 
 
 def empty(path: Path) -> None:
     """
-    As after a loss of power: the name is there, no byte is.
+    Keep the name without any byte, as after a power failure.
     """
     os.truncate(path, 0)
 
 
 def blank(path: Path) -> None:
     """
-    Zeros in the middle.
+    Overwrite a page in the middle with zeros.
     """
     data = path.read_bytes()
     half = len(data) // 2
@@ -47,15 +47,15 @@ def blank(path: Path) -> None:
 
 def remove(path: Path) -> None:
     """
-    Gone.
+    Remove the file.
     """
     path.unlink()
 
 
 @pytest.mark.parametrize("harm", [cut, empty, blank, remove])
-def test_a_torn_dependency_is_compiled_anew(plain: Checkout, harm: Callable[[Path], None]) -> None:
+def test_a_damaged_dependency_is_recompiled(plain: Checkout, harm: Callable[[Path], None]) -> None:
     """
-    Whatever of a dependency's compiled code is torn, an edit of the crate is in the module, in one load.
+    If a dependency's compiled code is damaged, the load after an edit of the crate still returns the new code.
     """
     plain.load()
     torn = [path for path in (plain.cache / "targets").rglob("libmiddle-*") if path.is_file()]
@@ -71,9 +71,9 @@ def test_a_torn_dependency_is_compiled_anew(plain: Checkout, harm: Callable[[Pat
 
 
 @pytest.mark.parametrize("profile", ["release", "dev"])
-def test_torn_state_of_cargo_is_no_obstacle(plain: Checkout, profile: str) -> None:
+def test_damaged_state_of_cargo_only_costs_time(plain: Checkout, profile: str) -> None:
     """
-    Nor do cargo's own notes matter, or what the compiler keeps between two builds: emptied, they cost time.
+    Empty files of cargo's fingerprints and of incremental compilation do not prevent the next build.
     """
     plain.replace(
         "alpha/Cargo.toml", 'python-module = "fx.alpha"', f'python-module = "fx.alpha"\nprofile = "{profile}"'
@@ -90,9 +90,9 @@ def test_torn_state_of_cargo_is_no_obstacle(plain: Checkout, profile: str) -> No
     assert (after.value, after.cargo) == (EDITED, ())
 
 
-def test_a_library_that_is_not_there_is_no_damage(plain: Checkout) -> None:
+def test_a_missing_link_library_is_not_taken_for_damage(plain: Checkout) -> None:
     """
-    A link that fails for the sources' own reason is tried in an empty folder once, and after that not again until it is mended.
+    A link that fails because of the sources is retried once in an empty folder, and not again for the same sources.
     """
     plain.load()
     wrong = '#[link(name = "nowhere")] unsafe extern "C" {}\nmod part;'
@@ -109,9 +109,9 @@ def test_a_library_that_is_not_there_is_no_damage(plain: Checkout) -> None:
     assert plain.load().value == ALPHA
 
 
-def test_a_wrong_source_is_no_damage(plain: Checkout) -> None:
+def test_a_compile_error_is_not_taken_for_damage(plain: Checkout) -> None:
     """
-    What the compiler refuses for its text is compiled once, and the dependencies stay as they are.
+    Sources that do not compile are compiled once, and the dependencies are not cleaned.
     """
     plain.load()
     plain.replace("alpha/src/part.rs", "pub const", "nonsense")
@@ -119,12 +119,12 @@ def test_a_wrong_source_is_no_damage(plain: Checkout) -> None:
     assert [plain.load().compiled for _ in range(2)] == [["alpha"]] * 2
 
 
-# Linkers that die.
+# Linkers that crash.
 
 
-def linker_that_dies(checkout: Checkout, times: int) -> None:
+def install_crashing_linker(checkout: Checkout, times: int) -> None:
     """
-    A linker that writes the first kilobyte of `alpha` and is killed, the first so many times.
+    Install a linker that writes part of `alpha` and then kills itself, for the first `times` calls.
     """
     folder = checkout.cache.parent
     linker = script(
@@ -132,7 +132,7 @@ def linker_that_dies(checkout: Checkout, times: int) -> None:
         f"""
         case "$*" in *libalpha.so*)
             for argument; do [ "$previous" = -o ] && output=$argument; previous=$argument; done
-            echo died >> '{folder}/deaths'
+            echo failed >> '{folder}/deaths'
             if [ "$(wc -l < '{folder}/deaths')" -le {times} ]; then
                 head -c 1024 /dev/zero > "$output"
                 kill -9 $$
@@ -144,26 +144,26 @@ def linker_that_dies(checkout: Checkout, times: int) -> None:
     checkout.environment["RUSTFLAGS"] = f"-Clinker={linker}"
 
 
-def test_a_linker_that_died_is_told_of(plain: Checkout) -> None:
+def test_a_killed_linker_is_reported(plain: Checkout) -> None:
     """
-    Where the linker writes a kilobyte and dies, the build failed: its words are the error, nothing is stored, the next load is right.
+    If the linker is killed, the build fails with its message and stores nothing. The next load is right.
     """
-    linker_that_dies(plain, 1)
+    install_crashing_linker(plain, 1)
 
-    died = plain.load()
+    failed = plain.load()
 
-    assert died.reason == "build-failed"
-    assert "signal: 9" in str(died.error)
+    assert failed.reason == "build-failed"
+    assert "signal: 9" in str(failed.error)
     assert not list((plain.cache / "artifacts").rglob("*.so"))
     healed = plain.load()
     assert (healed.value, healed.compiled) == (ALPHA, ["alpha"])
 
 
-def test_a_linker_that_died_once_is_tried_again(plain: Checkout) -> None:
+def test_a_killed_linker_is_retried_after_earlier_builds(plain: Checkout) -> None:
     """
-    In a folder that holds earlier outputs these may be to blame, so the link is tried once more in the same load.
+    In a folder with earlier outputs damage could be the cause, so the link is retried once in the same load.
     """
-    linker_that_dies(plain, 1)
+    install_crashing_linker(plain, 1)
     plain.load("fx.beta")
 
     healed = plain.load()

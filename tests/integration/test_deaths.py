@@ -1,5 +1,5 @@
 """
-Builders that are killed or interrupted: their compilers die with them, and nobody after them is misled.
+Builders that are killed or interrupted: their compilers end with them, and later builds are right.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 
-#: Where Python was started in the background of a shell, SIGINT is ignored.
+#: Restores the handler of SIGINT. A shell starts background processes with SIGINT ignored.
 INTERRUPTIBLE = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 OWN_GROUP = "import os; os.setsid()"
 
 
 def kill_process(process: subprocess.Popen[str]) -> None:
     """
-    End Python alone, as the kernel does when memory runs out.
+    Kill only the Python process, as the kernel does when memory runs out.
     """
     process.kill()
 
 
 def kill_group(process: subprocess.Popen[str]) -> None:
     """
-    End Python's process group, as a job runner does.
+    Kill Python's process group, as a job runner does.
     """
     os.killpg(process.pid, signal.SIGKILL)
 
 
 def terminate(process: subprocess.Popen[str]) -> None:
     """
-    Ask Python to end, which it does without a word to anybody.
+    Send SIGTERM to the Python process, which ends without cleaning up.
     """
     process.terminate()
 
 
 @pytest.mark.parametrize("end", [kill_process, kill_group, terminate])
-def test_compilers_die_with_their_python(plain: Checkout, end: Callable[[subprocess.Popen[str]], None]) -> None:
+def test_compilers_end_with_their_python(plain: Checkout, end: Callable[[subprocess.Popen[str]], None]) -> None:
     """
-    When a builder dies in mid-build no cargo, rustc or watcher outlives it, and the next load builds what is right.
+    When a builder dies during a build, no cargo, rustc or watcher outlives it, and the next load builds the right module.
     """
     gate = Gate(plain)
     builder = plain.start(prelude=OWN_GROUP)
@@ -74,13 +74,15 @@ def test_compilers_die_with_their_python(plain: Checkout, end: Callable[[subproc
             "middle-1",
             "middle-2",
             "alpha-1 part-1 middle-2",
-            id="in a dependency, compiled already",
+            id="in a dependency that is compiled already",
         ),
     ],
 )
-def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str, new: str, expected: str) -> None:
+def test_an_older_edit_after_a_killed_build_is_compiled(
+    plain: Checkout, file: str, old: str, new: str, expected: str
+) -> None:
     """
-    After a killed build, an edit whose time stamp is older than the killed build's output is compiled all the same.
+    An edit after a killed build is compiled even if its time stamp is older than the killed build's output.
     """
     gate = Gate(plain)
     kill_at(gate, plain, MOURNING)
@@ -89,9 +91,9 @@ def test_a_killed_build_hides_no_older_edit(plain: Checkout, file: str, old: str
     assert load_through(gate, plain)["value"] == expected
 
 
-def test_what_a_killed_build_compiled_is_not_believed(plain: Checkout) -> None:
+def test_the_output_of_a_killed_build_is_not_trusted(plain: Checkout) -> None:
     """
-    A dependency that a killed build compiled anew, and that then went back to its old text and time stamp, is compiled again.
+    A dependency that a killed build compiled is compiled again after it got its old text and time stamp back.
     """
     plain.load()
     gate = Gate(plain)
@@ -104,7 +106,7 @@ def test_what_a_killed_build_compiled_is_not_believed(plain: Checkout) -> None:
 
 def test_a_library_that_was_half_linked_is_never_used(plain: Checkout) -> None:
     """
-    A builder that is killed while the linker writes leaves a torn library behind, which neither cargo nor we take for a whole one.
+    A builder killed while the linker writes leaves a partial library. Neither cargo nor the toolkit uses it.
     """
     gate = linker_gate(plain)
     builder = plain.start()
@@ -123,7 +125,7 @@ def test_a_library_that_was_half_linked_is_never_used(plain: Checkout) -> None:
 
 def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
     """
-    When a builder is killed, whoever waited for it builds at once.
+    When a builder is killed, the process that waited for it builds at once.
     """
     gate = Gate(plain)
     builder, waiter = plain.start(), None
@@ -145,9 +147,9 @@ def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
         assert plain.finish(waiter)["value"] == ALPHA
 
 
-def test_an_interrupt_ends_everything_at_once(plain: Checkout) -> None:
+def test_an_interrupt_ends_the_build(plain: Checkout) -> None:
     """
-    Ctrl-C in mid-build raises `KeyboardInterrupt`, leaves no compiler and no module, and stores nothing.
+    Ctrl-C during a build raises `KeyboardInterrupt`, leaves no compiler and no module, and stores nothing.
     """
     gate = Gate(plain)
     builder = plain.start(prelude=INTERRUPTIBLE)
@@ -165,9 +167,9 @@ def test_an_interrupt_ends_everything_at_once(plain: Checkout) -> None:
     assert load_through(gate, plain)["value"] == ALPHA
 
 
-def test_an_interrupted_waiter_leaves_the_builder_alone(plain: Checkout) -> None:
+def test_an_interrupted_waiter_does_not_affect_the_builder(plain: Checkout) -> None:
     """
-    Ctrl-C in a process that only waits raises there, and nowhere else.
+    Ctrl-C in a waiting process raises there. The builder continues.
     """
     gate = Gate(plain)
     builder = plain.start()
@@ -183,9 +185,9 @@ def test_an_interrupted_waiter_leaves_the_builder_alone(plain: Checkout) -> None
         assert plain.finish(builder)["value"] == ALPHA
 
 
-def test_an_interrupt_can_be_followed_by_another_try(plain: Checkout) -> None:
+def test_a_load_after_an_interrupt_works(plain: Checkout) -> None:
     """
-    An interrupted load does not spoil the next one in the same process.
+    An interrupted load does not affect the next load in the same process.
     """
     gate = Gate(plain)
     again = f"""

@@ -1,5 +1,5 @@
 """
-Whose crates are found, and what is said when one is not as it should be: by real loads.
+Which crates are found, and which error a crate with a fault causes, by real loads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BETA = "BETA-1"
 
 def test_the_workspaces_own_crates_are_found() -> None:
     """
-    The extensions of this repository, with their crates and features; nothing is built for it.
+    The extensions of this repository are found with their crates and features. Nothing is built.
     """
     declared = _discover.extensions(ROOT / "rust")
     found = {
@@ -39,7 +39,7 @@ def test_the_workspaces_own_crates_are_found() -> None:
 
 def test_two_crates_that_declare_one_module_are_both_named(built: Checkout) -> None:
     """
-    The module cannot be had, the error names both manifests, and other modules load.
+    The module cannot be loaded, the error names both manifests, and other modules load.
     """
     built.write(
         "gamma/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text().replace('name = "alpha"', 'name = "gamma"')
@@ -55,9 +55,9 @@ def test_two_crates_that_declare_one_module_are_both_named(built: Checkout) -> N
     assert built.load("fx.beta").value == BETA
 
 
-def test_a_name_that_nobody_declares_brings_the_list(built: Checkout) -> None:
+def test_an_undeclared_name_lists_the_declared_ones(built: Checkout) -> None:
     """
-    What is declared is listed, and the nearest name suggested; it is a `ModuleNotFoundError` with the name.
+    The error lists the declared names and suggests the nearest one. It is a `ModuleNotFoundError`.
     """
     loaded = built.load("fx.alpah")
 
@@ -89,9 +89,9 @@ def test_a_name_that_nobody_declares_brings_the_list(built: Checkout) -> None:
         ),
     ],
 )
-def test_a_broken_member_spoils_no_other(built: Checkout, text: str, said: str) -> None:
+def test_a_broken_member_does_not_affect_others(built: Checkout, text: str, said: str) -> None:
     """
-    Others load from the cache; who asks for it is told file, line and reason.
+    Other modules load from the cache. A load of the broken one names file, line and reason.
     """
     built.write("beta/Cargo.toml", text)
     good, broken = built.load(), built.load("fx.beta")
@@ -112,9 +112,9 @@ def test_a_broken_member_spoils_no_other(built: Checkout, text: str, said: str) 
     ],
 )
 @pytest.mark.parametrize("kind", ["broken", "declaring"])
-def test_what_is_no_member_harms_nobody(built: Checkout, name: str, kind: str) -> None:
+def test_manifests_of_other_packages_are_ignored(built: Checkout, name: str, kind: str) -> None:
     """
-    A manifest that merely lies about, broken or declaring the same module, is neither read nor reported.
+    A manifest outside the workspace's members is not read, even if it is broken or declares the same module.
     """
     if kind == "broken":
         built.write(f"{name}/Cargo.toml", "[package\n")
@@ -128,9 +128,9 @@ def test_what_is_no_member_harms_nobody(built: Checkout, name: str, kind: str) -
     assert built.load("fx.beta").value == BETA
 
 
-def test_without_a_lockfile_nothing_is_decided(built: Checkout) -> None:
+def test_a_missing_lockfile_is_an_error(built: Checkout) -> None:
     """
-    No `Cargo.lock`: the error says how to make one.
+    Without `Cargo.lock` the error says how to create it.
     """
     (built.root / "Cargo.lock").unlink()
     loaded = built.load()
@@ -142,9 +142,9 @@ def test_without_a_lockfile_nothing_is_decided(built: Checkout) -> None:
     )
 
 
-def test_a_lockfile_that_lags_behind_is_told_of(built: Checkout) -> None:
+def test_an_outdated_lockfile_is_an_error(built: Checkout) -> None:
     """
-    A dependency that the lockfile does not know: the error names the package, and no cargo is run.
+    If the lockfile lacks a dependency, the error names the package, and cargo is not run.
     """
     built.replace("alpha/Cargo.toml", "[dependencies]", '[dependencies]\nitoa = "1"')
     loaded = built.load()
@@ -154,9 +154,9 @@ def test_a_lockfile_that_lags_behind_is_told_of(built: Checkout) -> None:
     assert loaded.cargo == ()
 
 
-def test_a_crate_that_is_no_such_module_is_not_stored(plain: Checkout) -> None:
+def test_a_library_without_the_init_function_is_not_stored(plain: Checkout) -> None:
     """
-    A library without `PyInit_<leaf>` is refused before it is stored: the error says what it exports instead.
+    A library without `PyInit_<leaf>` is refused before it is stored. The error names the function that it exports.
     """
     plain.replace("alpha/src/lib.rs", "PyInit_alpha", "PyInit_omega")
     loaded = plain.load()
@@ -171,9 +171,9 @@ def test_a_crate_that_is_no_such_module_is_not_stored(plain: Checkout) -> None:
     assert plain.load().value == ALPHA
 
 
-def test_a_library_may_be_named_by_cargo(plain: Checkout) -> None:
+def test_a_library_may_have_its_default_name(plain: Checkout) -> None:
     """
-    Without `lib.name` it is the package's name with underscores, and is found under it.
+    Without `lib.name` the library has the package's name with underscores, and is found under it.
     """
     plain.replace("beta/Cargo.toml", 'name = "beta"', 'name = "beta-max"')
     plain.replace("beta/Cargo.toml", 'name = "beta_native"\n', "")
@@ -185,7 +185,7 @@ def test_a_library_may_be_named_by_cargo(plain: Checkout) -> None:
 
 def test_a_second_workspace_may_be_listed(plain: Checkout, tmp_path: Path) -> None:
     """
-    Extensions of a workspace under `extension-manifests` are this workspace's too, and are built in their own.
+    Extensions of a workspace listed in `extension-manifests` are found, and are built in their own workspace.
     """
     other = plain.root / "further"
     shutil.copytree(plain.root, tmp_path / "copy")
@@ -205,7 +205,7 @@ def test_a_second_workspace_may_be_listed(plain: Checkout, tmp_path: Path) -> No
 
 def lone(checkout: Checkout) -> Path:
     """
-    A package that is nobody's member, beside the workspace, with a path dependency into it.
+    A package beside the workspace that is no member of it, with a path dependency into it.
     """
     folder = checkout.root.parent / "lone"
     (folder / "src").mkdir(parents=True)
@@ -224,7 +224,7 @@ def lone(checkout: Checkout) -> Path:
 
 def test_a_package_may_be_its_own_workspace(plain: Checkout) -> None:
     """
-    A single crate is found in its folder, and its path dependencies count though they lie outside.
+    A single crate is found in its folder. Its path dependencies outside the folder count as inputs.
     """
     folder = str(lone(plain))
     first = plain.load("fx.lone", workspace=folder)
@@ -244,9 +244,9 @@ def test_a_package_may_be_its_own_workspace(plain: Checkout) -> None:
         pytest.param(lambda root: f"{root}/alpha/../", id="a path with dots"),
     ],
 )
-def test_a_workspace_may_be_named_in_several_ways(built: Checkout, spell: Callable[[Path], str]) -> None:
+def test_a_workspace_may_be_given_in_several_ways(built: Checkout, spell: Callable[[Path], str]) -> None:
     """
-    Manifest, member or a roundabout path stand for the same workspace, and its entries are found.
+    A manifest, a member's folder or a path with dots name the same workspace, and its entries are found.
     """
     loaded = built.load(workspace=spell(built.root))
 

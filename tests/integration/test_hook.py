@@ -1,5 +1,5 @@
 """
-`import fx.alpha` in a plain interpreter, with what an editable install leaves in its site folder.
+`import fx.alpha` in a plain interpreter, through the `.pth` file of an editable install.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import SETTLED, WARM, Editable
+from hooked import SETTLED, WARM_MODULES, Editable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 IMPORT = "import fx.alpha; print(fx.alpha.value)"
-#: What the start of an interpreter does that skips none of it.
-IN_ITS_ENVIRONMENT = "import site; site.venv(set())"
+#: Sets `sys.prefix` to the venv, as the start of an interpreter does without `-S`.
+PROCESS_VENV = "import site; site.venv(set())"
 
 
 def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None:
     """
-    Once built, an import starts no process and loads nothing that a plain interpreter would not.
+    Once built, an import starts no process and loads no modules beyond the list of a warm import.
     """
     editable = Editable(plain)
 
@@ -37,11 +37,11 @@ def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None
     assert [call[0] for call in cold.cargo] == ["rustc"]
     assert (warm.out, warm.error) == (ALPHA, "")
     assert (warm.spawned, warm.cargo) == ((), ())
-    assert warm.imported <= WARM
+    assert warm.imported <= WARM_MODULES
 
 
 @pytest.mark.parametrize(
-    ("broken", "kind", "ours"),
+    ("broken", "kind", "frames"),
     [
         pytest.param(
             "alpha/src/lib.rs", "BuildFailed", ["create_module", "locate", "_without_frames"], id="compile error"
@@ -49,11 +49,9 @@ def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None
         pytest.param("alpha/Cargo.toml", "ManifestError", ["find_spec", "_without_frames"], id="broken manifest"),
     ],
 )
-def test_a_failed_import_shows_the_failure_and_not_our_insides(
-    plain: Checkout, broken: str, kind: str, ours: list[str]
-) -> None:
+def test_the_traceback_of_a_failed_import_is_short(plain: Checkout, broken: str, kind: str, frames: list[str]) -> None:
     """
-    Below the line that imports come a few frames of the hook, then the message.
+    The traceback shows only a few frames of the hook between the import statement and the message.
     """
     editable = Editable(plain)
     plain.write(broken, "][")
@@ -66,12 +64,12 @@ def test_a_failed_import_shows_the_failure_and_not_our_insides(
             print(type(error).__name__, *(frame.name for frame in frames if "rust_ext_loader" in frame.filename))
     """)
 
-    assert ran.out.split() == [kind, *ours]
+    assert ran.out.split() == [kind, *frames]
 
 
 def test_a_foreign_import_costs_nothing(plain: Checkout) -> None:
     """
-    A name outside the prefixes, found or not, loads nothing of ours.
+    An import of a name outside the prefixes loads no module of the toolkit, whether it is found or not.
     """
     ran = Editable(plain).run("""
         import colorsys
@@ -87,7 +85,7 @@ def test_a_foreign_import_costs_nothing(plain: Checkout) -> None:
 
 def test_find_spec_never_builds(plain: Checkout) -> None:
     """
-    Asking whether an extension exists starts no process, writes nothing and says yes.
+    `find_spec` for an extension returns a spec without starting a process or writing a file.
     """
     editable = Editable(plain)
     ran = editable.run("""
@@ -101,9 +99,9 @@ def test_find_spec_never_builds(plain: Checkout) -> None:
     assert not plain.cache.exists()
 
 
-def test_a_module_knows_where_it_came_from(plain: Checkout) -> None:
+def test_a_module_has_the_attributes_of_an_extension(plain: Checkout) -> None:
     """
-    Name, file, spec and loader are an ordinary extension's, and the parent has it as an attribute.
+    Name, file, spec and loader are those of an ordinary extension, and the parent has it as an attribute.
     """
     ran = Editable(plain).run("""
         from fx import alpha
@@ -124,13 +122,13 @@ def test_a_module_knows_where_it_came_from(plain: Checkout) -> None:
 @pytest.mark.parametrize(
     ("name", "error"),
     [
-        pytest.param("fx.nothing", "No module named 'fx.nothing'", id="nobody declares it"),
+        pytest.param("fx.nothing", "No module named 'fx.nothing'", id="not declared"),
         pytest.param(
             "fx.alpha.deeper", "No module named 'fx.alpha.deeper'; 'fx.alpha' is not a package", id="below an extension"
         ),
     ],
 )
-def test_what_nobody_declares_is_pythons_own_error(plain: Checkout, name: str, error: str) -> None:
+def test_an_undeclared_name_fails_with_pythons_own_error(plain: Checkout, name: str, error: str) -> None:
     """
     A name under the prefix that no crate declares fails as if there were no hook.
     """
@@ -142,7 +140,7 @@ def test_what_nobody_declares_is_pythons_own_error(plain: Checkout, name: str, e
 
 def test_ordinary_modules_beside_extensions_are_left_alone(plain: Checkout) -> None:
     """
-    A Python module under the same prefix is imported as ever.
+    A Python module under the same prefix is imported as without the hook.
     """
     editable = Editable(plain)
     (editable.package / "ordinary.py").write_text("value = 'python'\n")
@@ -153,9 +151,9 @@ def test_ordinary_modules_beside_extensions_are_left_alone(plain: Checkout) -> N
     assert ran.cargo == ()
 
 
-def test_a_broken_member_does_not_take_ordinary_modules_along(plain: Checkout) -> None:
+def test_a_broken_member_does_not_affect_other_modules(plain: Checkout) -> None:
     """
-    With a broken manifest: Python modules import, the other extensions import, and only a name that nobody provides tells of it.
+    A broken manifest affects only imports that find no module: Python modules and other extensions still import.
     """
     editable = Editable(plain)
     (editable.package / "ordinary.py").write_text("value = 'python'\n")
@@ -168,9 +166,9 @@ def test_a_broken_member_does_not_take_ordinary_modules_along(plain: Checkout) -
     assert "beta/Cargo.toml, line 1" in ran.error
 
 
-def test_a_workspace_that_is_gone_is_nobodys(plain: Checkout) -> None:
+def test_a_missing_workspace_is_reported_on_import(plain: Checkout) -> None:
     """
-    An editable install whose checkout was removed harms nobody: its names are unknown, and whoever asks for one is told why.
+    After the checkout of an editable install was removed, an import of its module fails and names the reason.
     """
     gone = plain.root / "gone"
     ran = Editable(plain, workspace=gone).run("import fx.alpha")
@@ -187,7 +185,7 @@ def test_a_project_that_moved_with_its_environment_is_found_again(
     built: Checkout, tmp_path: Path, workspace: str
 ) -> None:
     """
-    The install names a folder that is gone; the project above the interpreter's own environment declares the module.
+    The install names a missing folder. The project above the interpreter's own venv declares the module.
     """
     home = tmp_path / "project"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / ".venv"], check=True)
@@ -197,27 +195,27 @@ def test_a_project_that_moved_with_its_environment_is_found_again(
     editable = Editable(checkout, workspace=tmp_path / workspace)
 
     ran = editable.run(
-        f"{IN_ITS_ENVIRONMENT}; import fx.alpha, rust_ext_loader; print(fx.alpha.value, bool(rust_ext_loader.can_load('fx.alpha')))"
+        f"{PROCESS_VENV}; import fx.alpha, rust_ext_loader; print(fx.alpha.value, bool(rust_ext_loader.can_load('fx.alpha')))"
     )
     assert (ran.out, ran.error, ran.stderr) == ("alpha-1 part-1 middle-1 True", "", "")
 
 
-def test_a_project_of_somebody_else_is_not_taken_for_it(plain: Checkout, tmp_path: Path) -> None:
+def test_a_project_writable_by_others_is_not_used(plain: Checkout, tmp_path: Path) -> None:
     """
-    Beside an environment that lies in everybody's folder anybody could put one.
+    A project beside the venv is not used if other users can write to it: they could have planted it.
     """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     planted = plain.root.rename(tmp_path / "planted")
     planted.chmod(0o777)
     checkout = dataclasses.replace(plain, python=str(tmp_path / "venv/bin/python"), root=planted)
 
-    ran = Editable(checkout, workspace=tmp_path / "gone" / "planted").run(f"{IN_ITS_ENVIRONMENT}; import fx.alpha")
+    ran = Editable(checkout, workspace=tmp_path / "gone" / "planted").run(f"{PROCESS_VENV}; import fx.alpha")
     assert ran.types[0] == "ModuleNotFoundError"
 
 
-def test_a_name_that_lives_elsewhere_by_now_needs_no_workspace(plain: Checkout) -> None:
+def test_an_ordinary_install_needs_no_workspace(plain: Checkout) -> None:
     """
-    What an ordinary install provides is imported without a word about the editable one before it.
+    A module of an ordinary install is imported without a message about an editable install that is gone.
     """
     editable = Editable(plain, workspace=plain.root / "gone")
     (editable.package / "alpha.py").write_text("value = 'python'\n", encoding="utf-8")
@@ -228,7 +226,7 @@ def test_a_name_that_lives_elsewhere_by_now_needs_no_workspace(plain: Checkout) 
 
 def test_an_unknown_mode_is_refused_first(plain: Checkout) -> None:
     """
-    A slip in the variable is an error of the import, before anything is looked at.
+    An invalid mode in the variable is the error of the import, before the workspace is read.
     """
     ran = Editable(plain, workspace=plain.root / "gone").run("import fx.alpha", {"SGLANG_RUST_BUILD_MODE": "maybe"})
 
@@ -239,7 +237,7 @@ def test_an_unknown_mode_is_refused_first(plain: Checkout) -> None:
 
 def test_a_failed_import_leaves_no_module(plain: Checkout) -> None:
     """
-    When its build fails the module is not in `sys.modules` and not on its parent; mended, it imports in the same process.
+    After a failed build no module is in `sys.modules` or on its parent. Once fixed, it imports in the same process.
     """
     good = (plain.root / "alpha/src/lib.rs").read_text()
     plain.write("alpha/src/lib.rs", "nonsense")
@@ -255,9 +253,9 @@ def test_a_failed_import_leaves_no_module(plain: Checkout) -> None:
     assert ran.out.splitlines() == ["BuildFailed False False", ALPHA]
 
 
-def test_the_public_call_knows_the_registered_workspace(plain: Checkout) -> None:
+def test_the_public_call_uses_the_registered_workspace(plain: Checkout) -> None:
     """
-    Without a workspace of its own, `load_rust_extension` asks the editable install that registered the prefix.
+    Without the argument `workspace`, `load_rust_extension` uses the editable install that registered the prefix.
     """
     ran = Editable(plain).run("""
         import rust_ext_loader
@@ -268,9 +266,9 @@ def test_the_public_call_knows_the_registered_workspace(plain: Checkout) -> None
     assert ran.out.splitlines() == [ALPHA, "True False"]
 
 
-def test_the_extension_comes_before_a_module_of_the_same_name(plain: Checkout) -> None:
+def test_an_extension_precedes_a_module_of_the_same_name(plain: Checkout) -> None:
     """
-    What a crate declares is not shadowed by a Python file that lies about.
+    A Python file of the same name does not shadow a declared extension.
     """
     editable = Editable(plain)
     (editable.package / "alpha.py").write_text("value = 'python'\n")

@@ -1,5 +1,5 @@
 """
-Every CPython on the machine, one cache: each gets a library made for it, and shares what may be shared.
+All CPythons of this machine with one cache: each gets a library for its ABI, and stable-ABI libraries are shared.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ print(sys.implementation.name, *sys.version_info[:2], sysconfig.get_config_var("
 @functools.cache
 def interpreters() -> dict[str, str]:
     """
-    One interpreter for each kind of CPython found, this one first, by the name of its ABI.
+    One interpreter for each ABI found on this machine, keyed by ABI. This interpreter comes first.
     """
     versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
     named = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
     found: dict[str, str] = {}
     for python in (sys.executable, *sorted(map(str, versions.glob("*/bin/python3"))), *filter(None, named)):
         about = subprocess.run([python, "-I", "-c", _ABOUT], capture_output=True, text=True, check=False).stdout.split()
-        # A shim that leads nowhere says nothing.
+        # The shim of a version that is not installed prints nothing.
         if len(about) == 4 and about[0] == "cpython" and (int(about[1]), int(about[2])) >= OLDEST:
             found.setdefault(about[3], python)
     return found
@@ -44,11 +44,11 @@ def interpreters() -> dict[str, str]:
 @pytest.fixture(scope="session")
 def equipped(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[str, dict[str, str]]:
     """
-    For each interpreter, variables with which the toolkit and what it needs can be imported.
+    For each interpreter, variables with which the toolkit and its dependencies can be imported.
     """
     base = tmp_path_factory.getbasetemp()
     shared = (base if worker_id == "master" else base.parent) / "needed"
-    # Workers share the folder, and the work.
+    # Workers share the folder, so that one installs for all.
     with filelock.FileLock(f"{shared}.lock"):
         return {abi: _equip(python, shared / abi) for abi, python in interpreters().items()}
 
@@ -69,13 +69,13 @@ def _equip(python: str, folder: Path) -> dict[str, str]:
         ]
         done = subprocess.run([*command, "--disable-pip-version-check"], capture_output=True, text=True, check=False)
         if done.returncode:
-            pytest.skip(f"{python} cannot be given `filelock`: {done.stderr.strip().splitlines()[-1:]}")
+            pytest.skip(f"{python} cannot install `filelock`: {done.stderr.strip().splitlines()[-1:]}")
     return {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
 
 
 def each(checkout: Checkout, equipped: dict[str, dict[str, str]]) -> dict[str, Checkout]:
     """
-    The same checkout and cache, for each interpreter.
+    The same checkout and cache for each interpreter.
     """
     return {
         abi: Checkout(checkout.root, checkout.cache, {**checkout.environment, **equipped[abi]}, python)
@@ -83,9 +83,9 @@ def each(checkout: Checkout, equipped: dict[str, dict[str, str]]) -> dict[str, C
     }
 
 
-def test_each_interpreter_has_an_entry_of_its_own(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
+def test_each_interpreter_has_its_own_entry(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
     """
-    A library that is not for the stable ABI is built once for each CPython, in one cache, and each loads its own ever after.
+    A library outside the stable ABI is built once for each CPython in one cache. Each loads its own afterwards.
     """
     if len(equipped) < 2:
         pytest.skip("one CPython only")
@@ -103,7 +103,7 @@ def test_each_interpreter_has_an_entry_of_its_own(plain: Checkout, equipped: dic
 
 def test_a_stable_abi_entry_serves_every_interpreter(tmp_path: Path, equipped: dict[str, dict[str, str]]) -> None:
     """
-    A library for the stable ABI is built once, by whichever CPython comes first, and loaded by all.
+    A library for the stable ABI is built once, by the first CPython, and loaded by all.
     """
     if len(equipped) < 2:
         pytest.skip("one CPython only")
@@ -118,7 +118,7 @@ def test_a_stable_abi_entry_serves_every_interpreter(tmp_path: Path, equipped: d
 
 def test_interpreters_that_build_at_once_do_not_mix(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
     """
-    Interpreters that build at once, in one cache, each get what was compiled for them.
+    Interpreters that build in parallel in one cache each get a library compiled for them.
     """
     if len(equipped) < 2:
         pytest.skip("one CPython only")
@@ -129,14 +129,14 @@ def test_interpreters_that_build_at_once_do_not_mix(plain: Checkout, equipped: d
     assert all(abi in str(answer["file"]) for abi, answer in answers.items())
 
 
-def test_manifests_are_read_where_tomllib_is_not(plain: Checkout) -> None:
+def test_manifests_are_read_by_tomli_without_tomllib(plain: Checkout) -> None:
     """
-    On Python 3.10 manifests are read by `tomli`: nothing asks for the `tomllib` of later ones.
+    On Python 3.10 manifests are read by `tomli`, and `tomllib` is not imported.
     """
     if sys.version_info < (3, 11):
         prelude = "import sys"
     else:
-        # The same parser under its other name, in a Python that says it is 3.10.
+        # `tomllib` is the same parser under another name. The version makes this Python look like 3.10.
         prelude = (
             "import filelock, sys, tomllib\nsys.modules |= {'tomli': tomllib, 'tomllib': None}\n"
             "sys.version_info = (3, 10, 0, 'final', 0)"
@@ -153,7 +153,7 @@ print("tomli" in sys.modules, sys.modules.get("tomllib"))
 @pytest.mark.skipif(not any("310" in abi for abi in interpreters()), reason="no CPython 3.10 on this machine")
 def test_python_3_10_reads_manifests_with_tomli(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
     """
-    On a real 3.10 the real `tomli` does it.
+    A real Python 3.10 reads manifests with the real `tomli`.
     """
     (checkout,) = (checkout for abi, checkout in each(plain, equipped).items() if "310" in abi)
 

@@ -1,5 +1,5 @@
 """
-Trees that are read-only, in layers, or spread over several disks.
+Checkouts and caches on read-only, layered or several file systems.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 
-#: Tells on standard error of every attempt to change something on the disk.
+#: Prints every attempt to change the file system on standard error.
 WATCH = """
 import os, sys
 
@@ -37,26 +37,26 @@ def tell(event, arguments):
 sys.addaudithook(tell)
 """
 
-# Read-only.
+# Read-only file systems.
 
 
 def in_the_cache(checkout: Checkout) -> None:
     """
-    Stored; everything is decided anew.
+    The module is cached, without a record.
     """
     checkout.load()
 
 
 def by_record(checkout: Checkout) -> None:
     """
-    Stored, and known by a record.
+    The module is cached, with a record.
     """
     settle(checkout)
 
 
 def in_site_packages(checkout: Checkout) -> None:
     """
-    Shipped in the package's folder, with a sidecar, and nowhere else.
+    The module is only in its package's folder, with a sidecar.
     """
     checkout.load()
     stored, facts = checkout.stored(), checkout.stored_facts()
@@ -70,11 +70,11 @@ def in_site_packages(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize("put", [in_the_cache, by_record, in_site_packages])
-def test_what_is_fresh_needs_no_lock_and_no_write(
+def test_loading_a_current_module_writes_nothing(
     plain: Checkout, mounts: Mounts, put: Callable[[Checkout], None]
 ) -> None:
     """
-    With checkout, cache, site-packages, home and temporary folder read-only, what is fresh loads, and nothing was even tried.
+    With every folder read-only a current module loads, and the load does not even try to write or lock.
     """
     put(plain)
     mounts.make_read_only(plain.cache.parent)
@@ -84,10 +84,10 @@ def test_what_is_fresh_needs_no_lock_and_no_write(
     assert (loaded.value, loaded.warnings, loaded.stderr, loaded.compiled) == (ALPHA, (), "", [])
 
 
-@pytest.mark.parametrize("cache", [True, False], ids=["with a cache elsewhere", "with the cache that it should hold"])
-def test_a_read_only_home_is_no_hindrance(plain: Checkout, mounts: Mounts, cache: bool) -> None:
+@pytest.mark.parametrize("cache", [True, False], ids=["with a cache elsewhere", "with the cache in the home folder"])
+def test_a_read_only_home_folder_does_not_prevent_builds(plain: Checkout, mounts: Mounts, cache: bool) -> None:
     """
-    Where the home folder cannot be written, cargo's own in it included, a module is built and stored, at worst under the temporary folder.
+    With a read-only home folder, including cargo's, a module is built and stored, if necessary in the temporary folder.
     """
     home = plain.cache.parent / "home"
     (home / ".cargo").mkdir(parents=True)
@@ -98,21 +98,21 @@ def test_a_read_only_home_is_no_hindrance(plain: Checkout, mounts: Mounts, cache
     if not cache:
         plain.environment |= {"RUST_EXT_CACHE_DIR": "", "XDG_CACHE_HOME": ""}
     mounts.make_read_only(home)
-    held = mounts.inside(plain)
+    inside = mounts.inside(plain)
 
-    first, second = held.load(), held.load()
+    first, second = inside.load(), inside.load()
 
     assert [first.value, second.value] == [ALPHA, ALPHA]
     assert Path(str(first.file)).is_relative_to(plain.cache if cache else plain.temporary)
     assert (second.cargo, second.warnings, second.stderr) == ((), (), "")
 
 
-# Several disks.
+# Several file systems.
 
 
-def on_a_disk_of_its_own(*parts: str) -> Callable[[Checkout, Mounts], None]:
+def on_its_own_mount(*parts: str) -> Callable[[Checkout, Mounts], None]:
     """
-    A folder of the cache, or beside it, is a mount.
+    Mount a folder of the cache, or a folder beside it.
     """
 
     def act(checkout: Checkout, mounts: Mounts) -> None:
@@ -125,41 +125,41 @@ def on_a_disk_of_its_own(*parts: str) -> Callable[[Checkout, Mounts], None]:
 
 def with_a_target_folder_of_the_user(checkout: Checkout, mounts: Mounts) -> None:
     """
-    The user's own target folder is a mount, and his variable names it.
+    Mount the target folder that CARGO_TARGET_DIR names.
     """
-    on_a_disk_of_its_own("mine")(checkout, mounts)
+    on_its_own_mount("mine")(checkout, mounts)
     checkout.environment["CARGO_TARGET_DIR"] = str(checkout.cache.parent / "mine")
 
 
 @pytest.mark.parametrize(
     "spread",
     [
-        pytest.param(on_a_disk_of_its_own("cache"), id="the cache"),
-        pytest.param(on_a_disk_of_its_own("cache", "targets"), id="the target folders in it"),
-        pytest.param(on_a_disk_of_its_own("tmp"), id="the temporary folder"),
+        pytest.param(on_its_own_mount("cache"), id="the cache"),
+        pytest.param(on_its_own_mount("cache", "targets"), id="the target folders in it"),
+        pytest.param(on_its_own_mount("tmp"), id="the temporary folder"),
         pytest.param(with_a_target_folder_of_the_user, id="the user's target folder"),
     ],
 )
-def test_it_may_be_spread_over_disks(
+def test_folders_may_be_on_several_file_systems(
     plain: Checkout, mounts: Mounts, spread: Callable[[Checkout, Mounts], None]
 ) -> None:
     """
-    No rename leaves its file system: what is built on one disk is stored on another, whole and without a complaint.
+    A library built on one file system is stored on another without a warning: no rename crosses file systems.
     """
     plain.cache.mkdir(mode=0o700)
     spread(plain, mounts)
-    held = mounts.inside(plain)
+    inside = mounts.inside(plain)
 
-    first, second = held.load(), held.load()
+    first, second = inside.load(), inside.load()
 
     assert [first.value, second.value] == [ALPHA, ALPHA]
     assert (first.warnings, second.cargo) == ((), ())
     assert Path(str(first.file)).is_relative_to(plain.cache / "artifacts")
 
 
-def test_a_cache_in_an_image_is_mended(plain: Checkout, mounts: Mounts) -> None:
+def test_a_damaged_entry_in_an_overlay_is_rebuilt(plain: Checkout, mounts: Mounts) -> None:
     """
-    Of a container's image no folder can be renamed; an entry in it that is damaged is set aside all the same, and made anew.
+    A damaged entry in a lower layer is quarantined and rebuilt, although folders of a lower layer cannot be renamed.
     """
     library = Path(str(plain.load().file))
     data = library.read_bytes()
@@ -168,7 +168,7 @@ def test_a_cache_in_an_image_is_mended(plain: Checkout, mounts: Mounts) -> None:
     image, layer = plain.cache.rename(plain.cache.parent / "image"), plain.cache.parent / "layer"
     plain.cache.mkdir()
     layer.mkdir()
-    # Not every disk can hold a layer; this one can.
+    # The upper layer needs a file system that supports overlays, such as tmpfs.
     mounts.mount("-t", "tmpfs", "none", layer)
     mounts.run("mkdir", layer / "upper", layer / "work")
     layers = f"lowerdir={image},upperdir={layer}/upper,workdir={layer}/work"
@@ -176,10 +176,10 @@ def test_a_cache_in_an_image_is_mended(plain: Checkout, mounts: Mounts) -> None:
         mounts.mount("-t", "overlay", "-o", layers, "none", plain.cache)
     except subprocess.CalledProcessError as error:
         pytest.skip(f"no layered mounts: {error.stderr!r}")
-    held = mounts.inside(plain)
-    in_the_way = held.load(prelude=f"import os; assert os.path.exists({os.fspath(library)!r})")
-    after = held.load(prelude=f"import os; assert not os.path.exists({os.fspath(library)!r})")
+    inside = mounts.inside(plain)
+    first = inside.load(prelude=f"import os; assert os.path.exists({os.fspath(library)!r})")
+    after = inside.load(prelude=f"import os; assert not os.path.exists({os.fspath(library)!r})")
 
-    assert [in_the_way.value, after.value] == [ALPHA, ALPHA]
-    assert (in_the_way.compiled, in_the_way.warnings) == (["alpha"], ())
-    assert (after.file, after.cargo) == (in_the_way.file, ())
+    assert [first.value, after.value] == [ALPHA, ALPHA]
+    assert (first.compiled, first.warnings) == (["alpha"], ())
+    assert (after.file, after.cargo) == (first.file, ())

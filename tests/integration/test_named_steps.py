@@ -1,5 +1,5 @@
 """
-Killed, or interrupted, at each named step on the way from the lock to the record: the next load is right.
+A load that is killed or interrupted at a named step, from taking the lock to writing the record: the next load is right.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from processes import MOURNING, PATIENCE, Gate, alive, ended_at_last, load_throu
 @dataclass(frozen=True)
 class Step:
     """
-    The moment before or after one call of a function, among all those whose arguments fit.
+    The moment before or after one call of a function.
     """
 
     when: str
-    #: `wing/_module.function`.
+    #: `module.function`.
     call: str
-    #: What is true of its arguments, by the names `first` and `name` (that of a path).
-    fits: str = "True"
-    #: Which of the calls that fit.
+    #: Condition on the call's arguments, over `first` and `name` (the name of a path).
+    condition: str = "True"
+    #: Which of the matching calls.
     number: int = 1
 
     def prelude(self, name: str) -> str:
         """
-        Lines after which this process meets a signal there.
+        Code after which this process gets a signal at that moment.
         """
         wing, _, call = self.call.rpartition("/")
         room, _, function = call.rpartition(".")
@@ -42,9 +42,9 @@ inner, calls = {room}.{function}, []
 def step(*arguments, **named):
     first = arguments[0] if arguments else None
     name = getattr(first, "name", "")
-    if {self.fits}:
+    if {self.condition}:
         calls.append(first)
-    here = {self.fits} and len(calls) == {self.number}
+    here = {self.condition} and len(calls) == {self.number}
     if here and {self.when == "before"}:
         signal.raise_signal(signal.{name})
     result = inner(*arguments, **named)
@@ -58,22 +58,22 @@ def step(*arguments, **named):
 STATE = "name == 'rust-ext-state.json'"
 WRITE = "files/_staging.write_atomically"
 
-#: In the order in which they are met.
+#: In the order in which a load reaches them.
 STEPS = {
-    "lock taken": Step("after", "files/_locks._leave_name"),
-    "looking again": Step("after", "build/_progress.Progress.announce"),
-    "before cleaning": Step("before", "build/_cargo.clean"),
-    "after cleaning": Step("after", "build/_cargo.clean"),
-    "before the folder is unsettled": Step("before", WRITE, STATE),
-    "the folder is unsettled": Step("after", WRITE, STATE),
-    "cargo has begun": Step("before", "build/_cargo._follow"),
-    "cargo has ended, nobody knows yet": Step("after", "build/_cargo._follow", number=2),
-    "before the sources are looked at again": Step("after", "build/_cargo.run"),
-    "before the folder is settled": Step("before", WRITE, STATE, 2),
-    "the folder is settled": Step("after", WRITE, STATE, 2),
-    "before it is stored": Step("before", "cache/_store.publish"),
-    "before the copy": Step("before", "files/_staging.copy_into"),
-    "after the copy": Step("after", "files/_staging.copy_into"),
+    "lock taken": Step("after", "_locks._leave_name"),
+    "looking up again": Step("after", "_progress.Progress.announce"),
+    "before cleaning": Step("before", "_cargo.clean"),
+    "after cleaning": Step("after", "_cargo.clean"),
+    "before the folder is marked unsettled": Step("before", WRITE, STATE),
+    "after the folder is marked unsettled": Step("after", WRITE, STATE),
+    "cargo has begun": Step("before", "_cargo._follow"),
+    "cargo has ended, its result is not read": Step("after", "_cargo._follow", number=2),
+    "before the sources are checked again": Step("after", "_cargo.run"),
+    "before the folder is marked settled": Step("before", WRITE, STATE, 2),
+    "after the folder is marked settled": Step("after", WRITE, STATE, 2),
+    "before it is stored": Step("before", "_store.publish"),
+    "before the copy": Step("before", "_staging.copy_into"),
+    "after the copy": Step("after", "_staging.copy_into"),
     "before the manifest": Step("before", WRITE, "name == 'manifest.json'"),
     "after the manifest": Step("after", WRITE, "name == 'manifest.json'"),
     "before the rename": Step("before", "files/_staging.publish_folder"),
@@ -86,41 +86,41 @@ STEPS = {
 }
 
 
-#: From here on the entry is in force.
+#: Steps after which the entry can be found.
 STORED = list(STEPS)[list(STEPS).index("after the pointer") :]
 
 
 @pytest.fixture(scope="module")
-def worn(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+def reused(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """
-    One checkout for all rows: whatever the dead leave behind piles up, and the next load must cope with it.
+    One checkout for all rows: files that killed loads leave behind accumulate, and the next load must cope with them.
     """
-    checkout = check_out("plain", tmp_path_factory.mktemp("worn"))
+    checkout = check_out("plain", tmp_path_factory.mktemp("reused"))
     assert checkout.load().error is None
     return checkout
 
 
 @pytest.fixture
-def edited(worn: Checkout) -> str:
+def edited(reused: Checkout) -> str:
     """
-    What `fx.alpha` says after an edit that nobody has compiled yet.
+    The value of `fx.alpha` after an edit that was never compiled.
     """
     number = next(_NUMBERS)
-    worn.write("alpha/src/part.rs", f'pub const PART: &str = "part-{number}";\n')
-    worn.write("middle/src/lib.rs", f'pub const WORD: &str = "middle-{number}";\n')
+    reused.write("alpha/src/part.rs", f'pub const PART: &str = "part-{number}";\n')
+    reused.write("middle/src/lib.rs", f'pub const WORD: &str = "middle-{number}";\n')
     return f"alpha-1 part-{number} middle-{number}"
 
 
 _NUMBERS = itertools.count(10)
 
 
-#: An interrupt unwinds, which a kill does not: what differs is where something must be ended, given back or taken away.
+#: An interrupt unwinds the stack, a kill does not. These are the steps at which unwinding releases something.
 INTERRUPTED = [
     "lock taken",
-    "the folder is unsettled",
+    "after the folder is marked unsettled",
     "cargo has begun",
-    "before the sources are looked at again",
-    "before the folder is settled",
+    "before the sources are checked again",
+    "before the folder is marked settled",
     "after the copy",
     "after the rename",
     "after the pointer",
@@ -131,30 +131,30 @@ INTERRUPTED = [
     ("step", "death"),
     [*((step, "SIGKILL") for step in STEPS), *((step, "SIGINT") for step in INTERRUPTED)],
 )
-def test_an_end_at_any_step_harms_nobody(worn: Checkout, edited: str, step: str, death: str) -> None:
+def test_a_load_that_ends_at_any_step_does_no_harm(reused: Checkout, edited: str, step: str, death: str) -> None:
     """
-    Whoever ends at a named step leaves no compiler and no lock; the next load has the code as it is, and the one after it need not build.
+    A load that ends at a named step leaves no compiler and no lock. The next load has the current code.
 
-    The next one builds if, and only if, nothing was stored.
+    That next load compiles only if no entry was stored.
     """
-    process = worn.start(prelude=STEPS[step].prelude(death))
+    process = reused.start(prelude=STEPS[step].prelude(death))
     with ended_at_last(process):
         if death == "SIGKILL":
             assert process.wait(PATIENCE) == -signal.SIGKILL
         else:
-            answer = worn.finish(process)
+            answer = reused.finish(process)
             assert answer["types"][0] == "KeyboardInterrupt"
             assert answer["in_sys_modules"] is False
-        wait_until(lambda: not alive(str(worn.cache)), "no compiler is left", MOURNING)
+        wait_until(lambda: not alive(str(reused.cache)), "no compiler is left", MOURNING)
 
-    again, after = worn.load(), worn.load()
+    again, after = reused.load(), reused.load()
 
     assert (again.value, again.warnings) == (edited, ())
     assert again.compiled == ([] if step in STORED else ["alpha"])
     assert (after.value, after.cargo, after.warnings) == (edited, (), ())
 
 
-#: While the first interrupt is on its way up.
+#: True while the first interrupt unwinds the stack.
 UNWINDING = "__import__('sys').exc_info()[0] is KeyboardInterrupt"
 
 
@@ -164,12 +164,12 @@ UNWINDING = "__import__('sys').exc_info()[0] is KeyboardInterrupt"
         pytest.param(Step("before", "_process_group.ProcessGroup.close", UNWINDING), id="before it waits"),
         pytest.param(Step("before", "_process_group.ProcessGroup.kill", UNWINDING), id="before it kills"),
         pytest.param(Step("after", "_process_group.ProcessGroup.kill", UNWINDING), id="when it has killed"),
-        pytest.param(Step("before", "_process_group._Word.say", UNWINDING), id="before it dismisses the watcher"),
+        pytest.param(Step("before", "_process_group._Word.say", UNWINDING), id="before it releases the watcher"),
     ],
 )
 def test_a_second_interrupt_changes_nothing(plain: Checkout, late: Step) -> None:
     """
-    Ctrl-C once more, while the first one is ending the compilers: they end all the same, and the next load is right.
+    A second Ctrl-C while the first one ends the compilers changes nothing: they end, and the next load is right.
     """
     gate = Gate(plain)
     process = plain.start(prelude=late.prelude("SIGINT"))

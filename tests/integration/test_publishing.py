@@ -1,5 +1,5 @@
 """
-The store under kills and races, without a compiler: a published name is absent or whole.
+Publishing entries under kills and races, without a compiler: a published name is absent or complete.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ORIGIN = _store.Origin("1.95.0", "cp311", None, 1.0, 1.0, None)
 
 def store(root: Path, artifact: Path) -> _store.Entry:
     """
-    Store one library as the build of `FACTS`.
+    Publish one library as the build of `FACTS`.
     """
     return _store.publish(root, "fx.alpha", FACTS, artifact, "alpha.so", ORIGIN)
 
 
-def fork_at(count: int, work: Callable[[], object]) -> int:
+def killed_at_step(count: int, work: Callable[[], object]) -> int:
     """
-    Do some work in a forked child that is killed at its nth step on the disk; the child's status.
+    Do work in a forked child that kills itself before disk operation `count + 1`. Returns the child's status.
     """
     child = os.fork()
     if child:
@@ -41,7 +41,7 @@ def fork_at(count: int, work: Callable[[], object]) -> int:
 
     def step(name: str) -> None:
         """
-        Count one step, or die before it.
+        Count one operation, or kill the process before it.
         """
         nonlocal steps
         if name in ("open", "os.mkdir", "os.rename", "os.chmod", "os.remove", "os.rmdir", "write", "fsync"):
@@ -68,16 +68,16 @@ def fork_at(count: int, work: Callable[[], object]) -> int:
         os._exit(0)
 
 
-def test_death_at_any_step_leaves_an_entry_whole_or_absent(tmp_path: Path) -> None:
+def test_a_kill_at_any_step_leaves_a_complete_entry_or_none(tmp_path: Path) -> None:
     """
-    Killed before the first, second, ... step on the disk, a publisher leaves an entry that is whole or none, and the way free.
+    A publisher killed before any disk operation leaves a complete entry or none, and the next publisher succeeds.
     """
     artifact = tmp_path / "built.so"
     artifact.write_bytes(os.urandom(100_000))
     found = []
     for count in range(1000):
         root = tmp_path / str(count)
-        status = fork_at(count, lambda root=root: store(root, artifact))  # type: ignore[misc]
+        status = killed_at_step(count, lambda root=root: store(root, artifact))  # type: ignore[misc]
         entry = _store.look_up([root], "fx.alpha", FACTS)
         found.append(entry is not None)
         assert entry is None or entry.library.read_bytes() == artifact.read_bytes()
@@ -89,15 +89,15 @@ def test_death_at_any_step_leaves_an_entry_whole_or_absent(tmp_path: Path) -> No
         if status == 0:
             break
 
-    # Absent at first, there from one step on, and never gone again.
+    # Absent at first, then present from one step on.
     assert found == sorted(found)
     assert found.count(False) > 8
     assert found[-1]
 
 
-def test_litter_of_the_dead_is_swept(tmp_path: Path) -> None:
+def test_files_of_killed_publishers_are_removed(tmp_path: Path) -> None:
     """
-    What killed publishers left in the staging folder is removed after a day, and not while somebody may still write it.
+    Staging folders of killed publishers are removed after a day. Younger ones may still be in use.
     """
     artifact = tmp_path / "built.so"
     artifact.write_bytes(b"bytes")
@@ -113,9 +113,9 @@ def test_litter_of_the_dead_is_swept(tmp_path: Path) -> None:
     assert [young] == list((tmp_path / "cache/staging").iterdir())
 
 
-def test_publishers_race_to_one_whole_entry(tmp_path: Path) -> None:
+def test_racing_publishers_leave_one_complete_entry(tmp_path: Path) -> None:
     """
-    Processes that publish one key at once, again and again, all succeed; readers meanwhile see an entry whole or none.
+    Processes that publish one key in parallel all succeed. Readers see a complete entry or none.
     """
     artifact = tmp_path / "built.so"
     artifact.write_bytes(os.urandom(100_000))
@@ -134,7 +134,7 @@ def test_publishers_race_to_one_whole_entry(tmp_path: Path) -> None:
 
 def test_fifty_processes_make_one_root(tmp_path: Path) -> None:
     """
-    Processes that prepare one missing root at once all succeed.
+    Fifty processes that create one missing root in parallel all succeed.
     """
     root = tmp_path / "deep" / "er" / "cache"
 
@@ -148,7 +148,7 @@ def test_fifty_processes_make_one_root(tmp_path: Path) -> None:
 
 def in_children(count: int, work: Callable[[], None]) -> list[int]:
     """
-    Do the same in so many forked children that start together; their statuses.
+    Do the same work in `count` forked children that start together. Returns their statuses.
     """
     reader, writer = os.pipe()
     children = []
@@ -169,9 +169,9 @@ def in_children(count: int, work: Callable[[], None]) -> list[int]:
     return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
-def test_every_publication_is_a_new_file(tmp_path: Path) -> None:
+def test_every_publication_has_a_new_inode(tmp_path: Path) -> None:
     """
-    A file that a process may have mapped is never written again: each publication has an inode of its own.
+    A published file is never written again, since a process may have mapped it.
     """
     artifact = tmp_path / "built.so"
     artifact.write_bytes(b"first")

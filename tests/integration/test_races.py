@@ -1,5 +1,5 @@
 """
-Many at once, and some that die: whoever loads gets the code as it is, compiled once.
+Processes, threads and forks that load at the same time: each gets the current code, compiled once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BETA = "BETA-1"
 
 def load_together(checkout: Checkout, folder: Path, modules: list[str], mode: str = "auto") -> list[dict[str, object]]:
     """
-    Load in as many processes, all of which have imported the toolkit before the first one loads.
+    Load in parallel processes. All of them have imported the toolkit before the first one loads.
     """
     folder.mkdir()
     start = Start(folder)
@@ -41,17 +41,17 @@ def load_together(checkout: Checkout, folder: Path, modules: list[str], mode: st
 
 def compiled(checkout: Checkout) -> list[str]:
     """
-    Packages that `cargo rustc` was run for so far, in order of their names.
+    Sorted names of the packages that `cargo rustc` compiled so far.
     """
     return sorted(call[call.index("--package") + 1] for call in checkout.cargo_calls() if call[0] == "rustc")
 
 
-# Together.
+# Parallel loads.
 
 
 def test_sixteen_processes_compile_once(plain: Checkout, tmp_path: Path) -> None:
     """
-    Sixteen processes that need a module which nobody built yet get it from one compilation.
+    Sixteen processes that load a module that is not built yet share one compilation.
     """
     answers = load_together(plain, tmp_path / "cold", ["fx.alpha"] * 16)
 
@@ -62,7 +62,7 @@ def test_sixteen_processes_compile_once(plain: Checkout, tmp_path: Path) -> None
 
 def test_an_edit_is_compiled_once_for_all(plain: Checkout, tmp_path: Path) -> None:
     """
-    After an edit eight processes all run the new code, from one more compilation.
+    After an edit, eight processes run the new code and share one compilation.
     """
     plain.load()
     plain.replace("alpha/src/part.rs", "part-1", "part-2")
@@ -75,7 +75,7 @@ def test_an_edit_is_compiled_once_for_all(plain: Checkout, tmp_path: Path) -> No
 
 def test_two_crates_are_built_once_each(plain: Checkout, tmp_path: Path) -> None:
     """
-    Processes that ask for two crates of one workspace at once get both, each compiled once.
+    Processes that load two crates of one workspace in parallel get both, each compiled once.
     """
     answers = load_together(plain, tmp_path / "two", ["fx.alpha", "fx.beta"] * 4)
 
@@ -85,7 +85,7 @@ def test_two_crates_are_built_once_each(plain: Checkout, tmp_path: Path) -> None
 
 def test_two_checkouts_build_side_by_side(tmp_path: Path) -> None:
     """
-    A build in one checkout does not wait for that of another, even in the same cache.
+    A build in one checkout does not wait for a build in another, even with the same cache.
     """
     one = check_out("plain", tmp_path / "one", tmp_path / "cache")
     other = check_out("plain", tmp_path / "other", tmp_path / "cache")
@@ -104,7 +104,7 @@ def test_two_checkouts_build_side_by_side(tmp_path: Path) -> None:
 
 def test_forcing_processes_share_a_build(plain: Checkout, tmp_path: Path) -> None:
     """
-    Forcing processes accept a build that began after they did: four that start together compile once, anew.
+    Forcing processes accept a build that began after they did: four that start together compile once.
     """
     first = plain.load()
 
@@ -115,10 +115,10 @@ def test_forcing_processes_share_a_build(plain: Checkout, tmp_path: Path) -> Non
     assert compiled(plain) == ["alpha", "alpha"]
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["decided anew", "by record"])
-def test_what_was_forced_is_what_is_loaded(plain: Checkout, warm: bool) -> None:
+@pytest.mark.parametrize("warm", [False, True], ids=["full decision", "by record"])
+def test_a_forced_build_is_loaded_afterwards(plain: Checkout, warm: bool) -> None:
     """
-    A forced build replaces the entry: later loads take it, and not what a record once said.
+    A forced build replaces the entry: later loads take it, not the file that an earlier record names.
     """
     first = settle(plain) if warm else plain.load()
 
@@ -157,7 +157,7 @@ print(len(got), sorted({{module.value for module in got}}), len(set(map(id, got)
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 def test_workers_of_a_pool_compile_once(plain: Checkout, method: str) -> None:
     """
-    Workers of `multiprocessing` are processes like any other, however they are made.
+    Workers of `multiprocessing` share one compilation, whether spawned or forked.
     """
     text = f"""
 import multiprocessing, rust_ext_loader
@@ -193,9 +193,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), load_rust_extension("f
     assert compiled(plain) == ["alpha", "beta"]
 
 
-def test_a_library_is_never_seen_half_linked(plain: Checkout) -> None:
+def test_a_half_linked_library_is_not_visible(plain: Checkout) -> None:
     """
-    While the linker has written the first kilobyte of a library, nobody finds any of it: the others wait and get it whole.
+    While the linker has written only a part of a library, waiting processes do not find it. They get the complete one.
     """
     gate = linker_gate(plain)
     running = [plain.start() for _ in range(4)]
@@ -211,9 +211,9 @@ def test_a_library_is_never_seen_half_linked(plain: Checkout) -> None:
 # The lock.
 
 
-def test_a_held_lock_does_not_delay_what_is_built(plain: Checkout) -> None:
+def test_a_held_lock_does_not_delay_cached_modules(plain: Checkout) -> None:
     """
-    What is built needs no lock: it loads while somebody holds every lock of the cache and never lets go.
+    A cached module loads without a lock, even while another process holds every lock of the cache.
     """
     plain.load()
     plain.load("fx.beta")
@@ -231,9 +231,9 @@ def test_a_held_lock_does_not_delay_what_is_built(plain: Checkout) -> None:
         lock.close()
 
 
-def test_a_waiter_says_who_builds(plain: Checkout) -> None:
+def test_a_waiting_process_names_the_builder(plain: Checkout) -> None:
     """
-    Who waits says, on standard error, which process builds what, on which host and since when; and gets that build.
+    A waiting process prints which process builds what, on which host and since when. It then takes that build.
     """
     gate = Gate(plain)
     builder = plain.start()
@@ -253,7 +253,7 @@ def test_a_waiter_says_who_builds(plain: Checkout) -> None:
 
 def test_waiting_has_a_limit(plain: Checkout) -> None:
     """
-    Waiting ends in an error that names the setting, the lock and its holder; the builder is not disturbed.
+    At the limit the wait ends with an error that names the setting, the lock and its holder. The builder continues.
     """
     gate = Gate(plain)
     builder = plain.start()
@@ -270,9 +270,9 @@ def test_waiting_has_a_limit(plain: Checkout) -> None:
         assert plain.finish(builder)["value"] == ALPHA
 
 
-def test_a_dead_holder_blocks_nobody(plain: Checkout) -> None:
+def test_the_lock_of_a_dead_process_does_not_block(plain: Checkout) -> None:
     """
-    A lock file, and a note of who holds it, mean nothing once the holder is dead, whatever they say.
+    A lock file and a holder file have no effect once the holder is dead, whatever they contain.
     """
     gate = Gate(plain)
     kill_at(gate, plain)

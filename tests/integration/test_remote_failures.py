@@ -1,7 +1,7 @@
 """
-A remote that misbehaves: a failure of one kind with one line of text, within its limit, and never half a library.
+Failures of a remote: one error with one line of text, within the time limit, and never part of a library.
 
-A real server and the real client of S3; whatever the server does, it does it at the place that a row names.
+The tests run a real server and the real S3 client. The server misbehaves for the keys that a row names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MODULE = "fx.alpha"
 FACTS = Fingerprint({"source/src/lib.rs": "aa", "abi/tag": "cp311"})
 BYTES = b"library of alpha" * 1000
-#: Seconds; what hangs is given up by then, and what answers does so long before.
+#: Limit in seconds. A hanging request is given up then. Other requests are answered much earlier.
 LIMIT = 1.0
 
 
@@ -69,9 +69,9 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Remote]:
         yield Remote(server, _signature.new_private_key(str(tmp_path / "key")), entry, tmp_path / "received.so")
 
 
-def test_an_object_store_keeps_what_it_is_given(remote: Remote) -> None:
+def test_a_published_entry_is_found(remote: Remote) -> None:
     """
-    Published and found again over S3's own protocol: a listing, the entry, the library, and nothing else.
+    A published entry is found over S3's protocol with three requests: a listing, the entry, the library.
     """
     assert remote.ask() == Answer(None, ())
     assert remote.publish()
@@ -85,7 +85,7 @@ def test_an_object_store_keeps_what_it_is_given(remote: Remote) -> None:
 
 def outcome(remote: Remote) -> str:
     """
-    What is said instead of a library.
+    The text of the error or of the refusal.
     """
     try:
         answer = remote.ask()
@@ -104,9 +104,9 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("mood", ["hangs", "trickles", "drops", "half", "garbage", "endless", "403", "500", "503"])
-def test_whatever_it_does_nothing_comes_of_it(remote: Remote, mood: str, place: str) -> None:
+def test_a_misbehaving_server_costs_one_error(remote: Remote, mood: str, place: str) -> None:
     """
-    A failure or a refusal, in time, and no library under its name.
+    Every misbehaviour ends in an error or a refusal within the limit, and no library file is created.
     """
     remote.publish()
     remote.server.moods[place] = mood
@@ -121,9 +121,9 @@ def test_whatever_it_does_nothing_comes_of_it(remote: Remote, mood: str, place: 
 
 
 @pytest.mark.parametrize("place", [".json", "/libraries/"])
-def test_what_is_gone_is_a_miss(remote: Remote, place: str) -> None:
+def test_a_deleted_object_is_a_miss(remote: Remote, place: str) -> None:
     """
-    404 is an answer: whoever tidies a bucket up takes objects away in any order.
+    404 is a miss: a clean-up of the bucket may delete objects in any order.
     """
     remote.publish()
     remote.server.moods[place] = "404"
@@ -131,9 +131,9 @@ def test_what_is_gone_is_a_miss(remote: Remote, place: str) -> None:
     assert remote.ask() == Answer(None, ())
 
 
-def test_a_bucket_that_is_none_is_a_failure(remote: Remote) -> None:
+def test_a_missing_bucket_is_a_failure(remote: Remote) -> None:
     """
-    A listing is empty or there is no such place: then the setting is wrong, and nothing would ever be found.
+    404 for a listing means that the bucket does not exist: the setting is wrong, and no entry would ever be found.
     """
     remote.server.moods["/entries/"] = "404"
 
@@ -143,9 +143,9 @@ def test_a_bucket_that_is_none_is_a_failure(remote: Remote) -> None:
 
 @pytest.mark.parametrize("mood", ["hangs", "drops", "403", "500"])
 @pytest.mark.parametrize("place", ["/libraries/", ".json"])
-def test_publishing_that_fails_says_so_and_leaves_no_entry(remote: Remote, place: str, mood: str) -> None:
+def test_a_failed_publication_leaves_no_entry(remote: Remote, place: str, mood: str) -> None:
     """
-    An entry is there last, so nobody ever finds one that has no library.
+    The entry is written last, so no entry without a library can be found.
     """
     remote.server.moods[place] = mood
 
@@ -155,9 +155,9 @@ def test_publishing_that_fails_says_so_and_leaves_no_entry(remote: Remote, place
     assert [key for key in remote.server.objects if key.endswith(".json")] == []
 
 
-def test_nobody_listens(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_a_failure(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    No such port, no such host: a failure before the limit, or at it.
+    A closed port or an unknown host is an error within the limit.
     """
     for place in ("http://127.0.0.1:1", "http://no-such-host.invalid"):
         monkeypatch.setenv("AWS_ENDPOINT_URL", place)
@@ -165,9 +165,9 @@ def test_nobody_listens(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None
             remote.ask()
 
 
-def test_a_loop_that_is_running_is_no_obstacle(remote: Remote) -> None:
+def test_a_remote_can_be_asked_in_a_coroutine(remote: Remote) -> None:
     """
-    Imports happen inside coroutines too, whose thread can run no second loop.
+    Imports happen inside coroutines, whose thread cannot run a second event loop.
     """
     remote.publish()
 
@@ -197,7 +197,7 @@ print(ask() if child == 0 else os.waitpid(child, 0)[1])
 
 def run(program: str) -> list[str]:
     """
-    What a process said that ended by itself and well.
+    The output of a process that ends by itself with exit code 0.
     """
     command = [sys.executable, "-W", "ignore", "-c", program, URL]
     done = subprocess.run(
@@ -212,18 +212,18 @@ def run(program: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_a_process_ends_though_its_request_hangs(remote: Remote) -> None:
+def test_a_process_ends_although_its_request_hangs(remote: Remote) -> None:
     """
-    What was given up does not hold the interpreter, nor does it come back while that goes away.
+    A request that was given up does not delay the exit of the interpreter, or raise during the exit.
     """
     remote.server.moods["artifacts"] = "hangs"
 
     assert run(_ASK) == ["no answer within 1 s"]
 
 
-def test_a_fork_says_that_it_cannot_ask(remote: Remote) -> None:
+def test_a_forked_process_does_not_ask(remote: Remote) -> None:
     """
-    The client's threads do not survive a fork: without asking, it would wait for the limit, and then for ever at its end.
+    The client's threads do not survive a fork. A request in the child would time out, and block its exit.
     """
     assert run(_ASK_IN_A_FORK) == [
         "[]",

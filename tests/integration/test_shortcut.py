@@ -1,7 +1,7 @@
 """
-The shortcut of a warm import: what it may rest on, and that it is given up when in doubt.
+The record of a warm import: what it watches, and that it is ignored when any watched thing changed.
 
-What a record watches is told by the rooms; these are the things that must be among it.
+The modules that gather facts say what to watch. These tests list what must be included.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import ROOT
-from hooked import SETTLED, WARM, Editable
+from hooked import SETTLED, WARM_MODULES, Editable
 from processes import Gate, ended_at_last
 
 if TYPE_CHECKING:
@@ -27,27 +27,27 @@ ALPHA = "alpha-1 part-1 middle-1"
 IMPORT = "import fx.alpha; print(fx.alpha.value)"
 
 
-def test_a_stamp_has_to_settle(plain: Checkout) -> None:
+def test_a_record_requires_settled_stamps(plain: Checkout) -> None:
     """
-    A time stamp in the future is no ground for a shortcut; one that is two seconds old is. Real files, real clock.
+    A file stamped in the future prevents a record. A file that is two seconds old allows one. Real files, real clock.
     """
     editable = Editable(plain)
     source = plain.root / "alpha/src/lib.rs"
     os.utime(source, (time.time() + 3600,) * 2)
     editable.run(IMPORT)
     editable.run(IMPORT)
-    assert not editable.run(IMPORT).imported <= WARM, "trusted, and yet to come"
+    assert not editable.run(IMPORT).imported <= WARM_MODULES, "a stamp in the future is not settled"
 
     os.utime(source)
     plain.wait_until_settled()
     editable.run(IMPORT)
 
-    assert editable.run(IMPORT).imported <= WARM
+    assert editable.run(IMPORT).imported <= WARM_MODULES
 
 
 def test_an_edit_is_seen_by_the_next_process(plain: Checkout) -> None:
     """
-    The shortcut of a warm import does not outlive an edit, whatever time stamp the edit bears.
+    A record is not used after an edit, whatever the edit's time stamp.
     """
     editable = Editable(plain)
     editable.run(f"{SETTLED}\n{IMPORT}")
@@ -110,7 +110,7 @@ def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
         pytest.param(write("rust-toolchain"), id="toolchain file appears"),
         pytest.param(lambda checkout: checkout.install_tools(), id="cargo replaced"),
         pytest.param(earlier_cargo, id="a cargo that PATH finds first"),
-        pytest.param(replace_library, id="library replaced by its equal"),
+        pytest.param(replace_library, id="library replaced by an equal file"),
         pytest.param(lambda checkout: os.truncate(checkout.stored(), 1000), id="library torn"),
         pytest.param(on_records(lambda record: record.write_bytes(b"")), id="record empty"),
         pytest.param(on_records(lambda record: os.truncate(record, 100)), id="record torn"),
@@ -119,9 +119,9 @@ def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
         pytest.param(on_records(lambda record: record.unlink()), id="record gone"),
     ],
 )
-def test_what_decides_is_watched(built: Checkout, act: Callable[[Checkout], object]) -> None:
+def test_inputs_of_the_decision_are_watched(built: Checkout, act: Callable[[Checkout], object]) -> None:
     """
-    When a thing moves that could change the answer, the answer is looked for anew.
+    A change of anything that could change the decision makes the next import decide again.
     """
     early = built.cache.parent / "early"
     early.mkdir()
@@ -136,9 +136,9 @@ def test_what_decides_is_watched(built: Checkout, act: Callable[[Checkout], obje
 
 
 @pytest.mark.parametrize("variable", ["RUSTFLAGS", "RUSTUP_TOOLCHAIN", "CC", "CARGO_HOME"])
-def test_a_variable_that_decides_is_watched(built: Checkout, variable: str) -> None:
+def test_variables_of_the_decision_are_watched(built: Checkout, variable: str) -> None:
     """
-    With another environment the answer is looked for anew; back in the old one, the shortcut holds again.
+    An import with another environment decides again. With the old environment the old record is used again.
     """
     editable = Editable(built)
     editable.run(f"{SETTLED}\n{IMPORT}")
@@ -149,9 +149,9 @@ def test_a_variable_that_decides_is_watched(built: Checkout, variable: str) -> N
 
 
 @pytest.mark.parametrize("mode", ["auto", "never"])
-def test_a_record_is_only_a_shortcut(built: Checkout, mode: str) -> None:
+def test_a_record_does_not_change_the_result(built: Checkout, mode: str) -> None:
     """
-    With it, without it and with it again, the same file is loaded.
+    The same file is loaded with the record, without it, and with a new one.
     """
     where = "import fx.alpha; print(fx.alpha.__file__)"
     variables = {"SGLANG_RUST_BUILD_MODE": mode}
@@ -170,8 +170,8 @@ def declare_twice(editable: Editable) -> None:
     editable.checkout.replace("beta/Cargo.toml", '"fx.beta"', '"fx.alpha"')
 
 
-def put_beside(editable: Editable) -> None:
-    (editable.package / f"alpha{EXTENSION_SUFFIXES[0]}").write_bytes(b"somebody's")
+def add_bundled_library(editable: Editable) -> None:
+    (editable.package / f"alpha{EXTENSION_SUFFIXES[0]}").write_bytes(b"foreign")
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,12 @@ def put_beside(editable: Editable) -> None:
     [
         pytest.param(lambda _: None, 1, True, (), "", id="nothing"),
         pytest.param(declare_twice, 2, False, ("DuplicateModule",), "", id="another crate declares the module too"),
-        pytest.param(put_beside, 1, False, (), "is left aside", id="a library appears in the package's folder"),
+        pytest.param(
+            add_bundled_library, 1, False, (), "is left aside", id="a library appears in the package's folder"
+        ),
     ],
 )
-def test_what_happens_during_a_build_is_not_overlooked(
+def test_changes_during_a_build_are_noticed(
     plain: Checkout,
     happens: Callable[[Editable], object],
     compilations: int,
@@ -191,7 +193,7 @@ def test_what_happens_during_a_build_is_not_overlooked(
     said: str,
 ) -> None:
     """
-    What was looked at before the compiler ran is looked at again before a shortcut is made, however old it is by then.
+    Before a record is written after a build, everything that was checked before the build is checked again.
     """
     editable = Editable(plain)
     gate = Gate(plain)

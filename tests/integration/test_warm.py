@@ -1,9 +1,8 @@
 """
-What a warm import does, counted: the gates of the fast path.
+What a warm import does, as counts.
 
-Times are for `ci/bench.py`; what makes them is counted here, by the events that
-the interpreter audits and, where `strace` can be used, by the calls that the
-kernel sees. The same counters are shown to count on an import that is not warm.
+`ci/bench.py` measures times. These tests count what costs time: the interpreter's audit
+events and, if `strace` works, system calls. A cold import shows that the counters count.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import SETTLED, WARM, Editable
+from hooked import SETTLED, WARM_MODULES, Editable
 
 if TYPE_CHECKING:
     from checkout import Checkout
     from hooked import Ran
 
-#: With the public call in place of the hook.
-CALLED = WARM | {"rust_ext_loader._api"}
+#: Modules of a warm load through the public call instead of the hook.
+WARM_CALL_MODULES = WARM_MODULES | {"rust_ext_loader._api"}
 
-#: Files that decide what `fx.alpha` holds, in the checkout of `tests/crates/plain`.
+#: Files that determine the value of `fx.alpha`, in a checkout of `tests/crates/plain`.
 SOURCES = {
     "Cargo.toml", "Cargo.lock", "alpha/Cargo.toml", "alpha/src/lib.rs", "alpha/src/part.rs", "middle/Cargo.toml", "middle/src/lib.rs",
     "pymod/Cargo.toml", "pymod/src/lib.rs",
 }  # fmt: skip
 
-#: What only a build needs, and what would take longest to import.
-BUILDING = {
+#: Modules that only a build needs, and that take longest to import.
+BUILD_MODULES = {
     "rust_ext_loader._produce",
     "rust_ext_loader.build._build",
     "rust_ext_loader.files._locks",
@@ -48,23 +47,23 @@ CALL_BY_FOLDER = (
 
 
 @dataclass(frozen=True)
-class Counted:
+class Counts:
     """
-    What one import did to the world.
+    What one import did.
     """
 
     processes: int
     locks: int
-    #: Files of the workspace that were opened, and folders of it or of the cache that were listed.
+    #: Opened files of the workspace, and the number of listed folders of it or of the cache.
     sources: frozenset[str]
     listed: int
-    #: Other files that were opened, apart from the toolkit's own and the standard library's: `record` or a path.
+    #: Other opened files, without the toolkit and the standard library: `record` or a path.
     opened: tuple[str, ...]
-    #: Extension modules.
+    #: Opened extension modules.
     linked: tuple[str, ...]
 
 
-def count(ran: Ran, checkout: Checkout) -> Counted:
+def count(ran: Ran, checkout: Checkout) -> Counts:
     assert not ran.error, ran.error
     ours = (str(checkout.root), str(checkout.cache))
     beside = [path for path in ran.opened if path.startswith(str(checkout.cache.parent))]
@@ -75,7 +74,7 @@ def count(ran: Ran, checkout: Checkout) -> Counted:
     others = tuple(
         "record" if path.startswith(records) else path for path in beside if not path.startswith(f"{checkout.root}/")
     )
-    return Counted(
+    return Counts(
         processes=len(ran.spawned) + len(ran.cargo),
         locks=len(ran.locked),
         sources=sources,
@@ -88,19 +87,19 @@ def count(ran: Ran, checkout: Checkout) -> Counted:
 @pytest.mark.parametrize(
     ("code", "mode", "bundled", "modules"),
     [
-        pytest.param(HOOK, "auto", False, WARM, id="import"),
-        pytest.param(HOOK, "never", False, WARM, id="import in mode never"),
-        pytest.param(HOOK, "auto", True, WARM, id="import of a bundled module"),
-        pytest.param(CALL, "auto", False, CALLED, id="call that asks the editable install"),
-        pytest.param(CALL, "never", True, CALLED, id="call in mode never, for a bundled module"),
-        pytest.param(CALL_BY_FOLDER, "auto", False, CALLED, id="call that names workspace and cache"),
+        pytest.param(HOOK, "auto", False, WARM_MODULES, id="import"),
+        pytest.param(HOOK, "never", False, WARM_MODULES, id="import in mode never"),
+        pytest.param(HOOK, "auto", True, WARM_MODULES, id="import of a bundled module"),
+        pytest.param(CALL, "auto", False, WARM_CALL_MODULES, id="call that asks the editable install"),
+        pytest.param(CALL, "never", True, WARM_CALL_MODULES, id="call in mode never, for a bundled module"),
+        pytest.param(CALL_BY_FOLDER, "auto", False, WARM_CALL_MODULES, id="call that names workspace and cache"),
     ],
 )
 def test_a_warm_import_opens_a_record_and_a_library(
     built: Checkout, code: str, mode: str, bundled: bool, modules: set[str]
 ) -> None:
     """
-    No process, no lock, no source read, no folder listed, no module beyond the list: one record, one library.
+    A warm import opens one record and one library. It starts no process, takes no lock and reads no source.
     """
     editable = Editable(built)
     library = editable.ship() if bundled else built.stored()
@@ -109,16 +108,16 @@ def test_a_warm_import_opens_a_record_and_a_library(
     editable.run(f"{SETTLED}\n{code}", variables)
     warm = editable.run(code, variables)
 
-    assert count(warm, built) == Counted(
+    assert count(warm, built) == Counts(
         processes=0, locks=0, sources=frozenset(), listed=0, opened=("record",), linked=(str(library),)
     )
     assert warm.imported <= modules
 
 
 @pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
-def test_the_counters_count(plain: Checkout, code: str) -> None:
+def test_a_cold_import_is_counted(plain: Checkout, code: str) -> None:
     """
-    The first import starts processes, locks and reads; without its record the next one reads and does neither; then it is warm.
+    A cold import starts processes, locks and reads. Without its record, the next import only reads. Then it is warm.
     """
     editable = Editable(plain)
     cold = editable.run(f"{SETTLED}\n{code}")
@@ -126,7 +125,7 @@ def test_the_counters_count(plain: Checkout, code: str) -> None:
     again = editable.run(f"{SETTLED}\n{code}")
     warm = editable.run(code)
     counted = [count(ran, plain) for ran in (cold, again, warm)]
-    foreign = [len(ran.imported - CALLED) for ran in (cold, again, warm)]
+    foreign = [len(ran.imported - WARM_CALL_MODULES) for ran in (cold, again, warm)]
 
     assert [(bool(one.processes), bool(one.locks), one.sources >= SOURCES, bool(one.listed)) for one in counted] == [
         (True, True, True, True),
@@ -135,15 +134,15 @@ def test_the_counters_count(plain: Checkout, code: str) -> None:
     ]
     assert len({one.linked[-1] for one in counted}) == 1, "the module is linked last, and the same file each time"
     assert foreign[0] > foreign[1] > 20 > foreign[2] == 0
-    assert again.imported & BUILDING == set(), "a decision that builds nothing imports nothing that builds"
-    assert cold.imported >= BUILDING
+    assert again.imported & BUILD_MODULES == set(), "a decision that builds nothing imports nothing that builds"
+    assert cold.imported >= BUILD_MODULES
 
 
-# The same, as the kernel sees it.
+# System calls.
 
-#: Between these the import happens; asking for a path that is not there is a call that nothing else makes.
+#: Paths that do not exist. An access to them marks the begin and the end of the import in the trace.
 BEGIN, END = "/the-import-begins", "/the-import-ends"
-CHANGING = {
+CHANGE_CALLS = {
     "unlink",
     "unlinkat",
     "rename",
@@ -156,14 +155,14 @@ CHANGING = {
     "symlink",
     "symlinkat",
 }
-STARTING = {"execve", "execveat", "clone", "clone3", "fork", "vfork"}
+START_CALLS = {"execve", "execveat", "clone", "clone3", "fork", "vfork"}
 
 
 @pytest.fixture(scope="module")
 def strace(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     program = shutil.which("strace")
     if program is None:
-        pytest.skip("strace is not installed; the audited events say the same of what the interpreter does itself")
+        pytest.skip("strace is not installed")
     command = (program, "-f", "-qq", "-y", "-s", "4096", "-e", "trace=%file,%process,%network,%desc", "-o")
     probe = subprocess.run(
         [*command, str(tmp_path_factory.mktemp("strace") / "probe"), "true"],
@@ -172,7 +171,7 @@ def strace(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
         text=True,
     )
     if probe.returncode != 0:
-        pytest.skip(f"processes cannot be traced here: {probe.stderr.strip()}")
+        pytest.skip(f"strace does not work here: {probe.stderr.strip()}")
     return command
 
 
@@ -191,9 +190,9 @@ def calls_between(trace: str, begin: str, end: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
-def test_the_kernel_sees_no_more(built: Checkout, strace: tuple[str, ...], code: str) -> None:
+def test_system_calls_of_a_warm_import(built: Checkout, strace: tuple[str, ...], code: str) -> None:
     """
-    No process, lock or connection, nothing written; of all that is ours only the record and the library are opened.
+    A warm import starts, locks, connects and writes nothing. Of checkout and cache it opens one record and one library.
     """
     editable = Editable(built)
     trace = built.cache.parent / "trace"
@@ -210,20 +209,22 @@ def test_the_kernel_sees_no_more(built: Checkout, strace: tuple[str, ...], code:
     ours = (f'"{built.root}', f'"{built.cache}')
 
     assert [path for path in opened(warm) if path.startswith(ours)] == [f'"{record}"', f'"{library}"']
-    assert [call for call in warm if call[0] in STARTING | CHANGING or call[0] in ("flock", "socket", "connect")] == []
+    assert [
+        call for call in warm if call[0] in START_CALLS | CHANGE_CALLS or call[0] in ("flock", "socket", "connect")
+    ] == []
     assert [call for call in warm if re.search(r"O_WRONLY|O_RDWR|O_CREAT|F_(OFD_)?SETLK", call[1])] == []
 
     record.unlink()
-    doubtful = traced()
-    read = {path.strip('"').removeprefix(f"{built.root}/") for path in opened(doubtful)}
+    cold = traced()
+    read = {path.strip('"').removeprefix(f"{built.root}/") for path in opened(cold)}
 
-    assert read >= SOURCES, "the trace shows what is opened"
-    assert any("O_CREAT" in arguments for _, arguments in doubtful), "and what is written"
+    assert read >= SOURCES, "the trace shows opened files"
+    assert any("O_CREAT" in arguments for _, arguments in cold), "the trace shows created files"
 
 
 def opened(calls: list[tuple[str, str]]) -> list[str]:
     """
-    The quoted paths that were opened, or tried.
+    The quoted paths of all calls that open a file, including failed ones.
     """
     return [
         match[0]

@@ -1,8 +1,8 @@
 """
-What happens to a checkout on a walk: edits, settings, versions, places.
+Steps of the random walk that change a checkout: edits, settings, versions, checkouts.
 
-A step does one thing to the place at hand or to the variables and says what it
-did. The looking is left to the walk, which loads after every step.
+Each step makes one change to the current checkout or to the variables and returns a
+description of it. The walk loads modules after every step.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import walk_tree
 from walk_tree import CRATES_EDITED, MODULES, NOISE
 from walking import Walk
 
-#: Places beside the first one.
-_MOST_PLACES = 3
-_MOST_SAVED = 6
-#: How a file is written. Most ways are rare in life and where tools go wrong.
+#: Limits of checkouts and saved versions.
+_MAX_CHECKOUTS = 3
+_MAX_SAVED = 6
+#: How a file is written. Most ways are rare, and are cases in which build tools fail.
 WAYS = ("in place", "by rename", "same time", "its old time", "long ago")
 
 
@@ -27,7 +27,7 @@ WAYS = ("in place", "by rename", "same time", "its old time", "long ago")
 
 def edit_a_source(walk: Walk, crates: Collection[str] = CRATES_EDITED) -> str:
     """
-    Another number in some source of one of these crates. There are few, so that many states come again.
+    Write another number into a source of one of these crates. There are only three, so that states recur.
     """
     crate = walk.random.choice(sorted(crates))
     path = walk.random.choice(walk_tree.sources(walk.here.tree, crate))
@@ -43,7 +43,7 @@ def edit_several_sources(walk: Walk) -> str:
 
 def edit_what_is_included(walk: Walk) -> str:
     """
-    Files that are no sources: declared, or only seen to be read.
+    Edit a file that is no Rust source: a declared input, or one that a build was seen to read.
     """
     listed = [path for path in walk.here.tree if path.startswith(walk_tree.LISTED)]
     path = walk.random.choice(sorted([walk_tree.DECLARED, walk_tree.UNDECLARED, walk_tree.README, *listed]))
@@ -56,7 +56,7 @@ def edit_what_is_included(walk: Walk) -> str:
 
 def add_or_delete_a_listed_file(walk: Walk) -> str:
     """
-    Nothing says so but the folder that a build script reads.
+    Add or delete a file in a folder that a build script lists. No other input shows the change.
     """
     path = f"{walk_tree.LISTED}two"
     if path in walk.here.tree:
@@ -77,7 +77,7 @@ def add_or_delete_a_module(walk: Walk) -> str:
 
 def add_or_delete_a_file(walk: Walk) -> str:
     """
-    One that no root file names: an input all the same, since nobody can know.
+    Add or delete a file that no source includes. It counts as an input, since only the compiler could tell.
     """
     path = f"{walk.random.choice(CRATES_EDITED)}/src/unused.rs"
     if path in walk.here.tree:
@@ -121,7 +121,7 @@ def edit_the_configuration(walk: Walk) -> str:
     return "added"
 
 
-# What means nothing.
+# Changes without effect.
 
 
 def edit_what_nobody_reads(walk: Walk) -> str:
@@ -141,7 +141,7 @@ def comment_on_a_manifest(walk: Walk) -> str:
 
 def touch(walk: Walk) -> str:
     """
-    New times and another mode for some files, the same content.
+    Give some files new times and another mode, and keep their content.
     """
     paths = walk.random.sample(sorted(walk.here.tree), 5)
     for path in paths:
@@ -164,7 +164,7 @@ def set_a_variable(walk: Walk) -> str:
 
 def change_what_a_record_stands_for(walk: Walk) -> str:
     """
-    Load until a record decides; then change something small.
+    Load until a record decides, then make a small change.
     """
     module = walk.random.choice(sorted(MODULES))
     for _ in range(2):
@@ -182,12 +182,12 @@ def _set(walk: Walk, table: dict[str, tuple[str | None, ...]]) -> str:
     return f"{name}={value!r}"
 
 
-# Versions and places.
+# Versions and checkouts.
 
 
 def save(walk: Walk) -> str:
     """
-    Commit, if there is Git.
+    Save the tree, with a commit if Git is installed.
     """
     here = walk.here
     name = f"s{walk.counts.steps}-{len(here.saved)}"
@@ -195,13 +195,13 @@ def save(walk: Walk) -> str:
         here.git("add", "--all", "--force")
         here.git("commit", "--quiet", "--allow-empty", "--message", name)
         here.git("tag", name)
-    here.saved = [*here.saved, (name, dict(here.tree))][-_MOST_SAVED:]
+    here.saved = [*here.saved, (name, dict(here.tree))][-_MAX_SAVED:]
     return name
 
 
 def switch(walk: Walk) -> str:
     """
-    Save and go to another state, by Git or by the walk's own hand.
+    Save, then restore a saved tree, with Git or file by file.
     """
     here = walk.here
     save(walk)
@@ -217,7 +217,7 @@ def switch(walk: Walk) -> str:
 
 def clone(walk: Walk) -> str:
     """
-    The same commit in another folder, and go there.
+    Clone the current commit into another folder and continue there.
     """
     save(walk)
     name = f"clone-{walk.counts.steps}"
@@ -226,7 +226,7 @@ def clone(walk: Walk) -> str:
     saved, tree = walk.here.saved, walk.here.tree
     walk.here = walk.settle_in(name, tree)
     walk.here.saved = list(saved)
-    if len(walk.places) > _MOST_PLACES:
+    if len(walk.places) > _MAX_CHECKOUTS:
         shutil.rmtree(walk.places.pop(0).root)
     return name
 
@@ -238,7 +238,7 @@ def go_elsewhere(walk: Walk) -> str:
 
 def rename_the_checkout(walk: Walk) -> str:
     """
-    What was noted of a path is not known of another one; what is cached counts.
+    Rename the folder of the checkout. What the cache notes about the old path does not apply to the new one.
     """
     root = walk.here.root.with_name(f"renamed-{walk.counts.steps}")
     walk.here.root.rename(root)

@@ -1,12 +1,12 @@
 """
-The workspace of the random walk as a value, and what must come of it.
+A model of the random walk's workspace, and the module values that follow from it.
 
-A *tree* maps paths to texts. `value` says what a module built from it answers,
-`facts` what decides about that build: of two trees with the same facts one build
-must do, and two with different facts may not share one.
+A *tree* maps paths to texts. `value` computes what a module built from it returns.
+`facts` computes what decides about that build: trees with the same facts must share one
+build, and trees with different facts must not.
 
-Invariant: worked out from the texts and variables alone. Neither the toolkit nor
-cargo is asked, so that both can be held against it.
+Invariant: both are computed from texts and variables only, without the toolkit or cargo.
+So both can be checked against the model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TypeAlias
 from checkout import CRATES
 
 Tree: TypeAlias = dict[str, str]
-#: Each named as the toolkit names it when it says what moved.
+#: Keys are the names that the toolkit prints when a fact changed.
 Facts: TypeAlias = dict[str, str]
 
 MODULES = {"fx.left": "left", "fx.right": "right", "fx.lone": "lone"}
@@ -30,14 +30,14 @@ _DEPENDENCIES = {
     "deep": (),
     "pymod": (),
 }
-#: Crates whose sources are edited.
+#: Crates whose sources the walk edits.
 CRATES_EDITED = ("left", "right", "lone", "shared", "deep")
 
 FLAVOUR = "FX_FLAVOUR"
-#: Asked for by code of `shared` and by the build script of `right`, and declared by nobody.
+#: Read by code of `shared` and by the build script of `right`, but not declared.
 SEEN, SCRIPT = "FX_SEEN", "FX_SCRIPT"
 CHECKED = "CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS"
-#: Variables that decide, and the values they take; `None` is "not set".
+#: Variables that affect a build, and their values. `None` is "not set".
 VARIABLES: dict[str, tuple[str | None, ...]] = {
     FLAVOUR: (None, "", "sweet", "sour"),
     "RUSTFLAGS": (None, "", "--cfg loud"),
@@ -45,7 +45,7 @@ VARIABLES: dict[str, tuple[str | None, ...]] = {
     SEEN: (None, "", "seen"),
     SCRIPT: (None, "", "script"),
 }
-#: Variables that decide nothing.
+#: Variables that do not affect a build.
 IDLE_VARIABLES: dict[str, tuple[str | None, ...]] = {
     "CARGO_BUILD_JOBS": (None, "1"),
     "CARGO_INCREMENTAL": (None, "1"),
@@ -56,9 +56,9 @@ IDLE_VARIABLES: dict[str, tuple[str | None, ...]] = {
 
 CONFIG = ".cargo/config.toml"
 DECLARED = "texts/declared.txt"
-#: Included by `left`, one of them a file that is no source by its name; declared by nobody.
+#: Included by `left` and not declared. The README has no name of a source.
 UNDECLARED, README = "texts/undeclared.txt", "left/README.md"
-#: Read as a whole by the build script of `right`.
+#: Folder that the build script of `right` lists and reads.
 LISTED = "texts/listed/"
 #: Files that no build reads.
 NOISE = (
@@ -75,16 +75,16 @@ NOISE = (
     "elsewhere/src/lib.rs",
 )
 
-#: A word with a number: in quotes in a source, alone in a text.
+#: A word with a number: quoted in a source, alone in a text file.
 _NUMBERED = re.compile(r'(?:(?<=")|^)([a-z]+)-(\d+)(?="|\n)')
 _COMMENT = re.compile(r"(?m)^#.*\n")
-#: What the toolkit reads of it are facts of their own.
+#: Manifest tables whose values are separate facts.
 _METADATA = re.compile(r"(?m)^\[package\.metadata\..*\n(?:.+\n)*")
 
 
 def first_tree() -> Tree:
     """
-    The tree that every walk begins with.
+    The tree at the start of every walk.
     """
     roots = {"": CRATES / "walk", "pymod/": CRATES / "plain" / "pymod"}
     return {
@@ -97,14 +97,14 @@ def first_tree() -> Tree:
 
 def closure(crate: str) -> set[str]:
     """
-    A crate and all that it depends on.
+    A crate and its dependencies, recursively.
     """
     return {crate}.union(*map(closure, _DEPENDENCIES[crate]))
 
 
 def sources(tree: Tree, crate: str) -> list[str]:
     """
-    Files of a crate that hold a numbered word.
+    Source files of a crate that contain a numbered word.
     """
     return [
         path
@@ -115,7 +115,7 @@ def sources(tree: Tree, crate: str) -> list[str]:
 
 def numbered(text: str, number: int) -> str:
     """
-    A source with another number in its word.
+    A source with another number in its first word.
     """
     return _NUMBERED.sub(rf"\1-{number}", text, count=1)
 
@@ -130,14 +130,14 @@ def read_by(tree: Tree, crate: str) -> list[str]:
 
 def modules(tree: Tree, crate: str) -> list[str]:
     """
-    Modules that a crate's root file names.
+    Modules that a crate's root file declares.
     """
     return re.findall(r"(?m)^mod (\w+);", tree[f"{crate}/src/lib.rs"])
 
 
 def with_module(tree: Tree, crate: str, name: str) -> Tree:
     """
-    The tree in which a crate has one more module.
+    The tree with one more module in a crate.
     """
     root = f"{crate}/src/lib.rs"
     text = f"mod {name};\n" + re.sub(r"(WORDS: .*)\];", rf"\1, {name}::WORD];", tree[root])
@@ -146,7 +146,7 @@ def with_module(tree: Tree, crate: str, name: str) -> Tree:
 
 def without_module(tree: Tree, crate: str, name: str) -> Tree:
     """
-    The tree in which a crate lacks a module.
+    The tree without a module of a crate.
     """
     root = f"{crate}/src/lib.rs"
     text = tree[root].replace(f"mod {name};\n", "").replace(f", {name}::WORD", "")
@@ -155,7 +155,7 @@ def without_module(tree: Tree, crate: str, name: str) -> Tree:
 
 def value(tree: Tree, module: str, variables: Mapping[str, str]) -> str:
     """
-    What the module answers.
+    The value of the module.
     """
     crate = MODULES[module]
     if crate == "lone":
@@ -209,7 +209,7 @@ def _declared_features(tree: Tree, crate: str) -> str:
 
 def facts(tree: Tree, module: str, variables: Mapping[str, str]) -> Facts:
     """
-    All that decides about a module, whatever the time and place.
+    The facts that decide about a module, independent of time and path.
     """
     crate = MODULES[module]
     reached = closure(crate)
@@ -225,7 +225,7 @@ def facts(tree: Tree, module: str, variables: Mapping[str, str]) -> Facts:
     if CONFIG in tree and "RUSTFLAGS" not in variables:
         found["config/build.rustflags"] = tree[CONFIG]
     found |= {name: variables[name] for name in ("RUSTFLAGS", CHECKED) if variables.get(name)}
-    # To these, empty and not set are two things.
+    # For these variables, empty and not set are different values.
     asked_for = {"left": (FLAVOUR, SEEN), "right": (SCRIPT, SEEN), "lone": ()}[crate]
     return found | {name: variables[name] for name in asked_for if name in variables}
 
