@@ -1,5 +1,5 @@
 """
-Extension modules in a package's folder: what a sidecar vouches for, and how fast that is known.
+Extension modules in a package's folder: what a sidecar guarantees, and how fast an import checks it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def edit(**fields: object) -> Callable[[Path], object]:
 
 def test_a_sidecar_describes_its_library(library: Path) -> None:
     """
-    Untouched, it gives back the facts.
+    The sidecar of an unchanged library returns its facts.
     """
     assert _bundled.describe(library, "alpha") == (FACTS, {})
 
@@ -73,11 +73,11 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"{"), id="sidecar torn"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"[]"), id="sidecar no object"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"[" * 100_000), id="sidecar too deep"),
-        pytest.param(edit(format=_bundled.FORMAT + 1), id="format of the future"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b"[" * 100_000), id="sidecar nested too deep"),
         pytest.param(edit(source_key="0" * 64), id="key of another build"),
         pytest.param(edit(facts={**FACTS, "source/lib.rs": "bb"}), id="facts of another build"),
         pytest.param(edit(facts="(gone)"), id="no facts"),
-        pytest.param(edit(seen=[]), id="seen inputs of no known form"),
+        pytest.param(edit(seen=[]), id="seen inputs of a wrong type"),
         pytest.param(edit(sha256="0" * 64), id="digest of another file"),
         pytest.param(edit(size=1), id="size of another file"),
         pytest.param(
@@ -86,9 +86,9 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
         pytest.param(lambda library: library.write_bytes(b""), id="library empty"),
     ],
 )
-def test_a_sidecar_that_does_not_fit_is_none(library: Path, happened: Callable[[Path], object]) -> None:
+def test_an_invalid_sidecar_is_ignored(library: Path, happened: Callable[[Path], object]) -> None:
     """
-    Torn, altered or of another library: as good as no sidecar, and never an error.
+    A truncated, altered or foreign sidecar counts as missing, and never raises.
     """
     happened(library)
 
@@ -99,40 +99,40 @@ def test_a_sidecar_that_does_not_fit_is_none(library: Path, happened: Callable[[
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        pytest.param({}, (), id="the same"),
+        pytest.param({}, (), id="equal"),
         pytest.param({"source/lib.rs": "bb"}, ("lib.rs changed",), id="other sources"),
         pytest.param({"request/module": "fx.beta"}, ("module 'fx.alpha' -> 'fx.beta'",), id="another request"),
         pytest.param({"abi/tag": "cp312"}, ("abi tag 'cp311' -> 'cp312'",), id="another Python"),
-        pytest.param({"toolchain/rustc": "1.96.0"}, (), id="another compiler: as shipped"),
-        pytest.param({"flags/env/CC": "clang"}, (), id="other flags of the machine: as shipped"),
+        pytest.param({"toolchain/rustc": "1.96.0"}, (), id="another compiler: not stale"),
+        pytest.param({"flags/env/CC": "clang"}, (), id="other flags of the machine: not stale"),
     ],
 )
 def test_what_makes_a_bundled_library_stale(library: Path, wanted: dict[str, str], said: tuple[str, ...]) -> None:
     """
-    Source key and ABI decide.
+    The source key and the ABI decide.
     """
     assert _bundled.differences(library, "alpha", Fingerprint({**FACTS, **wanted}), SIGHT) == said
 
 
 @pytest.fixture
-def shipped(built: Checkout) -> Editable:
+def bundled(built: Checkout) -> Editable:
     """
-    An editable install whose package folder holds `fx.alpha` with a sidecar that fits, and nothing in the cache.
+    An editable install whose package folder holds `fx.alpha` with a valid sidecar, and an empty cache.
     """
     editable = Editable(built)
     editable.ship()
     return editable
 
 
-def test_a_bundled_module_becomes_a_plain_import(shipped: Editable) -> None:
+def test_a_bundled_module_has_a_warm_import(bundled: Editable) -> None:
     """
-    It needs no toolchain, and after the first time no looking either.
+    A bundled module needs no toolchain. After the first import a record decides.
     """
-    library = next(shipped.package.glob("alpha*.so"))
+    library = next(bundled.package.glob("alpha*.so"))
     expected = f"{ALPHA} {library}"
     nothing = {"PATH": "/nonexistent"}
-    first = shipped.run(f"{SETTLED}\n{IMPORT}", nothing)
-    warm = shipped.run(IMPORT, nothing)
+    first = bundled.run(f"{SETTLED}\n{IMPORT}", nothing)
+    warm = bundled.run(IMPORT, nothing)
 
     assert [first.out, warm.out] == [expected, expected]
     assert (first.spawned, warm.spawned) == ((), ())
@@ -148,56 +148,56 @@ def test_a_bundled_module_becomes_a_plain_import(shipped: Editable) -> None:
         pytest.param(lambda library: os.truncate(library, 4096), id="library torn"),
     ],
 )
-def test_a_bundled_module_that_moved_is_looked_at_again(shipped: Editable, happened: Callable[[Path], object]) -> None:
+def test_a_changed_bundled_module_is_checked_again(bundled: Editable, happened: Callable[[Path], object]) -> None:
     """
-    The shortcut does not outlive a change of the library or of its sidecar: then the sources are what counts.
+    A record is not used after a change of the library or of its sidecar. The sources decide then.
     """
-    library = next(shipped.package.glob("alpha*.so"))
-    shipped.run(f"{SETTLED}\n{IMPORT}")
-    assert "hashlib" not in shipped.run(IMPORT).imported
+    library = next(bundled.package.glob("alpha*.so"))
+    bundled.run(f"{SETTLED}\n{IMPORT}")
+    assert "hashlib" not in bundled.run(IMPORT).imported
     happened(library)
-    after = shipped.run(IMPORT)
+    after = bundled.run(IMPORT)
 
-    assert after.out.startswith(f"{ALPHA} {shipped.checkout.cache}")
+    assert after.out.startswith(f"{ALPHA} {bundled.checkout.cache}")
     assert [call[0] for call in after.cargo] == ["rustc"]
 
 
-def test_a_bundled_module_that_appears_is_preferred_if_it_is_right(shipped: Editable) -> None:
+def test_a_new_bundled_module_precedes_the_cache(bundled: Editable) -> None:
     """
-    The shortcut to a cached module ends when one appears in the package's folder.
+    A record of a cached module is not used once a valid module is in the package's folder.
     """
-    library = next(shipped.package.glob("alpha*.so"))
+    library = next(bundled.package.glob("alpha*.so"))
     hidden = library.rename(library.with_name("hidden"))
-    shipped.run(f"{SETTLED}\n{IMPORT}")
-    assert shipped.run(IMPORT).out.startswith(f"{ALPHA} {shipped.checkout.cache}")
+    bundled.run(f"{SETTLED}\n{IMPORT}")
+    assert bundled.run(IMPORT).out.startswith(f"{ALPHA} {bundled.checkout.cache}")
 
     hidden.rename(library)
 
-    assert shipped.run(IMPORT).out == f"{ALPHA} {library}"
+    assert bundled.run(IMPORT).out == f"{ALPHA} {library}"
 
 
-def test_a_bundled_module_belongs_to_its_path(shipped: Editable, tmp_path: Path) -> None:
+def test_a_record_of_a_bundled_module_belongs_to_its_site_folder(bundled: Editable, tmp_path: Path) -> None:
     """
-    A shortcut that one site folder made is not taken by an interpreter with another, though all else is equal.
+    An interpreter with another site folder does not use the record, even if everything else is equal.
     """
-    library = next(shipped.package.glob("alpha*.so"))
-    shipped.run(f"{SETTLED}\n{IMPORT}")
-    assert "hashlib" not in shipped.run(IMPORT).imported
-    other = Editable(shipped.checkout, site=tmp_path / "another-site")
+    library = next(bundled.package.glob("alpha*.so"))
+    bundled.run(f"{SETTLED}\n{IMPORT}")
+    assert "hashlib" not in bundled.run(IMPORT).imported
+    other = Editable(bundled.checkout, site=tmp_path / "another-site")
     after = other.run(IMPORT)
 
     assert str(library) not in after.out
     assert [call[0] for call in after.cargo] == ["rustc"]
 
 
-def test_an_edit_makes_a_bundled_module_stale(shipped: Editable) -> None:
+def test_an_edit_makes_a_bundled_module_stale(bundled: Editable) -> None:
     """
-    With sources at hand the sources win.
+    If sources are available, they decide.
     """
-    shipped.run(f"{SETTLED}\n{IMPORT}")
-    shipped.checkout.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
+    bundled.run(f"{SETTLED}\n{IMPORT}")
+    bundled.checkout.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
 
-    assert shipped.run(IMPORT).out.startswith("alpha-1 part-2 middle-1 ")
+    assert bundled.run(IMPORT).out.startswith("alpha-1 part-2 middle-1 ")
 
 
 def test_another_candidate_beside_a_bundled_module_is_warned_of(built: Checkout) -> None:

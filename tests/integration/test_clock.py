@@ -1,5 +1,5 @@
 """
-Clocks that are wrong, or that are set while we look: content decides, so the code is right.
+Clocks that are wrong, or that change during a build: content decides, so the code is right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAY = 86400.0
 
 def shifted(seconds: float) -> str:
     """
-    A prelude after which the clock on the wall is off; the others go on.
+    A prelude that shifts the wall clock. Monotonic clocks are not changed.
     """
     return f"""
 import time
@@ -33,7 +33,7 @@ time.time = lambda: time.time_ns() / 1e9
 
 def stamp(folder: Path, seconds: float) -> None:
     """
-    Shift the time stamp of every file in a folder.
+    Shift the time stamps of all files in a folder.
     """
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -42,9 +42,9 @@ def stamp(folder: Path, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [DAY, -DAY, -50 * 365 * DAY], ids=["a day ahead", "a day behind", "long ago"])
-def test_a_clock_that_was_set_right(plain: Checkout, seconds: float) -> None:
+def test_a_clock_that_was_corrected(plain: Checkout, seconds: float) -> None:
     """
-    What was built and stamped while the clock was wrong hides no edit, and forces nothing, once it is right again.
+    Stamps from the time of a wrong clock hide no edit and force no build once the clock is right.
     """
     wrong = plain.load(prelude=shifted(seconds))
     stamp(plain.root, seconds)
@@ -59,9 +59,9 @@ def test_a_clock_that_was_set_right(plain: Checkout, seconds: float) -> None:
     assert [hit.compiled, edited.compiled, after.compiled, forced.compiled] == [[], ["alpha"], [], ["alpha"]]
 
 
-def test_force_believes_no_build_of_the_future(plain: Checkout) -> None:
+def test_force_ignores_builds_from_the_future(plain: Checkout) -> None:
     """
-    A build that seems to have begun after the forcing process, because the clock was ahead at that time, is no answer to it.
+    A forced build does not accept an earlier build whose start is in the future because the clock was wrong.
     """
     first = plain.load(prelude=shifted(DAY))
     forced, later = plain.load(mode="force"), plain.load()
@@ -71,9 +71,9 @@ def test_force_believes_no_build_of_the_future(plain: Checkout) -> None:
     assert (forced.file, ()) == (later.file, later.cargo)
 
 
-def test_a_clock_that_is_set_back_during_the_build(plain: Checkout) -> None:
+def test_a_clock_that_is_set_back_during_a_build(plain: Checkout) -> None:
     """
-    An hour less when the build ends than when it began: the module is right, stored, and took no negative time.
+    If the clock is set back by an hour during a build, the module is right and stored, with a positive duration.
     """
     setting = f"""
 from rust_ext_loader.build import _cargo
@@ -93,9 +93,9 @@ _cargo.run = run_and_set_back
     assert plain.load().value == EDITED
 
 
-def test_what_others_are_writing_is_not_swept(plain: Checkout) -> None:
+def test_a_fast_clock_does_not_remove_staging_folders(plain: Checkout) -> None:
     """
-    A process whose clock is days ahead takes nobody's half-written entry for litter.
+    A process whose clock is days ahead does not remove a staging folder that another process may be writing.
     """
     plain.load()
     young = plain.cache / "staging" / _staging.unique_name()

@@ -1,5 +1,5 @@
 """
-Garbage collection of a real cache: the command, loads beside it, and the limit that holds by itself.
+Garbage collection of a real cache: the command, parallel loads, and the automatic limit.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ALPHA = "alpha-1 part-1 middle-1"
 
-_COLLECT_FOR_EVER = """
+_COLLECT_FOREVER = """
 import sys
 from pathlib import Path
 from rust_ext_loader.cache import _gc
@@ -34,7 +34,7 @@ def entries(checkout: Checkout) -> list[Path]:
 
 def age(checkout: Checkout, days: float) -> None:
     """
-    Make all that a cache holds look unused for so long.
+    Set the times of everything in a cache to `days` ago.
     """
     then = time.time() - days * 86400
     for where, _, names in os.walk(checkout.cache, topdown=False):
@@ -43,18 +43,18 @@ def age(checkout: Checkout, days: float) -> None:
         os.utime(where, (then, then))
 
 
-def test_the_command_takes_away_what_nobody_uses(plain: Checkout) -> None:
+def test_gc_removes_unused_entries(plain: Checkout) -> None:
     """
-    It says what went and how much that was; the next load builds, since nothing else is lost.
+    `gc` prints what it removed and its size. The next load builds.
     """
     plain.load()
     young = rust_ext(plain, "gc", "--max-size", "0", plainly=True)
     assert (young.code, young.out.split()[0], entries(plain) != []) == (0, "freed", True)
 
     age(plain, 40)
-    told = rust_ext(plain, "gc", "--max-age", "30d", "--dry-run", plainly=True)
-    assert [line.split("  ")[0].strip() for line in told.out.splitlines()[:-1]] == ["entry", "target folder"]
-    assert told.out.splitlines()[-1].startswith("would free ")
+    dry_run = rust_ext(plain, "gc", "--max-age", "30d", "--dry-run", plainly=True)
+    assert [line.split("  ")[0].strip() for line in dry_run.out.splitlines()[:-1]] == ["entry", "target folder"]
+    assert dry_run.out.splitlines()[-1].startswith("would free ")
     done = json.loads(rust_ext(plain, "gc", "--max-age", "30d", "--json", plainly=True).out)["roots"][0]
     assert done["bytes_freed"] > 0
     assert entries(plain) == []
@@ -63,13 +63,13 @@ def test_the_command_takes_away_what_nobody_uses(plain: Checkout) -> None:
     assert (again.value, again.compiled) == (ALPHA, ["alpha"])
 
 
-def test_a_warm_import_keeps_what_it_uses(plain: Checkout) -> None:
+def test_a_warm_import_marks_its_entry_as_used(plain: Checkout) -> None:
     """
-    It reads nothing but its record, and that is stamped.
+    A warm import reads only its record, and updates the time of use.
     """
     settle(plain)
     age(plain, 40)
-    # The library's own time stamps are part of the record.
+    # The record contains the stamps of the library, which `age` changed.
     settle(plain)
 
     assert rust_ext(plain, "gc", "--max-age", "30d", plainly=True).code == 0
@@ -77,13 +77,13 @@ def test_a_warm_import_keeps_what_it_uses(plain: Checkout) -> None:
     assert plain.load().cargo == ()
 
 
-def test_loads_and_collectors_do_not_meet(plain: Checkout) -> None:
+def test_loads_work_during_a_collection(plain: Checkout) -> None:
     """
-    A collector without grace, that leaves one entry, costs builds and never an import.
+    A collector that keeps one entry and has no grace period causes builds, but no failed import.
     """
     plain.load()
     script = plain.cache.parent / "collector.py"
-    script.write_text(_COLLECT_FOR_EVER, encoding="utf-8")
+    script.write_text(_COLLECT_FOREVER, encoding="utf-8")
     collector = plain.start_script(script, str(plain.cache))
     with ended_at_last(collector):
         assert collector.stdout is not None
@@ -94,9 +94,9 @@ def test_loads_and_collectors_do_not_meet(plain: Checkout) -> None:
             assert (loaded.value, loaded.error) == (ALPHA.replace("part-1", new), None)
 
 
-def test_a_cache_holds_to_its_limit(plain: Checkout) -> None:
+def test_a_build_enforces_the_cache_limit(plain: Checkout) -> None:
     """
-    After a build, without being asked; what was used last stays.
+    After a build the limit is enforced automatically. The entry that was used last is kept.
     """
     plain.load()
     age(plain, 2)
@@ -111,9 +111,9 @@ def test_a_cache_holds_to_its_limit(plain: Checkout) -> None:
     assert before != entries(plain)
 
 
-def test_nothing_is_imported_for_it_on_the_warm_path(plain: Checkout) -> None:
+def test_the_warm_path_does_not_import_the_collector(plain: Checkout) -> None:
     """
-    What collects is imported by what builds alone.
+    Only a build imports the garbage collector.
     """
     settle(plain)
     assert "rust_ext_loader.cache._gc" not in plain.load().imported

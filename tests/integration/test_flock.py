@@ -1,5 +1,5 @@
 """
-File systems whose locks fail, never answer or mean nothing: a word, a folder of one's own, and the right module.
+File systems whose locks fail, block or have no effect: one message, a private target folder, and the right module.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from processes import Start, ended_at_last, tool, values, wait_until
 
 ALPHA = "alpha-1 part-1 middle-1"
 
-#: Stands in for `flock` on the lock files of the toolkit, and nowhere else.
+#: A library that replaces `flock` for the lock files of the toolkit only.
 SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ SHIM = """
 #include <sys/file.h>
 #include <unistd.h>
 
-static int stand_in(int operation)
+static int replacement(int operation)
 {
     %s
 }
@@ -37,29 +37,29 @@ int flock(int descriptor, int operation)
     ssize_t length = readlink(link, path, sizeof path - 1);
     path[length < 0 ? 0 : length] = 0;
     if (strstr(path, "/targets/") && strstr(path, ".lock"))
-        return stand_in(operation);
+        return replacement(operation);
     int (*real)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "flock");
     return real(descriptor, operation);
 }
 """
 
-#: What the stand-in does, and what is said of it.
+#: The body of the replacement, and part of the message.
 KINDS = {
     "no locks": ("errno = ENOLCK; return -1;", "No locks available"),
     "no such call": ("errno = ENOSYS; return -1;", "Function not implemented"),
     "not supported": ("errno = EOPNOTSUPP; return -1;", "Operation not supported"),
-    "blocks unless told not to": (
+    "blocks unless LOCK_NB is set": (
         "if (!(operation & LOCK_NB)) for (;;) pause(); errno = ENOLCK; return -1;",
         "No locks available",
     ),
-    "blocks for ever": ("for (;;) pause(); return operation;", "no answer within"),
-    "says yes to all": ("return 0 * operation;", "locks keep nobody out"),
+    "blocks forever": ("for (;;) pause(); return operation;", "no answer within"),
+    "always succeeds": ("return 0 * operation;", "locks keep nobody out"),
 }
 
 
 def without_locks(checkout: Checkout, kind: str) -> dict[str, str]:
     """
-    Variables with which a load meets such locks.
+    Variables with which a load uses the replacement.
     """
     if tool("cc") is None:
         pytest.skip("no C compiler")
@@ -69,25 +69,27 @@ def without_locks(checkout: Checkout, kind: str) -> dict[str, str]:
     return {"LD_PRELOAD": os.fspath(folder / "flock.so")}
 
 
-#: For the loading process alone: cargo has its own way with locks.
-ALONE = "import os; os.environ.pop('LD_PRELOAD')"
+#: Removes the replacement from the environment of cargo, which uses `flock` itself.
+WITHOUT_PRELOAD = "import os; os.environ.pop('LD_PRELOAD')"
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_locks_that_do_not_work_are_not_needed(plain: Checkout, tmp_path: Path, kind: str) -> None:
+def test_builds_work_without_locks(plain: Checkout, tmp_path: Path, kind: str) -> None:
     """
-    Processes that cannot lock one another out build in folders of their own, each with one word about it.
+    Processes whose locks do not work build in private folders, and each prints one message about it.
 
-    What is stored is right, the next one finds it without a lock, and neither a folder nor a lock file stays.
+    The stored entry is right and the next load finds it. No private folder and no lock file is left.
     """
     variables = without_locks(plain, kind)
     start = Start(tmp_path)
 
-    running = [plain.start(prelude=ALONE + textwrap.dedent(start.prelude), variables=variables) for _ in range(3)]
+    running = [
+        plain.start(prelude=WITHOUT_PRELOAD + textwrap.dedent(start.prelude), variables=variables) for _ in range(3)
+    ]
     with ended_at_last(*running):
         start.go(len(running))
         answers = [plain.finish(process) for process in running]
-    after = plain.load(prelude=ALONE, variables=variables)
+    after = plain.load(prelude=WITHOUT_PRELOAD, variables=variables)
 
     assert values(answers) == [ALPHA] * 3
     for answer in answers:
@@ -98,13 +100,13 @@ def test_locks_that_do_not_work_are_not_needed(plain: Checkout, tmp_path: Path, 
     assert list((plain.cache / "targets").iterdir()) == []
 
 
-def test_who_builds_alone_takes_what_was_stored_meanwhile(plain: Checkout) -> None:
+def test_the_first_of_two_unlocked_builds_is_used(plain: Checkout) -> None:
     """
-    Of two that build the same at once without a lock, the first to store it wins: the other leaves its own aside.
+    Of two processes that build the same module without a lock, the second takes the entry that the first stored.
     """
     variables = without_locks(plain, "no such call")
     built, artifacts = plain.cache.parent / "built", plain.cache / "artifacts"
-    late = f"""{ALONE}
+    late = f"""{WITHOUT_PRELOAD}
 import pathlib, time
 from rust_ext_loader.build import _build
 
@@ -120,8 +122,8 @@ _build.build = build_and_wait
     one = plain.start(prelude=late, variables=variables)
     with ended_at_last(one):
         wait_until(built.exists, "it is built")
-        # Whoever comes now finds nothing stored.
-        other = plain.load(prelude=ALONE, variables=variables)
+        # This load finds nothing stored yet.
+        other = plain.load(prelude=WITHOUT_PRELOAD, variables=variables)
         answer = plain.finish(one)
 
     assert [answer["value"], other.value] == [ALPHA] * 2

@@ -1,5 +1,5 @@
 """
-Modules that are linked to other libraries, which may go, come back, or get new names.
+Modules that are linked to shared libraries, which may disappear, come back or change their names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ pymod::module!(PyInit_alpha, "alpha", format!("{}", unsafe { one() + two() }));
 
 class Libraries:
     """
-    Two libraries, as a linker finds them in one folder, and as a program does in another.
+    Two libraries, in a folder for the linker and in another one for the dynamic linker.
     """
 
     def __init__(self, checkout: Checkout) -> None:
@@ -43,7 +43,7 @@ class Libraries:
 
     def make(self, name: str, called: str, *needs: str) -> None:
         """
-        Compile and install a library that answers 1, under a name of its own.
+        Compile and install a library whose function returns 1, with `called` as its soname.
         """
         source = self.linked / f"{name}.c"
         source.write_text(f"int {name}(void) {{ return 1; }}\n")
@@ -59,9 +59,9 @@ def libraries(plain: Checkout) -> Libraries:
     return Libraries(plain)
 
 
-def test_all_that_is_missing_is_said(plain: Checkout, libraries: Libraries) -> None:
+def test_all_missing_libraries_are_named(plain: Checkout, libraries: Libraries) -> None:
     """
-    The module was found, and every library that it lacks is named; it is built once more for that, and not again by the next process.
+    The error names every missing library. The module is rebuilt once, and not again by the next process.
     """
     assert plain.load().value == "2"
     for library in libraries.installed.iterdir():
@@ -76,9 +76,9 @@ def test_all_that_is_missing_is_said(plain: Checkout, libraries: Libraries) -> N
     assert (len(first.warnings), second.warnings) == (1, ())
 
 
-def test_it_loads_once_the_library_is_back(plain: Checkout, libraries: Libraries) -> None:
+def test_a_module_loads_once_its_library_is_back(plain: Checkout, libraries: Libraries) -> None:
     """
-    A failed import poisons nothing: in the same process the module loads as soon as the library is there, without being built.
+    After a failed import the module loads in the same process, without a build, once the library is back.
     """
     plain.load()
     text = f"""
@@ -99,9 +99,9 @@ except LibraryMissing as error:
     assert plain.load().cargo == ()
 
 
-def test_a_library_with_a_new_name_is_linked_to(plain: Checkout, libraries: Libraries) -> None:
+def test_a_library_with_a_new_soname_is_linked_by_a_rebuild(plain: Checkout, libraries: Libraries) -> None:
     """
-    An upgrade of the system took a library away and brought its successor: building once more is what helps, each time.
+    A system upgrade replaces a library by one with another soname. Each time a rebuild makes the module load.
     """
     for version in (1, 2, 3):
         if version > 1:
@@ -114,9 +114,9 @@ def test_a_library_with_a_new_name_is_linked_to(plain: Checkout, libraries: Libr
         assert (after.value, after.cargo, after.warnings) == ("2", (), ())
 
 
-def test_what_is_missing_may_lie_deeper(plain: Checkout, libraries: Libraries) -> None:
+def test_a_missing_library_of_a_library_is_named(plain: Checkout, libraries: Libraries) -> None:
     """
-    A library that is there, and lacks another one: it is the other one that is named.
+    If an existing library lacks another one, the error names the missing one.
     """
     libraries.make("deep", "libdeep.so.1")
     libraries.make("two", "libtwo.so.1", "-ldeep", f"-Wl,-rpath,{libraries.installed}")

@@ -1,5 +1,5 @@
 """
-A cache on a network file system: its libraries are loaded from copies on this host.
+A cache on a network file system: libraries are loaded from local copies.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ALPHA = "alpha-1 part-1 middle-1"
 
 
 @pytest.fixture
-def far(plain: Checkout) -> Checkout:
+def on_network(plain: Checkout) -> Checkout:
     """
-    A checkout whose cache is said to lie on another machine.
+    A checkout whose cache is declared to be on a network file system.
     """
     plain.environment["RUST_EXT_NETWORK_PATHS"] = str(plain.cache)
     return plain
@@ -29,60 +29,60 @@ def copies(checkout: Checkout) -> list[Path]:
     return sorted(checkout.temporary.rglob("local/*/*.so"))
 
 
-def test_a_library_far_away_is_loaded_from_a_copy(far: Checkout) -> None:
+def test_a_library_on_the_network_is_loaded_from_a_copy(on_network: Checkout) -> None:
     """
-    Made once; the entry stays where everybody finds it, and the warm path leads to the copy.
+    The copy is made once. The entry stays in the shared cache, and the record names the copy.
     """
-    built = far.load()
+    built = on_network.load()
     assert (built.value, built.compiled) == (ALPHA, ["alpha"])
-    (copy,) = copies(far)
+    (copy,) = copies(on_network)
     assert built.file == str(copy)
-    assert far.stored().read_bytes() == copy.read_bytes()
+    assert on_network.stored().read_bytes() == copy.read_bytes()
 
     inode = copy.stat().st_ino
-    wait_until(lambda: far.load().file is not None and any((far.cache / "records").glob("*")), "a record")
-    warm = far.load()
+    wait_until(lambda: on_network.load().file is not None and any((on_network.cache / "records").glob("*")), "a record")
+    warm = on_network.load()
     assert (warm.file, warm.spawned, copy.stat().st_ino) == (str(copy), (), inode)
 
 
-def test_what_happens_to_the_entry_does_not_happen_to_the_copy(far: Checkout) -> None:
+def test_a_copy_is_independent_of_its_entry(on_network: Checkout) -> None:
     """
-    Another host builds anew and replaces the entry while this one has the old library mapped.
+    Another host may replace the entry while this host has the old library mapped.
     """
     again = f"""
         import os, subprocess, sys
-        first = rust_ext_loader.load_rust_extension("fx.alpha", workspace={str(far.root)!r})
-        for path in {str(far.cache / "artifacts")!r},:
+        first = rust_ext_loader.load_rust_extension("fx.alpha", workspace={str(on_network.root)!r})
+        for path in {str(on_network.cache / "artifacts")!r},:
             for where, _, names in os.walk(path):
                 for name in names:
                     os.truncate(os.path.join(where, name), 0)
         assert first.value == {ALPHA!r}
     """
-    loaded = far.load(prelude=again)
+    loaded = on_network.load(prelude=again)
     assert (loaded.value, loaded.error) == (ALPHA, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a library"], ids=["empty", "other bytes"])
-def test_a_copy_that_is_not_what_it_was_is_made_anew(far: Checkout, content: bytes) -> None:
+def test_a_damaged_copy_is_replaced(on_network: Checkout, content: bytes) -> None:
     """
-    From the entry, with no compiler.
+    A damaged copy is made again from the entry, without a compiler.
     """
-    far.load()
-    (copy,) = copies(far)
+    on_network.load()
+    (copy,) = copies(on_network)
     copy.write_bytes(content)
 
-    loaded = far.load()
+    loaded = on_network.load()
     assert (loaded.value, loaded.file, loaded.compiled) == (ALPHA, str(copy), [])
 
 
-def test_without_a_place_for_copies_it_is_loaded_from_afar(far: Checkout) -> None:
+def test_without_a_folder_for_copies_the_entry_is_loaded(on_network: Checkout) -> None:
     """
-    Better than nothing, and without a word: nothing is wrong.
+    If no local folder is available, the library is loaded from the network without a warning.
     """
-    far.environment["RUST_EXT_NETWORK_PATHS"] += f":{far.temporary}"
-    loaded = far.load()
+    on_network.environment["RUST_EXT_NETWORK_PATHS"] += f":{on_network.temporary}"
+    loaded = on_network.load()
 
-    assert (loaded.value, loaded.file, loaded.warnings) == (ALPHA, str(far.stored()), ())
+    assert (loaded.value, loaded.file, loaded.warnings) == (ALPHA, str(on_network.stored()), ())
 
 
 def test_a_cache_on_this_host_is_not_copied(plain: Checkout) -> None:

@@ -1,5 +1,5 @@
 """
-The process that loads, in the states that life brings it into.
+Loads in unusual states of the process: SIGCHLD ignored, or a build that failed before.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from processes import run_script
 ALPHA = "alpha-1 part-1 middle-1"
 
 
-def test_ignored_children_do_not_matter(plain: Checkout) -> None:
+def test_a_load_works_with_sigchld_ignored(plain: Checkout) -> None:
     """
-    Where SIGCHLD is ignored no exit status can be had: a good crate loads, a broken one brings the compiler's words.
+    With SIGCHLD ignored no exit status is available: a valid crate loads, a broken one fails with the compiler's error.
     """
     ignore = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)"
 
@@ -30,9 +30,9 @@ def test_ignored_children_do_not_matter(plain: Checkout) -> None:
     assert plain.load(prelude=ignore).value == ALPHA
 
 
-def test_a_failed_load_does_not_poison_the_next(plain: Checkout) -> None:
+def test_a_load_after_a_failed_build_works(plain: Checkout) -> None:
     """
-    Once its source is mended, a module that could not be built loads in the same process.
+    Once its source is fixed, a module that did not compile loads in the same process.
     """
     text = f"""
 import pathlib

@@ -1,9 +1,8 @@
 """
-No stale load and no build without a reason, whatever happens to checkouts, cache and variables.
+No stale load and no unexplained build, whatever happens to checkouts, cache and variables.
 
-A walk of random steps (`walk_edits`, `walk_accidents`) in which every load is held against an oracle (`walk_tree`,
-`walking`). Two variables steer it: `RUST_EXT_WALK_SECONDS` how long, `RUST_EXT_WALK_SEED` which way. A walk that fails says
-its seed and its steps.
+A walk takes random steps (`walk_edits`, `walk_accidents`) and checks every load against a model (`walk_tree`, `walking`).
+`RUST_EXT_WALK_SECONDS` sets its duration and `RUST_EXT_WALK_SEED` its seed. A failed walk prints its seed and its steps.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from walk_tree import MODULES
 from walking import Key, Walk
 
 SECONDS = float(os.environ.get("RUST_EXT_WALK_SECONDS") or 60)
-#: By default another way on each Python, and always the same one.
+#: The default differs for each Python version, and stays the same for one.
 SEED = int(os.environ.get("RUST_EXT_WALK_SEED") or sys.version_info.minor)
-#: Seconds between two lines about how a long walk goes.
-SAID_EVERY = 60.0
+#: Seconds between two progress lines of a long walk.
+REPORT_INTERVAL = 60.0
 
-#: What happens, and how often.
+#: The steps, with their weights.
 STEPS: dict[Callable[[Walk], str], int] = {
     walk_edits.edit_a_source: 12,
     walk_edits.edit_several_sources: 4,
@@ -65,7 +64,7 @@ STEPS: dict[Callable[[Walk], str], int] = {
 @pytest.mark.timeout(SECONDS + 300)
 def test_a_random_walk_meets_no_stale_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
-    After each step modules are loaded in fresh processes: they answer what the sources say, and nothing is built twice.
+    After each step new processes load modules. They return what the sources say, and nothing is built twice.
     """
 
     def say(text: str) -> None:
@@ -81,11 +80,11 @@ def test_a_random_walk_meets_no_stale_load(tmp_path: Path, capsys: pytest.Captur
         steps = "\n".join(history)
         raise AssertionError(f"seed {SEED}, {walk.counts}\n{steps}\n{error}") from error
     say(f"at the end: {walk.counts}\n")
-    assert walk.counts.by_record or walk.counts.loads < 50, "no record ever holds"
+    assert walk.counts.by_record or walk.counts.loads < 50, "no load was decided by a record"
 
 
 def _go(walk: Walk, history: list[str], say: Callable[[str], None]) -> None:
-    began = said = time.monotonic()
+    began = reported = time.monotonic()
     while time.monotonic() - began < SECONDS:
         walk.counts.steps += 1
         step = walk.random.choices(list(STEPS), list(STEPS.values()))[0]
@@ -96,14 +95,14 @@ def _go(walk: Walk, history: list[str], say: Callable[[str], None]) -> None:
             history[-1] += f" | {module}"
             walk.check(module)
         walk.here.assert_as_modelled()
-        if time.monotonic() - said > SAID_EVERY:
-            said = time.monotonic()
-            say(f"{said - began:.0f} s: {walk.counts}")
+        if time.monotonic() - reported > REPORT_INTERVAL:
+            reported = time.monotonic()
+            say(f"{reported - began:.0f} s: {walk.counts}")
 
 
 def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
     """
-    One module or two, more often those for which something moved.
+    One or two modules, more often those whose facts changed.
     """
     moved = [module for module in sorted(MODULES) if walk.key(module) != before[module]]
     among = moved if moved and walk.random.random() < 0.8 else sorted(MODULES)
@@ -116,24 +115,24 @@ BREAKAGES = {
         "fx.lone answers 'lone-1' instead of",
     ),
     "a cache in which nothing is found": (
-        # Nor by a record, which is there or not, as old as the files are by then.
+        # Records must not be found either: whether one exists depends on the age of the files.
         (
             "from rust_ext_loader import _record; from rust_ext_loader.cache import _store; "
             "_store.look_up = lambda *_: None; _record.find = lambda *_: None"
         ),
         "fx.lone is in the cache as it is now, and yet",
     ),
-    "a reason that is made up": (
-        "from rust_ext_loader import _produce; _produce.reason = lambda *_, **__: 'a whim'",
-        "said was: .*a whim",
+    "an invented reason": (
+        "from rust_ext_loader import _produce; _produce.reason = lambda *_, **__: 'invented'",
+        "reason in the output: .*invented",
     ),
 }
 
 
 @pytest.mark.parametrize("breakage", BREAKAGES)
-def test_a_broken_toolkit_does_not_get_past_the_walk(tmp_path: Path, breakage: str) -> None:
+def test_the_walk_detects_a_broken_toolkit(tmp_path: Path, breakage: str) -> None:
     """
-    A stale load, a needless build and a wrong reason are each seen at once.
+    The walk detects a stale load, a needless build and a wrong reason at once.
     """
     text, complaint = BREAKAGES[breakage]
     walk = Walk(tmp_path, random.Random(0), breakage=text)

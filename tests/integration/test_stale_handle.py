@@ -1,5 +1,5 @@
 """
-A network file system that has lost its handle to a file says so once; whoever asks again gets the file.
+A network file system that reports a stale file handle once: opening the file again succeeds.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from processes import settle, tool
 
 ALPHA = "alpha-1 part-1 middle-1"
 
-#: The first opening of a file whose path holds `STALE` fails.
+#: A library in which the first `open` of a path that contains `STALE` fails.
 SHIM = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ SHIM = """
 #include <string.h>
 #include <unistd.h>
 
-#define STAND_IN(name)                                                             \\
+#define REPLACEMENT(name)                                                             \\
     int name(const char *path, int flags, ...)                                     \\
     {                                                                              \\
         static int told;                                                           \\
@@ -41,8 +41,8 @@ SHIM = """
         return ((int (*)(const char *, int, ...))dlsym(RTLD_NEXT, #name))(path, flags, mode); \\
     }
 
-STAND_IN(open)
-STAND_IN(open64)
+REPLACEMENT(open)
+REPLACEMENT(open64)
 """
 
 
@@ -55,9 +55,9 @@ STAND_IN(open64)
         pytest.param("/records/", True, id="the record"),
     ],
 )
-def test_a_stale_handle_is_asked_for_again(plain: Checkout, stale: str, warm: bool) -> None:
+def test_a_stale_handle_is_opened_again(plain: Checkout, stale: str, warm: bool) -> None:
     """
-    What cannot be opened the first time is sound: the module loads from where it lies, nothing is built or set aside.
+    A file with a stale handle is valid: the cached module loads, and nothing is built or quarantined.
     """
     if tool("cc") is None:
         pytest.skip("no C compiler")
@@ -75,17 +75,17 @@ def test_a_stale_handle_is_asked_for_again(plain: Checkout, stale: str, warm: bo
     assert not (plain.cache / "quarantine").exists()
 
 
-@pytest.mark.parametrize("warm", [False, True], ids=["decided anew", "by record"])
-def test_a_stale_handle_in_the_dynamic_linker_is_no_damage(plain: Checkout, warm: bool) -> None:
+@pytest.mark.parametrize("warm", [False, True], ids=["full decision", "by record"])
+def test_a_stale_handle_in_the_dynamic_linker_is_opened_again(plain: Checkout, warm: bool) -> None:
     """
-    The same where the dynamic linker meets it: the library is opened once more.
+    If the dynamic linker meets the stale handle, the library is opened a second time.
     """
     built = settle(plain) if warm else plain.load()
     once = """
         import _imp, errno, os
         create = _imp.create_dynamic
         def create_or_fail(spec, *rest):
-            # The decision may need libraries of Python's own first.
+            # The toolkit may import extension modules of Python itself first.
             if spec.name != "fx.alpha":
                 return create(spec, *rest)
             _imp.create_dynamic = create

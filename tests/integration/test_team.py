@@ -1,5 +1,5 @@
 """
-A cache that a team shares: two users of one group, who trust each other and nobody else.
+A cache that a team shares: two users of one group trust each other's entries, and no other user's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TEAM, ONE, TWO, OTHER_TEAM = 12100, 12001, 12002, 12200
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be two users")
 
-#: Everything is imported before the user changes, since an interpreter may lie where only root can read.
+#: Imports everything before it changes the user: the interpreter may be readable by root only.
 _MEMBER = """
 import os, sys, time
 from pathlib import Path
@@ -57,7 +57,7 @@ def record(entry):
 
 class Team:
     """
-    A folder that two users can reach, and what each of them does there.
+    A folder that two users can reach, and code that each of them runs there.
     """
 
     def __init__(self, place: Path) -> None:
@@ -72,7 +72,7 @@ class Team:
 
     def member(self, code: str, *, user: int, group: int = TEAM, shared: str = "1") -> str:
         """
-        What some lines print that a user runs.
+        The output of some lines that a user runs.
         """
         arguments = [str(user), str(group), os.fspath(self.root), os.fspath(self.place)]
         done = subprocess.run(
@@ -90,7 +90,7 @@ class Team:
 
 @pytest.fixture
 def team() -> Iterator[Team]:
-    # pytest's own folders are closed to other users.
+    # Other users cannot enter pytest's own temporary folders.
     place = Path(tempfile.mkdtemp(prefix="rust-ext-team-"))
     try:
         yield Team(place)
@@ -98,9 +98,9 @@ def team() -> Iterator[Team]:
         shutil.rmtree(place)
 
 
-def test_what_one_member_stores_serves_the_other(team: Team) -> None:
+def test_an_entry_of_one_member_serves_another(team: Team) -> None:
     """
-    Whatever the umask; the other may replace it, warm imports work across, and either may collect.
+    Under any umask another member can load, replace and collect an entry, and warm imports use it.
     """
     team.member("record(publish())", user=ONE)
 
@@ -112,9 +112,9 @@ def test_what_one_member_stores_serves_the_other(team: Team) -> None:
     assert (freed, team.member("print(found())", user=ONE)) == ("3", "None")
 
 
-def test_members_wait_for_each_other(team: Team) -> None:
+def test_members_share_locks(team: Team) -> None:
     """
-    One lock file for both, whoever made it.
+    Both members can take one lock file, whichever of them created it.
     """
     hold = """
     with _locks.hold(root / "x.lock", holder="m", timeout=1, ready=lambda: None, say=print) as got:
@@ -126,22 +126,22 @@ def test_members_wait_for_each_other(team: Team) -> None:
 @pytest.mark.parametrize(
     ("user", "group", "shared"),
     [
-        pytest.param(TWO, TEAM, "", id="who did not ask for it"),
-        pytest.param(TWO, OTHER_TEAM, "1", id="of another group"),
+        pytest.param(TWO, TEAM, "", id="a member without the setting"),
+        pytest.param(TWO, OTHER_TEAM, "1", id="a user of another group"),
     ],
 )
-def test_nobody_else_is_served(team: Team, user: int, group: int, shared: str) -> None:
+def test_other_users_are_not_served(team: Team, user: int, group: int, shared: str) -> None:
     """
-    Trust in a team is a decision of each process.
+    A process trusts the team's entries only if it has the setting and belongs to the group.
     """
     team.member("publish()", user=ONE)
 
     assert team.member("print(found())", user=user, group=group, shared=shared) == "None"
 
 
-def test_what_the_world_can_write_is_never_trusted(team: Team) -> None:
+def test_a_world_writable_library_is_not_trusted(team: Team) -> None:
     """
-    In a team neither.
+    A library that all users can write, or that belongs to another group, is not trusted in a team either.
     """
     team.member("publish()", user=ONE)
     (library,) = team.root.rglob("m.so")
