@@ -1,5 +1,5 @@
 """
-What the tables of changes share: an edit as a value, and the check that a load compiled nothing.
+Changes of a checkout, for tables of tests, and the check that a load compiled nothing.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ def write(name: str, text: str) -> Callable[[Checkout], object]:
     return lambda checkout: checkout.write(name, text)
 
 
-def declare(checkout: Checkout, line: str) -> None:
+def add_metadata(checkout: Checkout, line: str) -> None:
     checkout.replace("alpha/Cargo.toml", 'python-module = "fx.alpha"', f'python-module = "fx.alpha"\n{line}')

@@ -1,5 +1,5 @@
 """
-Build a module with cargo alone, in an empty target folder: what any load must equal.
+Build a module with cargo alone, in an empty target folder. Every load must return the same value.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def build_from_scratch(folder: Path, module: str, variables: Mapping[str, str]) 
         "--target-dir",
         str(target),
     ]
-    # As the module asks for; the toolkit reads it from the same place.
+    # The features that the manifest declares for the toolkit.
     features = re.search(r'(?m)^features = \["(\w+)"\]', (folder / crate / "Cargo.toml").read_text(encoding="utf-8"))
     if features:
         arguments += ["--features", features[1]]

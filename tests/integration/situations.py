@@ -1,7 +1,7 @@
 """
-Where a module can come from: the situations that a checkout can be in, and what a load comes to.
+The situations of a checkout that decide where a module comes from, and the expected outcomes of a load.
 
-A checkout arrives with `fx.alpha` in its cache.
+Each situation changes a checkout whose cache holds `fx.alpha`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 ALPHA = "alpha-1 part-1 middle-1"
 
 
-ASK = """
+#: Prelude that prints the verdict of `can_load`.
+PRINT_VERDICT = """
 verdict = rust_ext_loader.can_load(request["module"], **request["arguments"])
 print("verdict", verdict.state.value, verdict.ready, verdict.may_build, verdict.why, file=sys.stderr)
 """
@@ -32,7 +33,7 @@ print("verdict", verdict.state.value, verdict.ready, verdict.may_build, verdict.
 
 def site(checkout: Checkout) -> Path:
     """
-    A folder on `sys.path` with the parent package in it.
+    Create a folder on `sys.path` with the parent package and return the package.
     """
     package = checkout.cache.parent / "site" / "fx"
     package.mkdir(parents=True, exist_ok=True)
@@ -42,7 +43,7 @@ def site(checkout: Checkout) -> Path:
 
 def bundle(checkout: Checkout, *, facts: Mapping[str, str] | None, content: bytes | None = None) -> Path:
     """
-    Put the library beside its parent package, as a wheel does, with a sidecar if there are facts for one.
+    Put the library beside its parent package, as a wheel does, with a sidecar if facts are given.
     """
     library = site(checkout) / f"alpha{EXTENSION_SUFFIXES[0]}"
     library.write_bytes(checkout.stored().read_bytes() if content is None else content)
@@ -51,7 +52,7 @@ def bundle(checkout: Checkout, *, facts: Mapping[str, str] | None, content: byte
     return library
 
 
-def bundled_right(checkout: Checkout) -> None:
+def bundled_current(checkout: Checkout) -> None:
     bundle(checkout, facts=checkout.stored_facts())
 
 
@@ -67,7 +68,7 @@ def bundled_by_another_compiler(checkout: Checkout) -> None:
     bundle(checkout, facts={**checkout.stored_facts(), "toolchain/rustc": "1.0.0"})
 
 
-def bundled_bare(checkout: Checkout) -> None:
+def bundled_without_sidecar(checkout: Checkout) -> None:
     bundle(checkout, facts=None)
 
 
@@ -81,12 +82,12 @@ def wheel(checkout: Checkout) -> None:
     shutil.rmtree(checkout.root)
 
 
-def no_wheel(checkout: Checkout) -> None:
+def nothing_installed(checkout: Checkout) -> None:
     site(checkout)
     nothing_stored(checkout)
 
 
-def as_it_is(checkout: Checkout) -> None:
+def unchanged(checkout: Checkout) -> None:
     assert checkout.stored().exists()
 
 
@@ -102,17 +103,17 @@ def continuous_integration(checkout: Checkout) -> None:
     checkout.environment["CI"] = "true"
 
 
-def warn_all_the_same(checkout: Checkout) -> None:
+def stale_setting_warn(checkout: Checkout) -> None:
     checkout.environment["SGLANG_RUST_STALE"] = "warn"
 
 
-def refuse(checkout: Checkout) -> None:
+def stale_setting_error(checkout: Checkout) -> None:
     checkout.environment["SGLANG_RUST_STALE"] = "error"
 
 
-def nowhere_to_note(checkout: Checkout) -> None:
+def no_cache_possible(checkout: Checkout) -> None:
     """
-    No cache can be made, neither where it is meant to be nor in the temporary folder.
+    Make both the cache and the fallback cache impossible to create.
     """
     nothing_stored(checkout)
     for folder in (checkout.cache, checkout.temporary):
@@ -125,9 +126,9 @@ def truncated(checkout: Checkout) -> None:
     library.write_bytes(library.read_bytes()[:1000])
 
 
-def forged(checkout: Checkout) -> None:
+def unloadable_entry(checkout: Checkout) -> None:
     """
-    An entry whose manifest vouches for bytes that the linker refuses.
+    Store a library that the dynamic linker refuses, with a matching manifest.
     """
     library = checkout.stored()
     library.write_bytes(b"not a library")
@@ -140,19 +141,19 @@ def syntax_error(checkout: Checkout) -> None:
     checkout.write("alpha/src/part.rs", "nonsense")
 
 
-def broken_and_reverted_flags(checkout: Checkout) -> None:
+def other_flags(checkout: Checkout) -> None:
     checkout.environment["RUSTFLAGS"] = "--cfg loud"
 
 
 @dataclass(frozen=True)
-class Came:
+class Loads:
     """
-    The module was loaded.
+    The expected outcome is a loaded module.
     """
 
     #: `bundled`, `cached` or `built`.
     from_: str
-    #: What one warning says; nothing, and there is none.
+    #: Parts of the only warning. Empty: no warning.
     warned: tuple[str, ...] = ()
 
     def check(self, loaded: Loaded, checkout: Checkout, before: Path | None) -> None:
@@ -169,12 +170,13 @@ class Came:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Fails:
     """
-    An error was raised, and the module is not there.
+    The expected outcome is an error and no module.
     """
 
     kind: str
+    #: Parts of the message.
     said: tuple[str, ...]
 
     def check(self, loaded: Loaded, checkout: Checkout, before: Path | None) -> None:
@@ -185,22 +187,22 @@ class Refused:
         assert not loaded.in_sys_modules
 
 
-BUNDLED, CACHED, BUILT = Came("bundled"), Came("cached"), Came("built")
-FAILED = Refused("BuildFailed", ("fx.alpha could not be built", "alpha/src/part.rs:1:1", "full log: "))
-NO_CARGO = Refused("ToolchainMissing", ("fx.alpha must be built, but `cargo` is not usable",))
-LEFT_ASIDE = ("is left aside; it was built from something else",)
-USED = "is used all the same, since there is no toolchain; it was built from something else"
-STALE_PART = "alpha/src/part.rs changed"
-BARE = "no sidecar describes it"
+BUNDLED, CACHED, BUILT = Loads("bundled"), Loads("cached"), Loads("built")
+FAILED = Fails("BuildFailed", ("fx.alpha could not be built", "alpha/src/part.rs:1:1", "full log: "))
+NO_CARGO = Fails("ToolchainMissing", ("fx.alpha must be built, but `cargo` is not usable",))
+IGNORED_WARNING = ("is left aside; it was built from something else",)
+USED_WARNING = "is used all the same, since there is no toolchain; it was built from something else"
+STALE_REASON = "alpha/src/part.rs changed"
+NO_SIDECAR = "no sidecar describes it"
 
 
 def verdict(loaded: Loaded) -> str:
     return next(line for line in loaded.stderr.splitlines() if line.startswith("verdict "))
 
 
-def told(loaded: Loaded) -> tuple[bool, bool]:
+def verdict_flags(loaded: Loaded) -> tuple[bool, bool]:
     """
-    What the verdict said: ready, may build.
+    The fields `ready` and `may_build` of the printed verdict.
     """
     _, _, ready, may_build, *_ = verdict(loaded).split()
     return ready == "True", may_build == "True"

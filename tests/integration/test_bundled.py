@@ -72,8 +72,8 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
         pytest.param(lambda library: sidecar_of(library).write_bytes(b""), id="sidecar empty"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"{"), id="sidecar torn"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"[]"), id="sidecar no object"),
-        pytest.param(lambda library: sidecar_of(library).write_bytes(b"[" * 100_000), id="sidecar too deep"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"[" * 100_000), id="sidecar nested too deep"),
+        pytest.param(edit(format=_bundled.FORMAT + 1), id="format of the future"),
         pytest.param(edit(source_key="0" * 64), id="key of another build"),
         pytest.param(edit(facts={**FACTS, "source/lib.rs": "bb"}), id="facts of another build"),
         pytest.param(edit(facts="(gone)"), id="no facts"),
@@ -200,9 +200,9 @@ def test_an_edit_makes_a_bundled_module_stale(bundled: Editable) -> None:
     assert bundled.run(IMPORT).out.startswith("alpha-1 part-2 middle-1 ")
 
 
-def test_another_candidate_beside_a_bundled_module_is_warned_of(built: Checkout) -> None:
+def test_a_second_library_beside_a_bundled_module_is_reported(built: Checkout) -> None:
     """
-    A second library of the same module, which `import` would pass over or prefer, is never silently there.
+    A second library of the same module, which `import` would ignore or prefer, causes a warning.
     """
     library = bundle(built, facts=None)
     other = library.with_name(f"alpha{EXTENSION_SUFFIXES[-1]}")

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from changes import declare
+from changes import add_metadata
 from checkout import Checkout
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def no_change(_: Checkout) -> None:
     return None
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the linker is told more")
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems need linker arguments")
 @pytest.mark.parametrize(
     ("module", "prepare", "variables", "expected"),
     [
@@ -39,7 +39,7 @@ def no_change(_: Checkout) -> None:
         ),
         pytest.param(
             "fx.alpha",
-            lambda checkout: declare(checkout, 'profile = "dev"'),
+            lambda checkout: add_metadata(checkout, 'profile = "dev"'),
             {},
             (*COMMON, *lib("alpha", "dev"), *TAIL),
             id="in another profile",
@@ -60,7 +60,7 @@ def no_change(_: Checkout) -> None:
         ),
     ],
 )
-def test_cargo_is_told_exactly(
+def test_the_arguments_of_cargo(
     plain: Checkout,
     module: str,
     prepare: Callable[[Checkout], object],
@@ -68,7 +68,7 @@ def test_cargo_is_told_exactly(
     expected: tuple[str, ...],
 ) -> None:
     """
-    One invocation for one crate, and these arguments.
+    A build runs cargo once for one crate, with exactly these arguments.
     """
     prepare(plain)
     loaded = plain.load(module, variables=variables)
@@ -99,9 +99,9 @@ def test_cargo_is_told_exactly(
         ),
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_refused(built: Checkout, variables: dict[str, str], said: str) -> None:
+def test_an_invalid_setting_is_refused(built: Checkout, variables: dict[str, str], said: str) -> None:
     """
-    With its name, before anything runs.
+    An invalid setting is an error that names it, and cargo is not run.
     """
     loaded = built.load(variables=variables)
     assert loaded.types[0] == "SettingError"

@@ -18,7 +18,7 @@ ALPHA = "alpha-1 part-1 middle-1"
 
 def test_two_checkouts_of_one_commit_share_an_entry(tmp_path: Path) -> None:
     """
-    Where a checkout lies, and when its files were written, is no fact.
+    Neither the path of a checkout nor the times of its files are facts.
     """
     cache = tmp_path / "cache"
     one, other = (check_out("plain", tmp_path / name, cache) for name in ("one", "other"))
@@ -33,7 +33,7 @@ def test_two_checkouts_of_one_commit_share_an_entry(tmp_path: Path) -> None:
 
 def _python_imports_from(folder: Path, locale: dict[str, str]) -> bool:
     """
-    Whether a plain import gets as far as opening a library there: what is no library is then refused as an `ImportError`.
+    Whether a plain import tries to open a library in the folder. Then it raises `ImportError` for an invalid one.
     """
     library = folder / "no_library.so"
     library.write_bytes(b"no library")
@@ -51,20 +51,20 @@ def _python_imports_from(folder: Path, locale: dict[str, str]) -> bool:
         pytest.param({"LANG": "C", "LC_ALL": "C"}, id="LANG=C"),
         pytest.param(
             {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-            id="LANG=C, and Python believes it",
+            id="LANG=C, and Python uses it",
         ),
     ],
 )
-def test_any_path_will_do(tmp_path: Path, locale: dict[str, str]) -> None:
+def test_any_path_works(tmp_path: Path, locale: dict[str, str]) -> None:
     """
-    Spaces, quotes and letters beyond ASCII in the paths of checkout and cache, whatever the locale.
+    Paths of checkout and cache may have spaces, quotes and non-ASCII letters in every locale.
     """
     folder = tmp_path / "dîr with späce" / "日本 'q' \"d\" $x"
     folder.mkdir(parents=True)
     checkout = check_out("plain", folder)
     if not _python_imports_from(folder, locale):
         pytest.skip("this CPython's own import takes no library from such a path in this locale")
-    # By its bytes, as a shell passes it.
+    # Pass the path as bytes, as a shell does.
     by_bytes = "import os; request['arguments']['workspace'] = os.environ['WORKSPACE']"
     variables = {**locale, "WORKSPACE": str(checkout.root)}
 
@@ -74,9 +74,9 @@ def test_any_path_will_do(tmp_path: Path, locale: dict[str, str]) -> None:
     assert checkout.load(prelude=by_bytes, variables=variables).value == "alpha-1 part-1 middle-2"
 
 
-def test_a_file_name_need_not_be_text(plain: Checkout) -> None:
+def test_a_file_name_may_be_invalid_utf_8(plain: Checkout) -> None:
     """
-    A name that is no UTF-8 counts by its bytes: the file is an input, another name is another input.
+    A file name counts by its bytes: the file is an input, and a renamed file is another input.
     """
     folder = os.fsencode(plain.root / "alpha" / "src")
     try:
@@ -96,9 +96,9 @@ def test_a_file_name_need_not_be_text(plain: Checkout) -> None:
     assert [(loaded.error, loaded.compiled) for loaded in (renamed, edited)] == [(None, ["alpha"])] * 2
 
 
-def test_a_checkout_behind_a_link_is_the_same(built: Checkout, tmp_path: Path) -> None:
+def test_a_checkout_behind_a_link_shares_its_entries(built: Checkout, tmp_path: Path) -> None:
     """
-    Reached through a symbolic link a checkout has the same entries, and one target folder.
+    A checkout reached through a symbolic link has the same entries and the same target folder.
     """
     link = tmp_path / "link"
     link.symlink_to(built.root)
@@ -112,9 +112,9 @@ def test_a_checkout_behind_a_link_is_the_same(built: Checkout, tmp_path: Path) -
     assert len([path for path in (built.cache / "targets").iterdir() if path.is_dir()]) == 1
 
 
-def test_a_moved_checkout_still_hits(built: Checkout) -> None:
+def test_a_renamed_checkout_still_hits(built: Checkout) -> None:
     """
-    After the folder was renamed nothing is built.
+    After the checkout's folder was renamed nothing is built.
     """
     hit(built.load(), ALPHA)
     moved = built.root.rename(built.root.with_name("moved"))

@@ -1,5 +1,5 @@
 """
-What a user sees of the compiler: its errors always, its warnings on request.
+Messages of the compiler: errors are always shown, warnings on request.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from pathlib import Path
 from checkout import Checkout
 
 
-def test_a_syntax_error_is_told_in_the_compilers_words(built: Checkout) -> None:
+def test_a_syntax_error_shows_the_compilers_message(built: Checkout) -> None:
     """
-    The error has rustc's message with file and line, the command and the log; nothing is stored, and mended it works.
+    The error has rustc's message with file and line, the command and the log. Nothing is stored. The fixed source loads.
     """
     before = sorted((built.cache / "artifacts").rglob("current"))
     built.write("alpha/src/part.rs", "\npub const PART: &str = ;\n")
@@ -32,9 +32,9 @@ def test_a_syntax_error_is_told_in_the_compilers_words(built: Checkout) -> None:
     assert built.load().value == "alpha-1 part-2 middle-1"
 
 
-def test_a_warning_is_silent_unless_asked_for(built: Checkout) -> None:
+def test_warnings_are_shown_on_request(built: Checkout) -> None:
     """
-    A build that succeeds does not show the compiler's warnings; with the setting it does.
+    A successful build does not show the compiler's warnings unless the setting asks for them.
     """
     built.write("alpha/src/part.rs", 'pub const PART: &str = "part-2";\nfn unused() {}\n')
     assert "unused" not in built.load().stderr

@@ -1,5 +1,5 @@
 """
-Sources that change while cargo runs: the result is what lies on disk at the end, or an error.
+Sources that change while cargo runs: the result matches the files at the end, or the load fails.
 
 The `cargo` on PATH makes the edit, so that it happens exactly before or after the compilation.
 """
@@ -33,9 +33,9 @@ def becomes(number: int) -> str:
         ),
     ],
 )
-def test_an_edit_during_the_build_is_in_the_result(plain: Checkout, how: dict[str, str]) -> None:
+def test_an_edit_during_a_build_is_in_the_result(plain: Checkout, how: dict[str, str]) -> None:
     """
-    What is loaded is what lies on disk at the end; what is stored says so.
+    The loaded module matches the files at the end, and so does the stored entry.
     """
     meddle(plain, **how)
     loaded = plain.load()
@@ -45,12 +45,12 @@ def test_an_edit_during_the_build_is_in_the_result(plain: Checkout, how: dict[st
     hit(plain.load(), "alpha-1 part-2 middle-1")
     plain.install_tools()
     plain.replace("alpha/src/part.rs", "part-2", "part-1")
-    assert plain.load().value == ALPHA, "nothing was stored under the old text's key but the old text"
+    assert plain.load().value == ALPHA, "the key of the old text has no entry of another text"
 
 
-def test_an_edit_taken_back_during_the_build_leaves_no_trace(plain: Checkout) -> None:
+def test_an_edit_reverted_during_a_build_is_not_in_the_result(plain: Checkout) -> None:
     """
-    Compiled from a text that was there only meanwhile: the same facts before and after do not make it right.
+    Equal facts before and after a build do not prove that it compiled them: the file had another text in between.
     """
     meddle(plain, before=once(becomes(2)), after=f"if grep -q part-2 alpha/src/part.rs; then {becomes(1)}; fi")
 
@@ -58,9 +58,9 @@ def test_an_edit_taken_back_during_the_build_leaves_no_trace(plain: Checkout) ->
     hit(plain.load(), ALPHA)
 
 
-def test_sources_that_keep_moving_are_named(plain: Checkout) -> None:
+def test_sources_that_change_during_every_build_are_named(plain: Checkout) -> None:
     """
-    After three builds, each outrun, the file that keeps moving is named and nothing is stored.
+    If sources change during each of three builds, the load fails, names the changing file and stores nothing.
     """
     meddle(plain, after="echo // >> alpha/src/part.rs")
     loaded = plain.load()

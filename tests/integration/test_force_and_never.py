@@ -1,5 +1,5 @@
 """
-What the modes `force` and `never` do beyond the table of `test_modes`, and how a mode is given.
+The modes `force` and `never` beyond the table of `test_modes`, and how a mode is set.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from situations import (
     ALPHA,
-    ASK,
-    bundled_right,
+    PRINT_VERDICT,
+    bundled_current,
     nothing_stored,
-    told,
     verdict,
+    verdict_flags,
 )
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
         pytest.param("force", False, id="force"),
     ],
 )
-def test_what_is_imported_already(built: Checkout, mode: str, same: bool) -> None:
+def test_an_imported_module_is_not_replaced(built: Checkout, mode: str, same: bool) -> None:
     """
-    A module that this process runs is never replaced: it is returned, or `force` is told to start a new process.
+    A module that is already imported is returned. Mode `force` fails and tells the user to start a new process.
     """
     loaded = built.load(
-        mode=mode, prelude=f'rust_ext_loader.load_rust_extension("fx.alpha", workspace={str(built.root)!r})\n{ASK}'
+        mode=mode,
+        prelude=f'rust_ext_loader.load_rust_extension("fx.alpha", workspace={str(built.root)!r})\n{PRINT_VERDICT}',
     )
 
     assert loaded.cargo == ()
@@ -43,13 +44,13 @@ def test_what_is_imported_already(built: Checkout, mode: str, same: bool) -> Non
         assert loaded.types[0] == "AlreadyImported"
         assert "start a new process" in str(loaded.error)
         assert loaded.in_sys_modules
-    assert told(loaded) == (same, False)
+    assert verdict_flags(loaded) == (same, False)
 
 
 @pytest.mark.parametrize("mode", ["maybe", "", "AUTO"], ids=repr)
-def test_an_unknown_mode_comes_before_anything_else(plain: Checkout, mode: str) -> None:
+def test_an_unknown_mode_is_refused_first(plain: Checkout, mode: str) -> None:
     """
-    It is a `ValueError`, though the workspace is not even there, and though the module is imported already.
+    An unknown mode is a `ValueError`, even if the workspace is missing or the module is already imported.
     """
     for prelude in ("", 'sys.modules["fx.alpha"] = sys'):
         loaded = plain.load(workspace="/nonexistent", prelude=prelude, mode=mode)
@@ -60,9 +61,9 @@ def test_an_unknown_mode_comes_before_anything_else(plain: Checkout, mode: str) 
         assert loaded.error == f"{problem}; expected one of auto, never, force"
 
 
-def test_the_variable_says_the_mode_and_the_argument_overrules_it(built: Checkout) -> None:
+def test_the_argument_overrides_the_mode_variable(built: Checkout) -> None:
     """
-    `SGLANG_RUST_BUILD_MODE` counts where no argument is given, from `os.environ` or from the overlay.
+    Without an argument `SGLANG_RUST_BUILD_MODE` sets the mode, from `os.environ` or from `environment`.
     """
     nothing_stored(built)
 
@@ -73,7 +74,7 @@ def test_the_variable_says_the_mode_and_the_argument_overrules_it(built: Checkou
 
 def test_force_replaces_the_entry(built: Checkout) -> None:
     """
-    After a forced build the next ordinary load takes the new library, also where a shortcut to the old one was noted.
+    After a forced build the next load takes the new library, even if a record of the old one exists.
     """
     settled = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
     old = built.load(prelude=settled)
@@ -88,9 +89,9 @@ def test_force_replaces_the_entry(built: Checkout) -> None:
     assert after.cargo == ()
 
 
-def test_force_is_accepted_by_children(built: Checkout) -> None:
+def test_children_accept_a_forced_build(built: Checkout) -> None:
     """
-    A forcing process builds once for itself and the processes that it starts; the next one builds again.
+    In mode `force` a process builds once for itself and its child processes. The next process builds again.
     """
     child = 'import rust_ext_loader as r; print(r.load_rust_extension("fx.alpha", workspace=workspace).value)'
     prelude = f"""
@@ -113,9 +114,9 @@ def test_force_is_accepted_by_children(built: Checkout) -> None:
 
 def test_extra_features_never_match_a_bundled_module(built: Checkout) -> None:
     """
-    Features beyond the declared ones need a build of their own, stored beside the other; without sources they cannot be had.
+    Undeclared features need their own build and entry. Without sources they are not available.
     """
-    bundled_right(built)
+    bundled_current(built)
     built.write("alpha/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text() + "\n[features]\nloud = []\n")
     built.replace("alpha/src/lib.rs", 'format!("alpha-1', 'format!("{}-1')
     built.replace(
@@ -131,26 +132,26 @@ def test_extra_features_never_match_a_bundled_module(built: Checkout) -> None:
     assert "extra features need a build" in str(absent.error)
 
 
-def test_never_tells_a_damaged_copy_from_none(built: Checkout) -> None:
+def test_never_distinguishes_a_damaged_entry_from_none(built: Checkout) -> None:
     """
-    Whoever forbids building learns that there was something to load, and where it lies now; so does the next process, and whoever asks.
+    In mode `never` the error and the verdict say that a damaged entry was quarantined and where, in every process.
     """
     built.stored().write_bytes(b"damaged")
 
     for _ in range(2):
-        refused = built.load(mode="never", prelude=ASK)
+        refused = built.load(mode="never", prelude=PRINT_VERDICT)
         assert refused.reason == "not-found"
         assert "its cached copy was damaged (see " in str(refused.error)
         assert verdict(refused) == f"verdict missing False False {refused.error}"
     nothing_stored(built)
-    refused = built.load(mode="never", prelude=ASK)
+    refused = built.load(mode="never", prelude=PRINT_VERDICT)
     assert "it is not built, and SGLANG_RUST_BUILD_MODE=never forbids" in str(refused.error)
     assert verdict(refused) == f"verdict missing False False {refused.error}"
 
 
-def test_a_damaged_copy_is_kept_and_built_anew(built: Checkout) -> None:
+def test_a_damaged_entry_is_quarantined_and_rebuilt(built: Checkout) -> None:
     """
-    Whoever wants to know what happened to it finds its bytes.
+    The bytes of a damaged library are kept in the quarantine.
     """
     built.stored().write_bytes(b"damaged")
     assert built.load(mode="never").reason == "not-found"
@@ -158,9 +159,9 @@ def test_a_damaged_copy_is_kept_and_built_anew(built: Checkout) -> None:
     assert built.load().value == ALPHA
 
 
-def test_no_stored_extension_is_put_in_place_half(built: Checkout) -> None:
+def test_a_cached_module_has_the_attributes_of_an_import(built: Checkout) -> None:
     """
-    Parents that nobody provides are namespace packages; the module is set on its parent, with the right spec and file.
+    A missing parent becomes a namespace package. The module is set on its parent and has a complete spec.
     """
     check = """
         module = rust_ext_loader.load_rust_extension(request["module"], **request["arguments"])

@@ -1,7 +1,7 @@
 """
-Which fact is in which key, what cargo is told, and what is printed of the keys.
+Which facts are in which key, and how the keys are printed.
 
-The keys are asked for in this process: nothing is built for them.
+Keys are computed in this process, without a build.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from changes import declare
+from changes import add_metadata
 from checkout import Checkout, check_out
 from commands import Said, rust_ext
 
@@ -43,7 +43,7 @@ def keys(
     variables: Mapping[str, str] | None = None,
 ) -> Keys:
     """
-    Source key and build key.
+    The source key and the build key.
     """
     request = _ensure.Request(
         module, workspace=str(checkout.root), cache_dir=str(checkout.cache), features=features, overlay=variables
@@ -52,7 +52,7 @@ def keys(
     return found.source_key, found.build_key
 
 
-def moved(before: Keys, after: Keys) -> str:
+def changed_keys(before: Keys, after: Keys) -> str:
     return {(True, True): SOURCE, (False, True): BUILD, (False, False): NONE}[
         before[0] != after[0], before[1] != after[1]
     ]
@@ -60,11 +60,11 @@ def moved(before: Keys, after: Keys) -> str:
 
 def after(checkout: Checkout, act: Callable[[], object]) -> str:
     """
-    Which keys an act moves.
+    The keys that an act changes.
     """
     before = keys(checkout)
     act()
-    return moved(before, keys(checkout))
+    return changed_keys(before, keys(checkout))
 
 
 # One test per fact.
@@ -88,18 +88,18 @@ def test_source_input_differs(inputs: Checkout) -> None:
 
 def test_link_differs(plain: Checkout) -> None:
     """
-    Where a link points is a fact, even if the same text lies there.
+    The target of a link is a fact, even if both targets have the same content.
     """
     for name in ("one", "two"):
         plain.write(f"alpha/src/{name}.txt", "text")
     link = plain.root / "alpha/src/link.txt"
     link.symlink_to("one.txt")
 
-    def turn() -> None:
+    def retarget() -> None:
         link.unlink()
         link.symlink_to("two.txt")
 
-    assert after(plain, turn) == SOURCE
+    assert after(plain, retarget) == SOURCE
 
 
 def test_manifest_value_differs(plain: Checkout) -> None:
@@ -123,19 +123,19 @@ def test_profile_setting_differs(plain: Checkout) -> None:
 
 
 def test_profile_differs(plain: Checkout) -> None:
-    assert after(plain, lambda: declare(plain, 'profile = "dev"')) == SOURCE
+    assert after(plain, lambda: add_metadata(plain, 'profile = "dev"')) == SOURCE
 
 
 def test_feature_differs(plain: Checkout) -> None:
-    assert after(plain, lambda: declare(plain, 'features = ["loud"]')) == SOURCE
+    assert after(plain, lambda: add_metadata(plain, 'features = ["loud"]')) == SOURCE
 
 
 def test_extra_feature_differs(plain: Checkout) -> None:
     """
-    A feature asked for by the caller counts as a declared one, and one that is declared already does not count twice.
+    An extra feature counts like a declared one. A feature that is declared already does not count twice.
     """
-    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", features=("quiet",))) == SOURCE
-    assert moved(keys(plain, "fx.beta"), keys(plain, "fx.beta", features=("loud",))) == NONE
+    assert changed_keys(keys(plain, "fx.beta"), keys(plain, "fx.beta", features=("quiet",))) == SOURCE
+    assert changed_keys(keys(plain, "fx.beta"), keys(plain, "fx.beta", features=("loud",))) == NONE
 
 
 def test_library_name_differs(plain: Checkout) -> None:
@@ -146,24 +146,24 @@ def test_module_name_differs(plain: Checkout) -> None:
     before = keys(plain)
     plain.replace("alpha/Cargo.toml", "fx.alpha", "fx.omega")
 
-    assert moved(before, keys(plain, "fx.omega")) == SOURCE
+    assert changed_keys(before, keys(plain, "fx.omega")) == SOURCE
 
 
 def test_version_of_a_distribution_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The version of what is listed under `key-on` counts, be it installed or not.
+    The version of a distribution in `key-on` counts, whether it is installed or not.
     """
     name = next(iter(distributions())).metadata["Name"]
-    declare(plain, f'key-on = ["{name}"]')
+    add_metadata(plain, f'key-on = ["{name}"]')
     before = keys(plain)
     monkeypatch.setattr("importlib.metadata.version", lambda _: "0.0.0+another")
 
-    assert moved(before, keys(plain)) == SOURCE
+    assert changed_keys(before, keys(plain)) == SOURCE
 
 
 def lock(checkout: Checkout, version: str) -> None:
     """
-    Let alpha depend on a registry package in a version.
+    Lock alpha's registry dependency `itoa` at a version.
     """
     checkout.write(
         "Cargo.lock",
@@ -198,14 +198,14 @@ version = "0.1.0"
 
 def test_locked_version_differs(plain: Checkout) -> None:
     """
-    A bump of a crate's own dependency counts for it, and for no other crate.
+    An update of a crate's dependency counts for that crate and for no other.
     """
     plain.replace("alpha/Cargo.toml", "[dependencies]", '[dependencies]\nitoa = "1"')
     lock(plain, "1.0.1")
     other = keys(plain, "fx.beta")
 
     assert after(plain, lambda: lock(plain, "1.0.2")) == SOURCE
-    assert moved(other, keys(plain, "fx.beta")) == NONE
+    assert changed_keys(other, keys(plain, "fx.beta")) == NONE
 
 
 def test_cargo_configuration_differs(plain: Checkout) -> None:
@@ -214,7 +214,7 @@ def test_cargo_configuration_differs(plain: Checkout) -> None:
 
 def test_compiler_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    Another rustc under the same name moves the build key, and that only.
+    Another rustc with the same name changes only the build key.
     """
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -232,7 +232,7 @@ def test_compiler_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A crate without a stable ABI is built for one Python; the patch version does not count (it is not even looked at).
+    A crate without a stable ABI is built for one minor version of Python. The patch version does not count.
     """
     before = keys(plain)
     another = dataclasses.replace(
@@ -240,7 +240,7 @@ def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     monkeypatch.setattr(_abi, "current", lambda: another)
 
-    assert moved(before, keys(plain)) == BUILD
+    assert changed_keys(before, keys(plain)) == BUILD
 
 
 @pytest.mark.parametrize(
@@ -263,14 +263,14 @@ def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> Non
 )
 def test_variable_differs(inputs: Checkout, variables: dict[str, str], expected: str) -> None:
     """
-    Compiler flags and the target are part of the request and count in both keys; the rest of the environment counts in the build key.
+    Rustflags and target are part of the request and count in both keys. Other variables count in the build key only.
     """
-    assert moved(keys(inputs), keys(inputs, variables=variables)) == expected
+    assert changed_keys(keys(inputs), keys(inputs, variables=variables)) == expected
 
 
-def test_profiles_live_side_by_side(plain: Checkout) -> None:
+def test_profiles_have_their_own_entries(plain: Checkout) -> None:
     """
-    Release, dev, release: two builds in all; one that is not a release says so.
+    Loads in release, dev and release build twice. The message of a build names a profile other than release.
     """
     first = plain.load()
     dev = plain.load(variables={"RUST_EXT_PROFILE": "dev"})
@@ -282,12 +282,12 @@ def test_profiles_live_side_by_side(plain: Checkout) -> None:
     assert (again.file, first.file != dev.file) == (first.file, True)
 
 
-# What is no fact.
+# What is not in any key.
 
 
-def test_times_and_places_count_in_no_key(plain: Checkout, tmp_path: Path) -> None:
+def test_times_and_paths_are_in_no_key(plain: Checkout, tmp_path: Path) -> None:
     """
-    A copy elsewhere with other time stamps has the same keys.
+    A copy in another folder with other time stamps has the same keys.
     """
     (tmp_path / "elsewhere").mkdir()
     copy = check_out("plain", tmp_path / "elsewhere" / "deeper")
@@ -297,11 +297,11 @@ def test_times_and_places_count_in_no_key(plain: Checkout, tmp_path: Path) -> No
     assert keys(copy) == keys(plain)
 
 
-def test_excluded_files_count_in_no_key(plain: Checkout) -> None:
+def test_excluded_files_are_in_no_key(plain: Checkout) -> None:
     """
-    What a crate declares as of no consequence is none.
+    A file that matches the crate's `exclude` does not count.
     """
-    declare(plain, 'exclude = ["assets/**"]')
+    add_metadata(plain, 'exclude = ["assets/**"]')
     plain.write("alpha/assets/deep/text.txt", "one")
 
     assert after(plain, lambda: plain.write("alpha/assets/deep/text.txt", "two")) == NONE
@@ -309,7 +309,7 @@ def test_excluded_files_count_in_no_key(plain: Checkout) -> None:
 
 def test_the_source_key_needs_no_toolchain(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Without cargo on PATH and without any process it is the same as with.
+    The source key is the same without cargo on PATH, and computing it starts no process.
     """
     expected = keys(plain)[0]
     spec = _discover.find("fx.alpha", plain.root)
@@ -324,12 +324,12 @@ def test_the_source_key_needs_no_toolchain(plain: Checkout, monkeypatch: pytest.
     assert snapshot.fingerprint.source_key == expected
 
 
-# What is printed of them.
+# How keys are printed.
 
 
 def test_key(plain: Checkout) -> None:
     """
-    Text, JSON and GitHub's form say the same keys; GitHub's are one over all modules, and follow any of them.
+    Text, JSON and `github` print the same keys. `github` prints one digest over all modules.
     """
     raw = rust_ext(plain, "key", "--format", "json", plainly=True).out
     modules = json.loads(raw)["modules"]

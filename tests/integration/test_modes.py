@@ -1,8 +1,8 @@
 """
-The table of situations and modes: where a module comes from, or what is said instead.
+The table of situations and modes: where a module comes from, or which error is raised.
 
-Each row prepares a situation, asks `can_load` and loads, in one new process. The
-verdict must have told the truth.
+Each row prepares a situation, then calls `can_load` and loads in one new process. The
+verdict must match the load.
 """
 
 from __future__ import annotations
@@ -11,37 +11,37 @@ from typing import TYPE_CHECKING
 
 import pytest
 from situations import (
-    ASK,
-    BARE,
     BUILT,
     BUNDLED,
     CACHED,
     FAILED,
-    LEFT_ASIDE,
+    IGNORED_WARNING,
     NO_CARGO,
-    STALE_PART,
-    USED,
-    Came,
-    Refused,
-    as_it_is,
-    broken_and_reverted_flags,
-    bundled_bare,
+    NO_SIDECAR,
+    PRINT_VERDICT,
+    STALE_REASON,
+    USED_WARNING,
+    Fails,
+    Loads,
     bundled_by_another_compiler,
+    bundled_current,
     bundled_for_another_python,
-    bundled_right,
     bundled_stale,
     bundled_unloadable,
+    bundled_without_sidecar,
     continuous_integration,
-    forged,
+    no_cache_possible,
     no_toolchain,
-    no_wheel,
+    nothing_installed,
     nothing_stored,
-    nowhere_to_note,
-    refuse,
+    other_flags,
+    stale_setting_error,
+    stale_setting_warn,
     syntax_error,
-    told,
     truncated,
-    warn_all_the_same,
+    unchanged,
+    unloadable_entry,
+    verdict_flags,
     wheel,
 )
 
@@ -54,20 +54,20 @@ if TYPE_CHECKING:
 def row(
     name: str,
     *situation: Callable[[Checkout], object],
-    auto: Came | Refused,
-    never: Came | Refused,
-    force: Came | Refused,
+    auto: Loads | Fails,
+    never: Loads | Fails,
+    force: Loads | Fails,
 ) -> list[object]:
     outcomes = {"auto": auto, "never": never, "force": force}
     return [pytest.param(situation, mode, outcome, id=f"{name}: {mode}") for mode, outcome in outcomes.items()]
 
 
 CHECKOUT = [
-    *row("bundled and right", bundled_right, auto=BUNDLED, never=BUNDLED, force=BUILT),
-    *row("bundled and right, nothing stored", bundled_right, nothing_stored, auto=BUNDLED, never=BUNDLED, force=BUILT),
+    *row("bundled and current", bundled_current, auto=BUNDLED, never=BUNDLED, force=BUILT),
+    *row("bundled and current, not cached", bundled_current, nothing_stored, auto=BUNDLED, never=BUNDLED, force=BUILT),
     *row(
-        "bundled and right, no toolchain",
-        bundled_right,
+        "bundled and current, no toolchain",
+        bundled_current,
         nothing_stored,
         no_toolchain,
         auto=BUNDLED,
@@ -75,9 +75,9 @@ CHECKOUT = [
         force=NO_CARGO,
     ),
     *row(
-        "bundled and right, nowhere to note it, no toolchain",
-        bundled_right,
-        nowhere_to_note,
+        "bundled and current, no cache possible, no toolchain",
+        bundled_current,
+        no_cache_possible,
         no_toolchain,
         auto=BUNDLED,
         never=BUNDLED,
@@ -92,126 +92,126 @@ CHECKOUT = [
         force=BUILT,
     ),
     *row(
-        "bundled stale, stored",
+        "bundled stale, cached",
         bundled_stale,
-        auto=Came("cached", (*LEFT_ASIDE, STALE_PART)),
-        never=Came("bundled", ("is used all the same, since the mode is `never`", STALE_PART)),
+        auto=Loads("cached", (*IGNORED_WARNING, STALE_REASON)),
+        never=Loads("bundled", ("is used all the same, since the mode is `never`", STALE_REASON)),
         force=BUILT,
     ),
     *row(
-        "bundled stale, nothing stored",
+        "bundled stale, not cached",
         bundled_stale,
         nothing_stored,
-        auto=Came("built", (*LEFT_ASIDE, STALE_PART)),
-        never=Came("bundled", ("is used all the same, since the mode is `never`", STALE_PART)),
+        auto=Loads("built", (*IGNORED_WARNING, STALE_REASON)),
+        never=Loads("bundled", ("is used all the same, since the mode is `never`", STALE_REASON)),
         force=BUILT,
     ),
     *row(
         "bundled for another Python",
         bundled_for_another_python,
-        auto=Came("cached", (*LEFT_ASIDE, "abi tag 'cpython-2.7' -> ")),
-        never=Came("bundled", ("abi tag 'cpython-2.7' -> ",)),
+        auto=Loads("cached", (*IGNORED_WARNING, "abi tag 'cpython-2.7' -> ")),
+        never=Loads("bundled", ("abi tag 'cpython-2.7' -> ",)),
         force=BUILT,
     ),
     *row(
         "bundled without sidecar",
-        bundled_bare,
-        auto=Came("cached", (*LEFT_ASIDE, BARE)),
-        never=Came("bundled", ("is used all the same, since the mode is `never`", BARE)),
+        bundled_without_sidecar,
+        auto=Loads("cached", (*IGNORED_WARNING, NO_SIDECAR)),
+        never=Loads("bundled", ("is used all the same, since the mode is `never`", NO_SIDECAR)),
         force=BUILT,
     ),
     *row(
-        "bundled stale, no toolchain, stored",
+        "bundled stale, no toolchain, cached",
         bundled_stale,
         no_toolchain,
         auto=CACHED,
-        never=Came("bundled", (STALE_PART,)),
+        never=Loads("bundled", (STALE_REASON,)),
         force=NO_CARGO,
     ),
     *row(
-        "bundled stale, no toolchain, nothing stored",
+        "bundled stale, no toolchain, not cached",
         bundled_stale,
         nothing_stored,
         no_toolchain,
-        auto=Came("bundled", (USED, STALE_PART)),
-        never=Came("bundled", (STALE_PART,)),
+        auto=Loads("bundled", (USED_WARNING, STALE_REASON)),
+        never=Loads("bundled", (STALE_REASON,)),
         force=NO_CARGO,
     ),
     *row(
-        "bundled bare, no toolchain, nothing stored, CI",
-        bundled_bare,
+        "bundled without sidecar, no toolchain, not cached, CI",
+        bundled_without_sidecar,
         nothing_stored,
         no_toolchain,
         continuous_integration,
-        auto=Refused("StaleExtension", ("was built from something else", BARE, "SGLANG_RUST_STALE=warn")),
-        never=Came("bundled", (BARE,)),
+        auto=Fails("StaleExtension", ("was built from something else", NO_SIDECAR, "SGLANG_RUST_STALE=warn")),
+        never=Loads("bundled", (NO_SIDECAR,)),
         force=NO_CARGO,
     ),
     *row(
-        "the same, but a warning will do",
-        bundled_bare,
+        "the same with SGLANG_RUST_STALE=warn",
+        bundled_without_sidecar,
         nothing_stored,
         no_toolchain,
         continuous_integration,
-        warn_all_the_same,
-        auto=Came("bundled", (USED, BARE)),
-        never=Came("bundled", (BARE,)),
+        stale_setting_warn,
+        auto=Loads("bundled", (USED_WARNING, NO_SIDECAR)),
+        never=Loads("bundled", (NO_SIDECAR,)),
         force=NO_CARGO,
     ),
     *row(
-        "the same outside CI, but refused",
-        bundled_bare,
+        "the same outside CI with SGLANG_RUST_STALE=error",
+        bundled_without_sidecar,
         nothing_stored,
         no_toolchain,
-        refuse,
-        auto=Refused("StaleExtension", (BARE,)),
-        never=Came("bundled", (BARE,)),
+        stale_setting_error,
+        auto=Fails("StaleExtension", (NO_SIDECAR,)),
+        never=Loads("bundled", (NO_SIDECAR,)),
         force=NO_CARGO,
     ),
-    *row("nothing bundled, stored", as_it_is, auto=CACHED, never=CACHED, force=BUILT),
-    *row("nothing bundled, stored, no toolchain", no_toolchain, auto=CACHED, never=CACHED, force=NO_CARGO),
+    *row("nothing bundled, cached", unchanged, auto=CACHED, never=CACHED, force=BUILT),
+    *row("nothing bundled, cached, no toolchain", no_toolchain, auto=CACHED, never=CACHED, force=NO_CARGO),
     *row(
-        "nothing bundled, nothing stored",
+        "nothing bundled, not cached",
         nothing_stored,
         auto=BUILT,
-        never=Refused(
+        never=Fails(
             "ExtensionNotFound", ("SGLANG_RUST_BUILD_MODE=never forbids building it", "rust-ext build fx.alpha")
         ),
         force=BUILT,
     ),
     *row(
-        "nothing bundled, stored for other flags",
-        broken_and_reverted_flags,
+        "nothing bundled, cached for other flags",
+        other_flags,
         auto=BUILT,
-        never=Refused("ExtensionNotFound", ("SGLANG_RUST_BUILD_MODE=never forbids building it",)),
+        never=Fails("ExtensionNotFound", ("SGLANG_RUST_BUILD_MODE=never forbids building it",)),
         force=BUILT,
     ),
     *row(
-        "nothing bundled, stored and torn",
+        "nothing bundled, cached and truncated",
         truncated,
         auto=BUILT,
-        never=Refused("ExtensionNotFound", ("its cached copy was damaged",)),
+        never=Fails("ExtensionNotFound", ("its cached copy was damaged",)),
         force=BUILT,
     ),
     *row(
-        "stored and will not load",
-        forged,
-        auto=Came("built", ("cannot be loaded", "built anew")),
-        never=Refused("ImportError", ("file too short",)),
+        "cached and does not load",
+        unloadable_entry,
+        auto=Loads("built", ("cannot be loaded", "built anew")),
+        never=Fails("ImportError", ("file too short",)),
         force=BUILT,
     ),
     *row(
-        "bundled and will not load",
+        "bundled and does not load",
         bundled_unloadable,
-        auto=Refused("ImportError", ("file too short",)),
-        never=Refused("ImportError", ("file too short",)),
+        auto=Fails("ImportError", ("file too short",)),
+        never=Fails("ImportError", ("file too short",)),
         force=BUILT,
     ),
     *row(
         "the build fails",
         syntax_error,
         auto=FAILED,
-        never=Refused("ExtensionNotFound", ("SGLANG_RUST_BUILD_MODE=never forbids building it",)),
+        never=Fails("ExtensionNotFound", ("SGLANG_RUST_BUILD_MODE=never forbids building it",)),
         force=FAILED,
     ),
 ]
@@ -222,61 +222,59 @@ INSTALLED = [
         wheel,
         auto=BUNDLED,
         never=BUNDLED,
-        force=Refused(
-            "ExtensionNotFound", ("mode `force` builds from source, and no workspace is known", "workspace=")
-        ),
+        force=Fails("ExtensionNotFound", ("mode `force` builds from source, and no workspace is known", "workspace=")),
     ),
     *row(
         "nothing installed",
-        no_wheel,
-        auto=Refused(
+        nothing_installed,
+        auto=Fails(
             "ExtensionNotFound", ("no Rust extension fx.alpha: it is not installed, and no workspace is known",)
         ),
-        never=Refused(
+        never=Fails(
             "ExtensionNotFound",
             ("it is not installed, and no workspace is known that declares it; pass `workspace=`, or ",),
         ),
-        force=Refused("ExtensionNotFound", ("no workspace is known that declares it",)),
+        force=Fails("ExtensionNotFound", ("no workspace is known that declares it",)),
     ),
 ]
 
 
 @pytest.mark.parametrize(("situation", "mode", "outcome"), CHECKOUT)
 def test_in_a_checkout(
-    built: Checkout, situation: tuple[Callable[[Checkout], object], ...], mode: str, outcome: Came | Refused
+    built: Checkout, situation: tuple[Callable[[Checkout], object], ...], mode: str, outcome: Loads | Fails
 ) -> None:
     """
-    Where sources are at hand.
+    Loads in a checkout, where sources are available.
     """
     for prepare in situation:
         prepare(built)
     stored = sorted((built.cache / "artifacts" / "fx.alpha").rglob("*.so"))
-    loaded = built.load(mode=mode, prelude=ASK)
+    loaded = built.load(mode=mode, prelude=PRINT_VERDICT)
 
     outcome.check(loaded, built, stored[0] if stored else None)
     if mode == "never" or outcome == BUNDLED:
         assert loaded.spawned == ()
-    ready, may_build = told(loaded)
+    ready, may_build = verdict_flags(loaded)
     if loaded.compiled:
-        assert may_build or outcome.warned if isinstance(outcome, Came) else may_build
-    elif isinstance(outcome, Came):
+        assert may_build or outcome.warned if isinstance(outcome, Loads) else may_build
+    elif isinstance(outcome, Loads):
         assert ready
     elif outcome.kind != "ImportError":
         assert not ready
 
 
 @pytest.mark.parametrize(("situation", "mode", "outcome"), INSTALLED)
-def test_where_no_sources_are(
-    built: Checkout, situation: tuple[Callable[[Checkout], object], ...], mode: str, outcome: Came | Refused
+def test_without_sources(
+    built: Checkout, situation: tuple[Callable[[Checkout], object], ...], mode: str, outcome: Loads | Fails
 ) -> None:
     """
-    An installed wheel is loaded as it is: no workspace, no process, no cache is touched.
+    An installed wheel is loaded as it is, without a workspace, a process or a cache.
     """
     for prepare in situation:
         prepare(built)
-    loaded = built.load(mode=mode, workspace=None, prelude=ASK)
+    loaded = built.load(mode=mode, workspace=None, prelude=PRINT_VERDICT)
 
     outcome.check(loaded, built, None)
-    assert told(loaded) == (isinstance(outcome, Came), False)
+    assert verdict_flags(loaded) == (isinstance(outcome, Loads), False)
     assert loaded.spawned == ()
     assert not built.cache.exists()

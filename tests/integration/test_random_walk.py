@@ -120,7 +120,7 @@ BREAKAGES = {
             "from rust_ext_loader import _record; from rust_ext_loader.cache import _store; "
             "_store.look_up = lambda *_: None; _record.find = lambda *_: None"
         ),
-        "fx.lone is in the cache as it is now, and yet",
+        "fx.lone is cached, but cargo ran",
     ),
     "an invented reason": (
         "from rust_ext_loader import _produce; _produce.reason = lambda *_, **__: 'invented'",

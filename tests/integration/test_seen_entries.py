@@ -1,5 +1,5 @@
 """
-What the cache and the commands say of inputs that a build was seen to read and nobody declares.
+Seen inputs in cache entries, sidecars, rebuild reasons and commands.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from undeclared_words import value
 from rust_ext_loader.cache import _bundled
 
 
-def test_a_rebuild_names_what_was_seen_to_move(undeclared: Checkout) -> None:
+def test_a_rebuild_names_the_changed_seen_input(undeclared: Checkout) -> None:
     """
-    The reason is a file or a variable; a variable's value stays out of it, and out of the cache.
+    The reason names a file or a variable. The value of a variable is neither printed nor stored.
     """
     undeclared.load()
     undeclared.write("texts/outside.txt", "outside-2\n")
@@ -31,9 +31,9 @@ def test_a_rebuild_names_what_was_seen_to_move(undeclared: Checkout) -> None:
     assert not [path for path in metadata if b"secret" in path.read_bytes()]
 
 
-def test_a_forced_build_takes_the_place_of_the_same_inputs(undeclared: Checkout) -> None:
+def test_a_forced_build_replaces_the_entry_of_the_same_inputs(undeclared: Checkout) -> None:
     """
-    Not a second entry beside the first: one set of inputs, one pointer.
+    Each set of inputs has one entry and one pointer.
     """
     undeclared.load(variables={"FX_SEEN": "1"})
     before = sorted((undeclared.cache / "artifacts").rglob("current*"))
@@ -44,9 +44,9 @@ def test_a_forced_build_takes_the_place_of_the_same_inputs(undeclared: Checkout)
     assert undeclared.load(variables={"FX_SEEN": "1"}).file == forced.file
 
 
-def test_an_entry_says_what_binds_it_to_its_host(undeclared: Checkout) -> None:
+def test_an_entry_lists_the_facts_that_bind_it_to_its_host(undeclared: Checkout) -> None:
     """
-    A variable that is set does, files that count from the workspace do not.
+    A variable that is set binds an entry to its host. Files relative to the workspace do not.
     """
     (old,) = (undeclared.cache / "artifacts").rglob("manifest.json")
     assert json.loads(old.read_bytes())["host_bound"] == []
@@ -66,9 +66,9 @@ def test_an_entry_says_what_binds_it_to_its_host(undeclared: Checkout) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "never"])
-def test_without_a_toolchain_they_count_as_well(undeclared: Checkout, mode: str) -> None:
+def test_seen_inputs_count_without_a_toolchain(undeclared: Checkout, mode: str) -> None:
     """
-    What stands is served; what does not is not.
+    Without a toolchain an entry is used only if its seen inputs are unchanged.
     """
     undeclared.environment |= {"PATH": "/nonexistent", "HOME": "/nonexistent", "CARGO_HOME": "/nonexistent"}
     nothing = {"PATH": "/nonexistent"}
@@ -80,9 +80,9 @@ def test_without_a_toolchain_they_count_as_well(undeclared: Checkout, mode: str)
     assert refused.reason in ("toolchain-missing", "not-found")
 
 
-def test_a_bundled_library_is_as_good_as_what_it_was_seen_to_read(undeclared: Checkout, tmp_path: Path) -> None:
+def test_a_sidecar_lists_seen_inputs(undeclared: Checkout, tmp_path: Path) -> None:
     """
-    Its sidecar says what that was.
+    A bundled library is stale if an input that its sidecar lists has changed.
     """
     stored = undeclared.stored()
     fields = json.loads((stored.parent / "manifest.json").read_bytes())
@@ -102,9 +102,9 @@ def test_a_bundled_library_is_as_good_as_what_it_was_seen_to_read(undeclared: Ch
     assert "texts/outside.txt changed" in stale.warnings[0]
 
 
-def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
+def test_verify_lists_undeclared_inputs(undeclared: Checkout) -> None:
     """
-    A person sees what to declare; a declared file is listed no more.
+    `verify --inputs` lists inputs that are seen and not declared.
     """
     undeclared.replace(
         "alpha/Cargo.toml", "[lib]", 'source-inputs = ["../texts/outside.txt"]\nenv = ["FX_SEEN"]\n\n[lib]'
@@ -132,9 +132,9 @@ def test_verify_lists_what_nobody_declared(undeclared: Checkout) -> None:
     assert rust_ext(undeclared, "verify") == Said(1, "fx.alpha: not cached\n", "")
 
 
-def test_a_value_can_be_had(undeclared: Checkout) -> None:
+def test_a_copy_of_the_fixture_hits(undeclared: Checkout) -> None:
     """
-    The fixture itself: what was built once serves a copy, with no compiler.
+    A copy of the fixture is served from the cache without a compiler.
     """
     loaded = undeclared.load()
     assert (loaded.value, loaded.error, loaded.cargo) == (value(), None, ())

@@ -1,8 +1,8 @@
 """
-What a build reads and nobody declares: each change of it is seen, each way back is a hit.
+Inputs that a build was seen to read and that are not declared: every change is noticed, and reverting it hits.
 
-`tests/crates/undeclared` includes files in, beside and beyond the crate, asks for
-variables, and has a build script that lists a folder and reads a `.proto`.
+`tests/crates/undeclared` includes files in, beside and beyond the crate, reads variables,
+and has a build script that lists a folder and reads a `.proto`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from undeclared_words import value
 
 class Change:
     """
-    Something that happens to a checkout, and its way back.
+    A change of a checkout that can be undone.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Change:
 
 CHANGES = [
     pytest.param(
-        Change("alpha/README.md", "readme-2\n"), value(readme="readme-2"), id="an included file that is no source"
+        Change("alpha/README.md", "readme-2\n"), value(readme="readme-2"), id="an included file that is not Rust"
     ),
     pytest.param(
         Change("texts/outside.txt", "outside-2\n"), value(outside="outside-2"), id="an included file outside the crate"
@@ -77,7 +77,9 @@ CHANGES = [
     pytest.param(
         Change("texts/folder/two", "2"), value(generated="proto-1:one+two:none"), id="a new file in a listed folder"
     ),
-    pytest.param(Change("texts/folder/one"), value(generated="proto-1::none"), id="a file gone from a listed folder"),
+    pytest.param(
+        Change("texts/folder/one"), value(generated="proto-1::none"), id="a file removed from a listed folder"
+    ),
     pytest.param(Change(variables={"FX_SEEN": "1"}), value(seen="1"), id="option_env!"),
     pytest.param(Change(variables={"FX_SEEN": ""}), value(seen=""), id="option_env!, empty"),
     pytest.param(Change(variables={"FX_HELPER": "1"}), value(helper="1"), id="option_env! in a dependency"),
@@ -86,9 +88,9 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "expected"), CHANGES)
-def test_a_change_is_seen_and_the_way_back_is_a_hit(undeclared: Checkout, change: Change, expected: str) -> None:
+def test_a_change_is_noticed_and_reverting_it_hits(undeclared: Checkout, change: Change, expected: str) -> None:
     """
-    Nothing of it is declared; one build for the new state, none for the old one.
+    A change of an undeclared input causes one build. Reverting it causes none.
     """
     change.do(undeclared)
     changed = undeclared.load(variables=change.variables)
@@ -114,9 +116,9 @@ def test_a_change_is_seen_and_the_way_back_is_a_hit(undeclared: Checkout, change
         ),
     ],
 )
-def test_an_older_time_hides_no_change(undeclared: Checkout, file: str, text: str, expected: str) -> None:
+def test_a_change_with_an_older_time_is_built(undeclared: Checkout, file: str, text: str, expected: str) -> None:
     """
-    Cargo judges by time stamps, and has a compiled target folder here; an edit with an older one is compiled all the same.
+    Cargo judges by time stamps. In a used target folder, an edit with an older time stamp is compiled anyway.
     """
     undeclared.replace("alpha/src/lib.rs", '.join(" ")', '.join(" ")\n')
     assert undeclared.load().compiled == ["alpha"]
@@ -128,19 +130,19 @@ def test_an_older_time_hides_no_change(undeclared: Checkout, file: str, text: st
 @pytest.mark.parametrize(
     ("change", "variables"),
     [
-        pytest.param(("texts/unrelated.txt", "new"), {}, id="a file beside"),
+        pytest.param(("texts/unrelated.txt", "new"), {}, id="a file beside an included one"),
         pytest.param(("texts/folder/.one.swp", "swap"), {}, id="an editor's file in a listed folder"),
         pytest.param(("alpha/tests/new.rs", "fn"), {}, id="a test"),
         pytest.param(None, {"FX_MADE": "other"}, id="a variable that the build script sets itself"),
-        pytest.param(None, {"FX_NOT_READ": "1"}, id="a variable that nobody reads"),
+        pytest.param(None, {"FX_NOT_READ": "1"}, id="a variable that is not read"),
         pytest.param(None, {"OUT_DIR": "/nowhere", "CARGO_MANIFEST_DIR": "/nowhere"}, id="variables that cargo sets"),
     ],
 )
-def test_what_is_not_read_builds_nothing(
+def test_a_change_of_unread_input_builds_nothing(
     undeclared: Checkout, change: tuple[str, str] | None, variables: dict[str, str]
 ) -> None:
     """
-    Only what the build did read counts.
+    Only inputs that the build read count.
     """
     if change:
         undeclared.write(*change)
@@ -149,9 +151,9 @@ def test_what_is_not_read_builds_nothing(
     assert (loaded.value, loaded.cargo) == (value(), ())
 
 
-def test_the_warm_path_sees_them_too(undeclared: Checkout) -> None:
+def test_the_warm_path_watches_seen_inputs(undeclared: Checkout) -> None:
     """
-    Each of these changes puts a record in doubt that stood a moment before; nothing may be built, so the doubt is seen as a refusal.
+    Each of these changes invalidates a record. In mode `never` no build can follow, so the load fails.
     """
     for parameters in CHANGES:
         change = parameters.values[0]
@@ -165,9 +167,9 @@ def test_the_warm_path_sees_them_too(undeclared: Checkout) -> None:
         change.undo(undeclared)
 
 
-def test_a_link_that_leads_elsewhere_is_another_file(undeclared: Checkout) -> None:
+def test_a_retargeted_link_is_noticed(undeclared: Checkout) -> None:
     """
-    A repointed link on the way to an included file counts, even if both files are as old as each other.
+    A link on the path of an included file counts by its target, even if both targets have the same times.
     """
     texts = undeclared.root / "texts"
     for name in ("one", "two"):
@@ -183,9 +185,9 @@ def test_a_link_that_leads_elsewhere_is_another_file(undeclared: Checkout) -> No
     assert undeclared.load().value == value(outside="outside-two")
 
 
-def test_an_edit_during_the_build_is_in_the_result(undeclared: Checkout) -> None:
+def test_an_edit_of_a_seen_input_during_a_build_is_in_the_result(undeclared: Checkout) -> None:
     """
-    A file that nobody knew to be an input is edited after it was read: the result is thrown away.
+    If an input that was not known before is edited after it was read, the result is discarded.
     """
     gate = Gate(undeclared)
     process = undeclared.start()
@@ -203,7 +205,7 @@ def test_an_edit_during_the_build_is_in_the_result(undeclared: Checkout) -> None
 
 def test_branches_that_read_different_files_share_a_cache(undeclared: Checkout) -> None:
     """
-    Each branch has its own set of seen inputs; switching back and forth is a hit, and an edit counts where it is read.
+    Each branch has its own set of seen inputs. Switching hits, and an edit affects only branches that read the file.
     """
     undeclared.write("texts/other.txt", "other-1\n")
     here, there = "texts/outside.txt", "texts/other.txt"
@@ -218,9 +220,9 @@ def test_branches_that_read_different_files_share_a_cache(undeclared: Checkout) 
     assert undeclared.load().value == value(outside="other-2")
 
 
-def test_code_that_was_told_where_it_lies_is_not_shared(undeclared: Checkout, tmp_path: Path) -> None:
+def test_code_with_its_own_path_is_not_shared(undeclared: Checkout, tmp_path: Path) -> None:
     """
-    `env!("CARGO_MANIFEST_DIR")` is another text in another checkout.
+    `env!("CARGO_MANIFEST_DIR")` has another value in another checkout.
     """
     undeclared.replace("alpha/src/lib.rs", 'env!("FX_MADE")', 'env!("CARGO_MANIFEST_DIR")')
     first = undeclared.root
@@ -234,7 +236,7 @@ def test_code_that_was_told_where_it_lies_is_not_shared(undeclared: Checkout, tm
     assert undeclared.load().cargo == ()
 
 
-#: How a build script may find the folder above its package's: without a `..` in it, and hence without a trace of where it began.
+#: The folder above the package, as a build script can compute it. The path contains no `..`, so its origin is unknown.
 ABOVE = 'Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap()).parent().unwrap()'
 
 
@@ -246,9 +248,9 @@ ABOVE = 'Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap()).parent().unwrap(
         pytest.param(f'{ABOVE}.parent().unwrap().join("texts")', "../texts/api.txt", id="beside the workspace"),
     ],
 )
-def test_an_absolute_path_of_another_checkout_is_not_looked_at(undeclared: Checkout, path: str, file: str) -> None:
+def test_an_absolute_path_belongs_to_its_checkout(undeclared: Checkout, path: str, file: str) -> None:
     """
-    A build script goes up from where it lies. A second checkout has its own file there, and hence its own library.
+    A build script that reads a path above its package reads another file in another checkout, which needs its own entry.
     """
     (undeclared.root.parent / "texts").mkdir()
     for name in ("proto/inner/api.proto", "../texts/api.txt"):
@@ -274,7 +276,7 @@ def test_an_absolute_path_of_another_checkout_is_not_looked_at(undeclared: Check
 
 def check_out_again(checkout: Checkout) -> Checkout:
     """
-    A copy of a checkout and of what lies beside it, with the same cache.
+    Copy a checkout and the files beside it, and use the same cache.
     """
     top = checkout.root.parent
     copy = Checkout(top / "again" / checkout.root.name, checkout.cache)
@@ -282,8 +284,8 @@ def check_out_again(checkout: Checkout) -> Checkout:
     return copy
 
 
-#: Longer than a tick of the file system's clock.
-SLOWLY = "std::thread::sleep(std::time::Duration::from_millis(100));\n    "
+#: A pause longer than a tick of the file system's clock.
+PAUSE = "std::thread::sleep(std::time::Duration::from_millis(100));\n    "
 
 
 @pytest.mark.parametrize(
@@ -295,10 +297,10 @@ SLOWLY = "std::thread::sleep(std::time::Duration::from_millis(100));\n    "
 )
 def test_a_build_script_may_write_into_the_sources(undeclared: Checkout, file: str) -> None:
     """
-    Each time, and the same: that is no edit, and no reason to build for ever.
+    A file that a build script writes with the same content in every build is not an edit, and does not cause rebuilds.
     """
     undeclared.replace(
-        "alpha/build.rs", "let api =", f'{SLOWLY}fs::write("{file}", "generated").expect("written");\n    let api ='
+        "alpha/build.rs", "let api =", f'{PAUSE}fs::write("{file}", "generated").expect("written");\n    let api ='
     )
     first = undeclared.load()
     assert first.error is None
@@ -310,9 +312,9 @@ def test_a_build_script_may_write_into_the_sources(undeclared: Checkout, file: s
     assert undeclared.load().cargo == ()
 
 
-def test_a_file_that_vanishes_during_the_build_is_in_no_entry(undeclared: Checkout) -> None:
+def test_a_file_that_vanishes_during_a_build_prevents_an_entry(undeclared: Checkout) -> None:
     """
-    The compiler has read it. What there is now cannot be built, and says so.
+    A build whose input was removed after the compiler read it is not stored. The next build fails on the missing file.
     """
     text = undeclared.root / "texts/outside.txt"
     undeclared.replace("alpha/src/lib.rs", 'join(" ")', 'join("-")')
@@ -329,9 +331,9 @@ def test_a_file_that_vanishes_during_the_build_is_in_no_entry(undeclared: Checko
     assert undeclared.load().value == value().replace(" ", "-")
 
 
-def test_messages_hold_no_path_of_this_checkout(undeclared: Checkout) -> None:
+def test_messages_contain_no_path_of_the_checkout(undeclared: Checkout) -> None:
     """
-    `file!()`, and hence what a panic says, is the same in every checkout.
+    `file!()`, which panics print, is the same in every checkout.
     """
     undeclared.replace("alpha/src/lib.rs", 'env!("FX_MADE")', "file!()")
     undeclared.replace("helper/src/lib.rs", 'None => "unset"', "None => file!()")

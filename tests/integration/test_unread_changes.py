@@ -26,12 +26,12 @@ def touch_everything(checkout: Checkout) -> None:
         os.utime(path)
 
 
-def bump_of_another(checkout: Checkout) -> None:
+def bump_another_crate(checkout: Checkout) -> None:
     checkout.replace("beta/Cargo.toml", '"0.1.0"', '"0.2.0"')
     checkout.replace("Cargo.lock", 'name = "beta"\nversion = "0.1.0"', 'name = "beta"\nversion = "0.2.0"')
 
 
-def registry_dependency_of_another(checkout: Checkout) -> None:
+def add_dependency_to_another_crate(checkout: Checkout) -> None:
     checkout.write("beta/Cargo.toml", (checkout.root / "beta/Cargo.toml").read_text() + 'itoa = "1"\n')
     checkout.replace(
         "Cargo.lock",
@@ -45,7 +45,7 @@ def registry_dependency_of_another(checkout: Checkout) -> None:
     )
 
 
-def another_member(checkout: Checkout) -> None:
+def add_member(checkout: Checkout) -> None:
     shutil.copytree(checkout.root / "middle", checkout.root / "gamma")
     checkout.replace("gamma/Cargo.toml", "middle", "gamma")
     checkout.replace("Cargo.toml", '"beta"', '"beta", "gamma"')
@@ -59,7 +59,7 @@ def name_the_toolchain(checkout: Checkout) -> None:
     checkout.write("rust-toolchain.toml", f'[toolchain]\nchannel = "{os.path.basename(sysroot)}"\n')
 
 
-def reordered(checkout: Checkout) -> None:
+def reorder_manifest(checkout: Checkout) -> None:
     checkout.replace(
         "alpha/Cargo.toml",
         'middle = { path = "../middle" }\npymod = { path = "../pymod" }',
@@ -93,10 +93,10 @@ IDLE_CHANGES: dict[str, Callable[[Checkout], object]] = {
     "comment in the crate's manifest": replace("alpha/Cargo.toml", "[lib]", "# a comment\n[lib]"),
     "comment in a dependency's manifest": replace("middle/Cargo.toml", "[package]", "# a comment\n[package]"),
     "comment in the lockfile": replace("Cargo.lock", "version = 4", "# a comment\nversion = 4"),
-    "the same manifest, written otherwise": reordered,
-    "version of another crate": bump_of_another,
-    "lockfile: a dependency of another crate": registry_dependency_of_another,
-    "another member appears": another_member,
+    "the same manifest, written otherwise": reorder_manifest,
+    "version of another crate": bump_another_crate,
+    "lockfile: a dependency of another crate": add_dependency_to_another_crate,
+    "another member appears": add_member,
     "another profile": replace("Cargo.toml", "[profile.release]", "[profile.dev]\nopt-level = 2\n\n[profile.release]"),
     "configuration without effect": write(".cargo/config.toml", "[term]\nquiet = true\n\n[net]\nretry = 3\n"),
     "a toolchain file that names the toolchain in use": name_the_toolchain,
@@ -104,9 +104,9 @@ IDLE_CHANGES: dict[str, Callable[[Checkout], object]] = {
 
 
 @pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in IDLE_CHANGES.items()])
-def test_what_no_compiler_reads_changes_no_fact(built: Checkout, act: Callable[[Checkout], object]) -> None:
+def test_a_change_of_unread_files_changes_no_fact(built: Checkout, act: Callable[[Checkout], object]) -> None:
     """
-    After such a change the module is still what the cache holds. Asked in this process: the next test loads it.
+    Such a change leaves all facts as they are. Facts are computed in this process; the next test loads the module.
     """
     before = facts(built)
     act(built)
@@ -121,9 +121,9 @@ def facts(checkout: Checkout, variables: dict[str, str] | None = None) -> dict[s
     return dict(_ensure.snapshot(request)[0].fingerprint.facts)
 
 
-def test_what_no_compiler_reads_builds_nothing(built: Checkout) -> None:
+def test_changes_of_unread_files_build_nothing(built: Checkout) -> None:
     """
-    After every such change at once cargo is not called.
+    After all of these changes together cargo is not run.
     """
     hit(built.load(), ALPHA)
     for act in IDLE_CHANGES.values():
@@ -147,15 +147,15 @@ IDLE_VARIABLES: dict[str, dict[str, str]] = {
 
 
 @pytest.mark.parametrize("variables", [pytest.param(variables, id=name) for name, variables in IDLE_VARIABLES.items()])
-def test_what_says_how_to_build_and_not_what_is_no_fact(built: Checkout, variables: dict[str, str]) -> None:
+def test_a_variable_without_effect_on_the_output_is_no_fact(built: Checkout, variables: dict[str, str]) -> None:
     """
-    Such a variable, set or not, changes no fact.
+    Such a variable changes no fact.
     """
     assert facts(built, variables) == facts(built)
 
 
-def test_what_says_how_to_build_and_not_what_builds_nothing(built: Checkout) -> None:
+def test_variables_without_effect_on_the_output_build_nothing(built: Checkout) -> None:
     """
-    With all such variables set the entry made without them is found.
+    With all of these variables the entry that was built without them is found.
     """
     hit(built.load(variables={name: value for row in IDLE_VARIABLES.values() for name, value in row.items()}), ALPHA)

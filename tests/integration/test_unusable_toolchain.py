@@ -1,5 +1,5 @@
 """
-Every way in which a toolchain can be unusable: what was built is loaded, and an error says what is wrong and how to fix it.
+All ways in which a toolchain can be unusable: cached modules load, and an error says what is unusable and how to fix it.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ CARGO = "echo 'cargo 1.95.0 (f2d3ce0bd 2026-03-21)'"
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Unusable:
     """
-    What a machine's toolchain is like.
+    A toolchain that is not usable.
     """
 
     problem: str
-    #: What the error says of it, remedy included.
+    #: Part of the error, with the advice.
     said: str
-    #: Programs on PATH, by their shell code.
+    #: Shell code of the programs on PATH.
     tools: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: `{folder}` is an empty one.
+    #: `{folder}` is replaced by an empty folder.
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    #: Programs of this machine that are on PATH.
+    #: Programs of this machine that are put on PATH.
     real: tuple[str, ...] = ()
 
-    def befall(self, checkout: Checkout) -> None:
+    def apply(self, checkout: Checkout) -> None:
         folder = checkout.cache.parent / "empty"
         for name, body in self.tools.items():
             script(folder / name, body)
@@ -51,51 +51,56 @@ class Wrong:
         checkout.environment.update({name: value.format(folder=empty) for name, value in self.variables.items()})
 
 
-def words(text: str) -> str:
+def print_error(text: str) -> str:
     return f"printf '%s\\n' \"{text}\" >&2; exit 1"
 
 
 DROP = "(RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)"
 NO_DEFAULT = (
-    "error: rustup could not choose a version of cargo to run, because one wasn't specified explicitly, and no default is configured.\n"
-    "help: run 'rustup default stable' to download the latest stable release of Rust and set it as your default toolchain."
+    "error: rustup could not choose a version of cargo to run, because one wasn't specified explicitly, "
+    "and no default is configured.\n"
+    "help: run 'rustup default stable' to download the latest stable release of Rust "
+    "and set it as your default toolchain."
 )
-ABSENT = "error: toolchain '1.80.0-x86_64-unknown-linux-gnu' is not installed\nhelp: run \\`rustup toolchain install\\` to install it"
+NOT_INSTALLED = (
+    "error: toolchain '1.80.0-x86_64-unknown-linux-gnu' is not installed\n"
+    "help: run \\`rustup toolchain install\\` to install it"
+)
 OLD = "rustc 1.84.1 (e71f9a9a9 2025-01-27)\nhost: x86_64-unknown-linux-gnu\nrelease: 1.84.1"
 
-WRONG = [
-    pytest.param(Wrong("missing", f"`cargo` is not usable: it is not on PATH; {INSTALL}"), id="no cargo"),
+UNUSABLE = [
+    pytest.param(Unusable("missing", f"`cargo` is not usable: it is not on PATH; {INSTALL}"), id="no cargo"),
     pytest.param(
-        Wrong("missing", f"`rustc` is not usable: it is not on PATH; {INSTALL}", {"cargo": CARGO}), id="no rustc"
+        Unusable("missing", f"`rustc` is not usable: it is not on PATH; {INSTALL}", {"cargo": CARGO}), id="no rustc"
     ),
     pytest.param(
-        Wrong(
+        Unusable(
             "missing",
             "`/nonexistent/rustc` is not usable: there is no such file; ",
             {"cargo": CARGO},
             {"RUSTC": "/nonexistent/rustc"},
         ),
-        id="RUSTC leads nowhere",
+        id="RUSTC names a missing file",
     ),
     pytest.param(
-        Wrong(
+        Unusable(
             "no-default",
             "rustup could not choose a version of cargo to run",
-            {"cargo": words(NO_DEFAULT), "rustc": words(NO_DEFAULT)},
+            {"cargo": print_error(NO_DEFAULT), "rustc": print_error(NO_DEFAULT)},
         ),
         id="no default toolchain",
     ),
     pytest.param(
-        Wrong(
+        Unusable(
             "not-installed",
             "`cargo` is not usable: toolchain '1.80.0-x86_64-unknown-linux-gnu' is not installed; "
             f"install the toolchain that is asked for (`rustup toolchain install NAME`), or drop what asks for it {DROP}",
-            {"cargo": words(ABSENT), "rustc": words(ABSENT)},
+            {"cargo": print_error(NOT_INSTALLED), "rustc": print_error(NOT_INSTALLED)},
         ),
-        id="pinned toolchain absent",
+        id="pinned toolchain not installed",
     ),
     pytest.param(
-        Wrong(
+        Unusable(
             "too-old",
             "`rustc` is not usable: rustc 1.84.1 is older than 1.85, which the crate asks for; run `rustup update`, or drop what ",
             {"cargo": CARGO, "rustc": f"echo '{OLD}'"},
@@ -103,7 +108,7 @@ WRONG = [
         id="compiler too old",
     ),
     pytest.param(
-        Wrong(
+        Unusable(
             "no-answer",
             "`rustc` is not usable: it did not answer within 0.5 s; run `rustc -vV` to see what holds it, "
             "or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is merely slow",
@@ -113,15 +118,15 @@ WRONG = [
         id="compiler hangs",
     ),
     pytest.param(
-        Wrong(
+        Unusable(
             "broken",
             "`rustc` is not usable: cannot open shared object; run `rustc -vV` to see what it says",
-            {"cargo": CARGO, "rustc": words("cannot open shared object")},
+            {"cargo": CARGO, "rustc": print_error("cannot open shared object")},
         ),
         id="compiler broken",
     ),
     pytest.param(
-        Wrong(
+        Unusable(
             "no-default",
             "; run `rustup default stable`",
             variables={"RUSTUP_HOME": "{folder}"},
@@ -130,18 +135,20 @@ WRONG = [
         id="the real rustup without a default",
     ),
     pytest.param(
-        Wrong("not-installed", "toolchain '1.0.1-", variables={"RUSTUP_TOOLCHAIN": "1.0.1"}, real=("cargo", "rustc")),
-        id="the real rustup, pinned to what is absent",
+        Unusable(
+            "not-installed", "toolchain '1.0.1-", variables={"RUSTUP_TOOLCHAIN": "1.0.1"}, real=("cargo", "rustc")
+        ),
+        id="the real rustup with a missing pinned toolchain",
     ),
 ]
 
 
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_toolchain_that_is_not_usable(stored: Checkout, wrong: Wrong) -> None:
+@pytest.mark.parametrize("unusable", UNUSABLE)
+def test_an_unusable_toolchain(stored: Checkout, unusable: Unusable) -> None:
     """
-    What is stored is loaded without a word. What must be built is refused: what is wrong, how to mend it, and why it must be built.
+    A cached module loads without a message. A build fails with the problem, the advice and the reason for the build.
     """
-    wrong.befall(stored)
+    unusable.apply(stored)
     found = stored.load()
     assert (found.value, found.error, found.warnings) == (ALPHA, None, ())
 
@@ -150,8 +157,8 @@ def test_a_toolchain_that_is_not_usable(stored: Checkout, wrong: Wrong) -> None:
 
     for mode, why in (("auto", " (not built here yet)"), ("force", "")):
         assert (refused[mode].reason, refused[mode].value) == ("toolchain-missing", None)
-        assert str(refused[mode].error).startswith(f"{wrong.problem}: fx.alpha must be built{why}, but `")
-        assert wrong.said in str(refused[mode].error)
+        assert str(refused[mode].error).startswith(f"{unusable.problem}: fx.alpha must be built{why}, but `")
+        assert unusable.said in str(refused[mode].error)
         assert str(refused[mode].error).endswith(", or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never")
     never = stored.load(mode="never")
     assert (never.reason, never.spawned) == ("not-found", ())

@@ -1,5 +1,5 @@
 """
-No toolchain, or none that is usable: what was built is loaded all the same, and every answer says what is wrong and how to mend it.
+Without a toolchain: cached modules load, and every command says what it can and what is missing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ALPHA = "alpha-1 part-1 middle-1"
 INSTALL = "install Rust (https://rustup.rs) or put it on PATH"
 
 
-# Which of the stored builds will do.
+# Which cached entry is used.
 
 
 def store(checkout: Checkout, began: float, changed: Mapping[str, str], glibc: tuple[int, int] | None = None) -> Path:
     """
-    Put a further entry into the cache: the same library, by other facts.
+    Add an entry to the cache: the same library with other facts.
     """
     origin = _store.Origin("", "", glibc, began, 1.0, None)
     library = checkout.stored()
@@ -89,11 +89,11 @@ def newest_damaged(checkout: Checkout) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", ["auto", "never"])
-def test_the_newest_entry_that_is_equal_in_all_but_the_toolchain(
+def test_the_newest_entry_that_differs_only_in_the_toolchain_is_used(
     stored: Checkout, further: Callable[[Checkout], object], taken: str, mode: str
 ) -> None:
     """
-    It is current, so neither `CI=true` nor `SGLANG_RUST_STALE=error` has anything against it, and nothing is warned of.
+    Such an entry is current, so it is loaded without a warning even with `CI=true` and `SGLANG_RUST_STALE=error`.
     """
     first, release = stored.stored(), stored.stored_facts()["toolchain/rustc"]
     further(stored)
@@ -114,9 +114,9 @@ def test_the_newest_entry_that_is_equal_in_all_but_the_toolchain(
         pytest.param({"request/env/RUSTFLAGS": "-Ctarget-cpu=native"}, id="other rustflags"),
     ],
 )
-def test_an_entry_that_differs_in_more_is_none(stored: Checkout, changed: dict[str, str]) -> None:
+def test_an_entry_that_differs_in_other_facts_is_not_used(stored: Checkout, changed: dict[str, str]) -> None:
     """
-    Without a toolchain nothing else is overlooked.
+    Without a toolchain no other difference is ignored.
     """
     library = stored.stored()
     store(stored, 2e9, changed)
@@ -128,7 +128,7 @@ def test_an_entry_that_differs_in_more_is_none(stored: Checkout, changed: dict[s
 
 def test_a_cached_entry_needs_no_cargo(built: Checkout) -> None:
     """
-    With nothing on PATH a module that was built is loaded, by no process.
+    With an empty PATH a cached module loads and starts no process.
     """
     loaded = built.load(variables={"PATH": "/nonexistent"})
 
@@ -136,9 +136,9 @@ def test_a_cached_entry_needs_no_cargo(built: Checkout) -> None:
     assert loaded.spawned == ()
 
 
-def test_without_cargo_nothing_else_can_be_done(plain: Checkout) -> None:
+def test_a_missing_module_without_cargo_is_one_error(plain: Checkout) -> None:
     """
-    Not built and no cargo: one clear `ImportError` that says what to do.
+    A module that is not built fails without cargo, with an `ImportError` that says what to do.
     """
     loaded = plain.load(variables={"PATH": "/nonexistent"})
 
@@ -167,16 +167,16 @@ def edit(checkout: Checkout) -> None:
 @pytest.mark.parametrize(
     ("happens", "then"),
     [
-        pytest.param(put_tools, "asked", id="a toolchain appears"),
+        pytest.param(put_tools, "same", id="a toolchain appears"),
         pytest.param(lambda checkout: store(checkout, 2e9, by("1.96.0")), "newer", id="a newer build appears"),
         pytest.param(edit, "refused", id="a source is edited"),
     ],
 )
-def test_the_shortcut_holds_while_nothing_happens(
+def test_a_record_is_used_until_something_changes(
     stored: Checkout, happens: Callable[[Checkout], object], then: str
 ) -> None:
     """
-    Without a toolchain the second import is as cheap as with one, until a toolchain, a newer build or an edit is there.
+    Without a toolchain the second import is warm until a toolchain, a newer build or an edit appears.
     """
     editable = Editable(stored)
     expected = f"{ALPHA} {stored.stored()}"
@@ -199,9 +199,9 @@ def test_the_shortcut_holds_while_nothing_happens(
         assert bool(after.spawned) == (then == "asked")
 
 
-def test_a_miss_says_what_moved(stored: Checkout) -> None:
+def test_an_error_names_the_changed_facts(stored: Checkout) -> None:
     """
-    A checkout that had used the module while it had a toolchain still knows what moved since.
+    A checkout that used the module with a toolchain knows which facts changed since then.
     """
     offline = stored.environment.pop("PATH")
     assert stored.load().cargo == ()
@@ -248,7 +248,7 @@ COMMANDS = [
     pytest.param(
         ("build", "fx.alpha"),
         Said(0, "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\n", ""),
-        id="build what is there",
+        id="build of a cached module",
     ),
     pytest.param(
         ("build", "fx.beta"),
@@ -258,7 +258,7 @@ COMMANDS = [
             f"error: fx.beta must be built (not built here yet), but {NO_CARGO}, "
             "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never\n",
         ),
-        id="build what is not",
+        id="build of a missing module",
     ),
 ]
 
@@ -266,7 +266,7 @@ COMMANDS = [
 @pytest.mark.parametrize(("arguments", "said"), COMMANDS)
 def test_commands_answer_without_a_toolchain(stored: Checkout, arguments: tuple[str, ...], said: Said) -> None:
     """
-    Each says all that can be told, and why the rest cannot.
+    Each command prints what is known and says what the missing toolchain prevents.
     """
     release = stored.stored_facts()["toolchain/rustc"]
 
@@ -275,7 +275,7 @@ def test_commands_answer_without_a_toolchain(stored: Checkout, arguments: tuple[
 
 def test_keys_without_a_toolchain(stored: Checkout) -> None:
     """
-    The source keys are those that a machine with a toolchain prints; the build key is null.
+    The source keys equal those of a machine with a toolchain. The build keys are null.
     """
     told = {}
     for name, variables in (
@@ -294,7 +294,7 @@ def test_keys_without_a_toolchain(stored: Checkout) -> None:
 
 def test_explain_without_a_toolchain(stored: Checkout) -> None:
     """
-    What moved among the rest is told, and the toolchain's facts do not pass for removed.
+    `explain` names changed facts and does not report the toolchain's facts as removed.
     """
     offline = stored.environment.pop("PATH")
     stored.load()
@@ -307,9 +307,9 @@ def test_explain_without_a_toolchain(stored: Checkout) -> None:
     assert story["toolchain_missing"] == NO_CARGO
 
 
-def test_status_knows_what_is_gone_from_the_cache(stored: Checkout) -> None:
+def test_status_reports_an_entry_missing_from_the_cache(stored: Checkout) -> None:
     """
-    Nothing moved, and yet nothing is there.
+    No fact changed, but the entry was removed.
     """
     with_tools = stored.environment.pop("PATH")
     stored.load()

@@ -4,7 +4,7 @@ The value of the module in `tests/crates/undeclared`, word by word.
 
 from __future__ import annotations
 
-#: The value of the fixture's module, word by word.
+#: The words of the value, by what each depends on.
 WORDS = {
     "readme": "readme-1",
     "outside": "outside-1",

@@ -131,7 +131,7 @@ def load_in_another_mode(walk: Walk) -> str:
         walk.check(module)
     elif walk.key(module) in walk.stored:
         walk.check_value(module, loaded)
-        walk.check_served(module, loaded)
+        walk.check_cached(module, loaded)
     else:
         assert (loaded.reason, loaded.cargo) == ("not-found", ()), loaded
     return f"{module} {mode}"

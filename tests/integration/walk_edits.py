@@ -224,7 +224,7 @@ def clone(walk: Walk) -> str:
     if walk.has_git:
         walk.here.git("clone", "--quiet", os.fspath(walk.here.root), os.fspath(walk.folder / name))
     saved, tree = walk.here.saved, walk.here.tree
-    walk.here = walk.settle_in(name, tree)
+    walk.here = walk.add_place(name, tree)
     walk.here.saved = list(saved)
     if len(walk.places) > _MAX_CHECKOUTS:
         shutil.rmtree(walk.places.pop(0).root)

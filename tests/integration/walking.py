@@ -1,13 +1,12 @@
 """
-Walk at random through what happens to a checkout, and hold every load against an oracle.
+The random walk: the current state of checkouts, cache and variables, and the check of a load against a model.
 
-A `Place` is one checkout and the tree that it should hold. A `Walk` knows several
-places that share a cache, the variables in force, and what the cache must hold by
-now: so it can tell of each load what the module answers, whether something is
-compiled, and for which named reasons.
+A `Place` is one checkout with the tree that it should hold. A `Walk` has several places
+that share a cache, the variables, and the entries that the cache must hold. So it can
+predict for every load the module's value, whether it compiles, and the named reasons.
 
-Invariant: what happens next depends on the seed alone, never on time or on the
-order in which a folder is listed. The same seed walks the same way.
+Invariant: the steps depend on the seed only, not on time or on the order of folder
+listings. The same seed takes the same steps.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from from_scratch import build_from_scratch
 from processes import tool
 from walk_tree import MODULES, Facts, Tree
 
-#: What a stored build goes by: the module and its facts.
+#: Identifies a stored build: the module and its facts.
 Key: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 
-#: What every load does first: it tells when a record decides.
-_TELL = """
+#: Prelude of every load, which prints a line when a record decides.
+_REPORT_RECORDS = """
 import sys
 from rust_ext_loader.files import _stat
 from rust_ext_loader import _record
@@ -45,26 +44,26 @@ def find(*arguments, find=_record.find):
     return library
 _record.find = find
 """
-#: Times that lie further apart than this are told apart by file systems here: records are made soon, and are as sound as after two seconds.
-_SOON_SETTLED = "_stat.UNSETTLED_NS = 50_000_000"
-#: Ask before loading.
-_FORETELL = """
+#: File systems here distinguish times further apart than this, so records can be written earlier than after two seconds.
+_SETTLE_SOON = "_record.UNSETTLED_NS = 50_000_000"
+#: Prelude that prints the verdict of `can_load` before the load.
+_PRINT_VERDICT = """
 verdict = rust_ext_loader.can_load(request["module"], **request["arguments"])
-print(f"foretold {verdict.state.value}: {verdict.why}", file=sys.stderr)
+print(f"verdict {verdict.state.value}: {verdict.why}", file=sys.stderr)
 """
 
 
 class Place:
     """
-    One checkout, and what it should hold.
+    One checkout, and the tree that it should hold.
     """
 
     def __init__(self, checkout: Checkout, tree: Tree) -> None:
         self.checkout = checkout
         self.tree: Tree = {}
-        #: Facts that the toolkit noted when it last decided about a module here.
+        #: Facts of each module when the toolkit last decided about it in this checkout.
         self.known: dict[str, Facts] = {}
-        #: States that can be gone back to: Git's name, if Git is used, and the tree.
+        #: Saved states: a name, which is a tag if Git is used, and the tree.
         self.saved: list[tuple[str, Tree]] = []
         self._times: dict[tuple[str, str], int] = {}
         self.become(tree)
@@ -75,7 +74,7 @@ class Place:
 
     def write(self, path: str, text: str, how: str = "in place") -> None:
         """
-        Give a file a text, in one of the ways that editors, tools and restored backups have.
+        Write a file in one of the ways of editors, tools and restored backups.
         """
         file = self.root / path
         before = file.stat().st_mtime_ns if file.exists() else None
@@ -94,7 +93,7 @@ class Place:
 
     def remove(self, path: str) -> None:
         """
-        Take a file away, and the folders that are empty then.
+        Remove a file, and folders that become empty.
         """
         (self.root / path).unlink()
         with contextlib.suppress(OSError):
@@ -104,7 +103,7 @@ class Place:
 
     def become(self, tree: Tree, how: str = "in place") -> None:
         """
-        Change file by file what differs.
+        Change the checkout file by file to match a tree.
         """
         for path in sorted(self.tree.keys() - tree.keys()):
             self.remove(path)
@@ -114,16 +113,16 @@ class Place:
 
     def assert_as_modelled(self) -> None:
         """
-        What lies on disk is the tree: a build writes nothing into a checkout, and neither does the walk by mistake.
+        The files on disk match the tree: neither a build nor the walk wrote anything else.
         """
         files = {path.relative_to(self.root).as_posix(): path for path in self.root.rglob("*") if path.is_file()}
         there = {name: path.read_text(encoding="utf-8") for name, path in files.items() if not name.startswith(".git/")}
         differing = sorted(name for name in there.keys() | self.tree.keys() if there.get(name) != self.tree.get(name))
-        assert not differing, f"{self.root} is not as it should be: {differing}"
+        assert not differing, f"{self.root} differs from the model: {differing}"
 
     def git(self, *arguments: str) -> None:
         """
-        Run Git here, with nobody's configuration.
+        Run Git in the checkout without the user's configuration.
         """
         identity = [
             "-c",
@@ -142,7 +141,7 @@ class Place:
 @dataclass
 class Counts:
     """
-    What a walk came by.
+    The counts of a walk.
     """
 
     steps: int = 0
@@ -164,38 +163,38 @@ class Counts:
 @dataclass
 class Walk:
     """
-    Places, one cache, and what must be in it.
+    Several places, one cache, and the entries that it must hold.
     """
 
     folder: Path
     random: random.Random
     counts: Counts = field(default_factory=Counts)
     places: list[Place] = field(default_factory=list)
-    #: The place that things happen to.
+    #: The place that steps change.
     here: Place = field(init=False)
     variables: dict[str, str] = field(default_factory=dict)
-    #: What the cache must hold: the file of each module and set of facts, if it is known which.
+    #: The entries that the cache must hold. The value is the library's path, or `None` if it is unknown.
     stored: dict[Key, str | None] = field(default_factory=dict)
-    #: Run before every load: a walk can be told to walk with a broken toolkit.
+    #: Code that breaks the toolkit, run before every load.
     breakage: str = ""
     has_git: bool = field(default_factory=lambda: tool("git") is not None)
     _from_scratch: dict[Key, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.here = self.settle_in("first", walk_tree.first_tree())
+        self.here = self.add_place("first", walk_tree.first_tree())
         if self.has_git:
             self.here.git("init", "--quiet")
 
     @property
     def cache(self) -> Path:
         """
-        The cache that all places share.
+        The cache of all places.
         """
         return self.folder / "cache"
 
-    def settle_in(self, name: str, tree: Tree) -> Place:
+    def add_place(self, name: str, tree: Tree) -> Place:
         """
-        One more checkout with this tree.
+        Add a checkout with this tree.
         """
         checkout = Checkout(self.folder / name, self.cache)
         checkout.root.mkdir(exist_ok=True)
@@ -209,13 +208,13 @@ class Walk:
 
     def facts(self, module: str) -> Facts:
         """
-        What decides about a module here and now.
+        The facts that decide about a module now.
         """
         return walk_tree.facts(self.here.tree, module, self.variables)
 
     def key(self, module: str) -> Key:
         """
-        What a stored build of the module, as it is here and now, goes by.
+        The key of the module's build for the current facts.
         """
         return module, frozenset(self.facts(module).items())
 
@@ -223,24 +222,24 @@ class Walk:
         self, module: str, prelude: str = "", *, soon: bool = True, mode: str | None = None
     ) -> subprocess.Popen[str]:
         """
-        Begin a load here, with the variables in force.
+        Start a load in the current place, with the current variables.
         """
-        text = "\n".join([_TELL, _SOON_SETTLED if soon else "", self.breakage, textwrap.dedent(prelude)])
+        text = "\n".join([_REPORT_RECORDS, _SETTLE_SOON if soon else "", self.breakage, textwrap.dedent(prelude)])
         return self.here.checkout.start(module, prelude=text, variables=self.variables, mode=mode)
 
     def load(self, module: str, mode: str | None = None) -> Loaded:
         """
-        Load here in a new process.
+        Load in the current place, in a new process.
         """
         soon, asks = self.random.random() < 0.8, self.random.random() < 0.2
         with self.counted() as calls:
-            answer = self.here.checkout.finish(self.start(module, _FORETELL if asks else "", soon=soon, mode=mode))
+            answer = self.here.checkout.finish(self.start(module, _PRINT_VERDICT if asks else "", soon=soon, mode=mode))
         return Loaded(**{**answer, "cargo": tuple(calls)})
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[list[tuple[str, ...]]]:
         """
-        Every cargo that runs meanwhile, known afterwards.
+        Collect the arguments of every cargo that runs in the block.
         """
         calls: list[tuple[str, ...]] = []
         before = len(self.here.checkout.cargo_calls())
@@ -249,20 +248,20 @@ class Walk:
 
     def check(self, module: str) -> None:
         """
-        Load a module and hold all that can be seen of it against the model.
+        Load a module and compare all results with the model.
         """
         loaded = self.load(module)
         self.check_value(module, loaded)
-        self.check_foretold(module, loaded)
+        self.check_verdict(module, loaded)
         if self.key(module) in self.stored:
-            self.check_served(module, loaded)
+            self.check_cached(module, loaded)
         else:
             self.check_built(module, loaded)
         self.note(module, loaded)
 
     def check_value(self, module: str, loaded: Loaded) -> None:
         """
-        The module is what the present inputs make of it; now and then cargo's word is asked for.
+        The value must match the current inputs. Sometimes it is also compared with a build from scratch.
         """
         self.counts.loads += 1
         expected = walk_tree.value(self.here.tree, module, self.variables)
@@ -273,41 +272,41 @@ class Walk:
             )
         after_a_change = not loaded.compiled and self.here.known.get(module) not in (None, self.facts(module))
         if self.random.random() < (0.5 if after_a_change else 0.1):
-            assert loaded.value == self.from_scratch(module), "the oracle and a build from scratch agree"
+            assert loaded.value == self.from_scratch(module), "the model and a build from scratch agree"
 
-    def check_foretold(self, module: str, loaded: Loaded) -> None:
+    def check_verdict(self, module: str, loaded: Loaded) -> None:
         """
-        If `can_load` was asked before, it said what came to pass, and why.
+        If `can_load` was called first, its verdict and reason must match the load.
         """
-        foretold = re.search(r"(?m)^foretold (\w+): (.*)$", loaded.stderr)
-        if foretold is None:
+        verdict = re.search(r"(?m)^verdict (\w+): (.*)$", loaded.stderr)
+        if verdict is None:
             return
         not_stored = "missing" if self.here.known.get(module) is None else "stale"
-        assert foretold[1] == ("cached" if self.key(module) in self.stored else not_stored), loaded.stderr
-        assert foretold[1] == "cached" or f"building {module}: {foretold[2]}\n" in loaded.stderr, loaded.stderr
+        assert verdict[1] == ("cached" if self.key(module) in self.stored else not_stored), loaded.stderr
+        assert verdict[1] == "cached" or f"building {module}: {verdict[2]}\n" in loaded.stderr, loaded.stderr
 
-    def check_served(self, module: str, loaded: Loaded) -> None:
+    def check_cached(self, module: str, loaded: Loaded) -> None:
         """
-        Nothing ran, and what was loaded is what was stored last.
+        The load must run no cargo and return the library that was stored last.
         """
         self.counts.from_cache += 1
         self.counts.by_record += by_record(loaded)
         if loaded.cargo:
             self.counts.unexplained += 1
-            raise AssertionError(f"{module} is in the cache as it is now, and yet: {loaded.cargo}\n{loaded.stderr}")
+            raise AssertionError(f"{module} is cached, but cargo ran: {loaded.cargo}\n{loaded.stderr}")
         file = self.stored[self.key(module)]
         assert file is None or loaded.file == file, f"{module} comes from {loaded.file}; stored last: {file}"
 
     def check_built(self, module: str, loaded: Loaded, said: str | None = None) -> None:
         """
-        The crate was compiled once, and the reason that was given names what moved and nothing else.
+        The crate must be compiled once, and the printed reason must name exactly the changed facts.
         """
         assert loaded.compiled == [MODULES[module]], f"{module} is new, and cargo ran {loaded.cargo}"
         self.check_reason(module, loaded.stderr, said)
 
     def check_reason(self, module: str, stderr: str, said: str | None = None) -> None:
         """
-        The one line that says why a build began.
+        Compare the one line that gives the reason of a build with the model.
         """
         self.counts.builds += 1
         lines = re.findall(rf"(?m)^((?:re)?building) {re.escape(module)}: (.*)$", stderr)
@@ -321,12 +320,12 @@ class Walk:
                 return
         self.counts.unexplained += 1
         raise AssertionError(
-            f"{module} was built because of {wanted or names or 'nothing'}; said was: {lines}\n{stderr}"
+            f"{module} was built because of {wanted or names or 'nothing'}; reason in the output: {lines}\n{stderr}"
         )
 
     def note(self, module: str, loaded: Loaded) -> None:
         """
-        Know from now on what the toolkit knows: a warm load notes nothing.
+        Update the model after a load. A load that a record decided notes nothing.
         """
         self.stored[self.key(module)] = loaded.file
         if not by_record(loaded):
@@ -334,7 +333,7 @@ class Walk:
 
     def from_scratch(self, module: str) -> str:
         """
-        What the module answers when bare cargo compiles a copy of what lies on disk, in an empty target folder.
+        The value after cargo alone compiled a copy of the checkout in an empty target folder.
         """
         key = self.key(module)
         if key not in self._from_scratch:
@@ -348,20 +347,20 @@ class Walk:
         return self._from_scratch[key]
 
     def _plain_variables(self) -> Mapping[str, str]:
-        # The counting cargo is not ours to disturb.
+        # Avoid the `cargo` that logs its arguments: this build must not be counted.
         return {**self.here.checkout.variables(), **self.variables, "PATH": os.environ["PATH"]}
 
 
 def by_record(loaded: Loaded) -> bool:
     """
-    Whether a load was decided by a record alone, which notes nothing.
+    Whether a record alone decided the load. Such a load notes nothing.
     """
     return "decided by a record" in loaded.stderr
 
 
 def _names_all(reason: str, names: Collection[str]) -> bool:
     """
-    Whether a reason names these facts, each once, as far as a line goes.
+    Whether a reason names each of these facts once. A long line ends with "and N more".
     """
     items = reason.split("; ")
     more = re.fullmatch(r"and (\d+) more", items[-1])
