@@ -154,7 +154,7 @@ class Editable:
 
 
 #: Lines that make the process treat every stamp as old enough, so that it writes a record at once.
-SETTLED = "from rust_ext_loader import _record; _record.UNSETTLED_NS = -(10**15)"
+SETTLED = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
 
 #: All modules that a warm import may load.
 WARM_MODULES = {

@@ -20,7 +20,7 @@ class Step:
     """
 
     when: str
-    #: `module.function`.
+    #: `wing/_module.function`, where a wing is a subpackage.
     call: str
     #: Condition on the call's arguments, over `first` and `name` (the name of a path).
     condition: str = "True"
@@ -60,20 +60,20 @@ WRITE = "files/_staging.write_atomically"
 
 #: In the order in which a load reaches them.
 STEPS = {
-    "lock taken": Step("after", "_locks._leave_name"),
-    "looking up again": Step("after", "_progress.Progress.announce"),
-    "before cleaning": Step("before", "_cargo.clean"),
-    "after cleaning": Step("after", "_cargo.clean"),
+    "lock taken": Step("after", "files/_locks._leave_name"),
+    "looking up again": Step("after", "build/_progress.Progress.announce"),
+    "before cleaning": Step("before", "build/_cargo.clean"),
+    "after cleaning": Step("after", "build/_cargo.clean"),
     "before the folder is marked unsettled": Step("before", WRITE, STATE),
     "after the folder is marked unsettled": Step("after", WRITE, STATE),
-    "cargo has begun": Step("before", "_cargo._follow"),
-    "cargo has ended, its result is not read": Step("after", "_cargo._follow", number=2),
-    "before the sources are checked again": Step("after", "_cargo.run"),
+    "cargo has begun": Step("before", "build/_cargo._follow"),
+    "cargo has ended, its result is not read": Step("after", "build/_cargo._follow", number=2),
+    "before the sources are checked again": Step("after", "build/_cargo.run"),
     "before the folder is marked settled": Step("before", WRITE, STATE, 2),
     "after the folder is marked settled": Step("after", WRITE, STATE, 2),
-    "before it is stored": Step("before", "_store.publish"),
-    "before the copy": Step("before", "_staging.copy_into"),
-    "after the copy": Step("after", "_staging.copy_into"),
+    "before it is stored": Step("before", "cache/_store.publish"),
+    "before the copy": Step("before", "files/_staging.copy_into"),
+    "after the copy": Step("after", "files/_staging.copy_into"),
     "before the manifest": Step("before", WRITE, "name == 'manifest.json'"),
     "after the manifest": Step("after", WRITE, "name == 'manifest.json'"),
     "before the rename": Step("before", "files/_staging.publish_folder"),

@@ -45,7 +45,7 @@ def find(*arguments, find=_record.find):
 _record.find = find
 """
 #: File systems here distinguish times further apart than this, so records can be written earlier than after two seconds.
-_SETTLE_SOON = "_record.UNSETTLED_NS = 50_000_000"
+_SETTLE_SOON = "_stat.UNSETTLED_NS = 50_000_000"
 #: Prelude that prints the verdict of `can_load` before the load.
 _PRINT_VERDICT = """
 verdict = rust_ext_loader.can_load(request["module"], **request["arguments"])

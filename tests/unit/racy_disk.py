@@ -12,6 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from rust_ext_loader import _record
+from rust_ext_loader.files import _stat
 
 MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND
@@ -78,7 +79,7 @@ class Disk:
 
     # What the loader sees.
 
-    def signature(self, path: str) -> _record.Signature | None:
+    def signature(self, path: str) -> _stat.Signature | None:
         node = self.nodes.get(path)
         return None if node is None else (node.size, node.mtime, node.inode, node.ctime)
 
@@ -213,7 +214,7 @@ class Decision:
         if path in listed and path in self.disk.nodes:
             self.believed[path] = self.disk.nodes[path].content
 
-    def _record(self, began: tuple[int, int], present: dict[str, _record.Signature | None]) -> None:
+    def _record(self, began: tuple[int, int], present: dict[str, _stat.Signature | None]) -> None:
         found = {path: seen for path, seen in present.items() if seen is not None}
         if len(found) != len(present):
             return
@@ -223,7 +224,7 @@ class Decision:
             present=found,
             absent=() if CONFIG in present else (CONFIG,),
             library="library",
-            started_ns=_record.started_at(began, self.disk.clocks()),
+            started_ns=_stat.started_at(began, self.disk.clocks()),
             boot=None,
         )
         if data is not None:
@@ -236,7 +237,7 @@ class Decision:
 
     def _check(self) -> bool:
         with (
-            mock.patch.object(_record, "signature", self.disk.signature),
+            mock.patch.object(_stat, "signature", self.disk.signature),
             mock.patch("os.path.lexists", self.disk.exists),
         ):
             return self.recorded and _record.read(str(self.root), ("m",), {}) is not None

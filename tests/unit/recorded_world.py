@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rust_ext_loader import _record
+from rust_ext_loader.files import _stat
 
 SECOND = 1_000_000_000
 ENVIRONMENT = {"PATH": "/bin", "MY_FLAVOUR": "sweet", "RUST_TOKEN": "s3cr3t-one"}
@@ -72,7 +73,7 @@ class World:
         return _record.compose(
             self.identity,
             declared=declared,
-            present={str(path): found for path in present if (found := _record.signature(str(path))) is not None},
+            present={str(path): found for path in present if (found := _stat.signature(str(path))) is not None},
             absent=[str(self.config)],
             library=str(self.library),
             # As if looking had begun when every stamp was settled: time is injected, nobody waits.

@@ -246,7 +246,7 @@ def test_a_real_file_is_unsettled_when_just_written(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("new")
     os.utime(file, (1, 1))
-    found = _record.signature(str(file))
+    found = _stat.signature(str(file))
     assert found is not None
 
     def compose(started_ns: int) -> bytes | None:

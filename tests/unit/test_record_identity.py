@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rust_ext_loader import _record, _settings
+from rust_ext_loader.files import _trust
 
 
 @pytest.mark.parametrize(
@@ -85,4 +86,4 @@ def test_the_setting_of_a_team_has_one_name(monkeypatch: pytest.MonkeyPatch, val
     The floor of the warm path reads it by itself.
     """
     monkeypatch.setenv(_settings.SHARED, value)
-    assert _record.shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)
+    assert _trust.is_shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)
