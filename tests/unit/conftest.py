@@ -1,5 +1,5 @@
 """
-Source trees written down in a test, as a mapping from path to text.
+A fixture that writes a source tree, given as a mapping from path to text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def plant(tmp_path: Path) -> Plant:
     """
-    Write files below a folder of the test's own and say where; a second call changes the same tree.
+    Write files below a temporary folder and return it. A second call changes the same tree.
     """
 
     def write(files: Mapping[str, str | bytes], folder: str = "checkout") -> Path:

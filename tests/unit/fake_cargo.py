@@ -1,5 +1,5 @@
 """
-A shell script in place of cargo, and the progress that it is run with.
+A shell script in place of cargo, and a progress that records its updates.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ FAILED = '{"reason":"build-finished","success":false}'
 
 class Recorder(Progress):
     """
-    Keeps what it is told.
+    A progress that records its updates.
     """
 
     def __init__(self) -> None:
         super().__init__("app._mm", io.StringIO())
-        self.heard: list[tuple[int, int, str]] = []
+        self.updates: list[tuple[int, int, str]] = []
 
     def update(self, done: int, total: int, current: str) -> None:
-        self.heard.append((done, total, current))
+        self.updates.append((done, total, current))
 
 
 def fake(folder: Path, script: str) -> str:
     """
-    A cargo that does what a test needs.
+    Write a script as a fake cargo.
     """
     cargo = folder / "cargo"
     cargo.write_text(f"#!/bin/sh\n{script}\n")

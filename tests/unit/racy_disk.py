@@ -1,7 +1,7 @@
 """
 A model of a disk with coarse time stamps, and of a decision of the loader that reads it step by step.
 
-The clock of the model stamps every change as coarsely as some file systems do. Edits can happen before each step.
+The model's clock stamps changes as coarsely as some file systems do. Edits can happen before each step.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND
 HOUR = 3600 * SECOND
 
-#: Stamps of FAT, of ext3 and HFS+, of kernels that read the clock once per tick, of none at all.
+#: Stamps of FAT, of ext3 and HFS+, of kernels that read the clock once per tick, and exact ones.
 GRANULARITIES = {"2 s": 2 * SECOND, "1 s": SECOND, "10 ms": 10 * MILLISECOND, "1 ns": 1}
 
 FOLDER, A, B, CONFIG, NEW = "src", "src/a", "src/b", "config", "src/new"
@@ -27,7 +27,7 @@ FOLDER, A, B, CONFIG, NEW = "src", "src/a", "src/b", "config", "src/new"
 @dataclass(frozen=True)
 class Node:
     """
-    A file or folder: what a build would see of it, and what a stat tells.
+    A file or folder: its content, and the fields that a stat returns.
     """
 
     content: int
@@ -40,15 +40,15 @@ class Node:
 @dataclass
 class Disk:
     """
-    A watched folder with files, and a configuration file in a folder that nobody watches.
+    A watched folder with files, and a configuration file in a folder that is not watched.
     """
 
     granularity: int
-    #: What has truly passed, and what the wall clock makes of it.
+    #: The true time, and how far the wall clock is behind it.
     steady: int = 10 * HOUR
     behind: int = 0
     nodes: dict[str, Node] = field(default_factory=dict)
-    #: Contents and inodes so far: each new one is one more.
+    #: Counter for contents and inodes: each new one gets the next number.
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Disk:
 
     def _change(self, path: str, **fields: int) -> None:
         """
-        Whatever is changed about a file, the moment of the change is kept; that cannot be asked away.
+        Change a file. The change time is always stamped, since programs cannot set it.
         """
         if path in self.nodes:
             self.nodes[path] = replace(self.nodes[path], **{"ctime": self._stamp(), **fields})
@@ -77,7 +77,7 @@ class Disk:
         if path.startswith(FOLDER + "/"):
             self._change(FOLDER, mtime=self._stamp())
 
-    # What the loader sees.
+    # Methods that the loader calls.
 
     def signature(self, path: str) -> _stat.Signature | None:
         node = self.nodes.get(path)
@@ -92,7 +92,7 @@ class Disk:
     def truth(self) -> dict[str, int]:
         return {path: node.content for path, node in self.nodes.items() if path != FOLDER}
 
-    # What people and programs do.
+    # Actions of users and programs.
 
     def wait(self, nanoseconds: int) -> None:
         self.steady += nanoseconds
@@ -102,7 +102,7 @@ class Disk:
 
     def edit(self, path: str) -> None:
         """
-        Other content, of the same length, in place.
+        Replace the content by one of the same length, in place.
         """
         self._change(path, content=self._number(), mtime=self._stamp())
 
@@ -118,7 +118,7 @@ class Disk:
 
     def swap(self, path: str) -> None:
         """
-        Another file takes its place by a rename, with the same length and the same modification time.
+        Replace the file by a rename of another one with the same length and the same modification time.
         """
         if path in self.nodes:
             self._change(path, content=self._number(), inode=self._number())
@@ -126,7 +126,7 @@ class Disk:
 
     def swap_unstamped(self, path: str) -> None:
         """
-        The same on a file system for which a rename changes the folder alone: every time of the file is an old one.
+        Like `swap`, on a file system where a rename stamps only the folder: all times of the file are old.
         """
         if path in self.nodes:
             self._change(path, content=self._number(), inode=self._number(), ctime=self.nodes[path].ctime)
@@ -134,7 +134,7 @@ class Disk:
 
     def make_again(self, path: str) -> None:
         """
-        Removed and made anew, with the same inode, length and modification time.
+        Remove and recreate the file with the same inode, length and modification time.
         """
         if path in self.nodes:
             self._change(path, content=self._number())
@@ -152,13 +152,13 @@ class Disk:
 
 Action = tuple[Callable[..., None], object]
 
-#: As long as anything here is coarse, and a nanosecond to either side.
+#: Each granularity and the required age, and a nanosecond less or more.
 PAUSES = (0, 1, 10 * MILLISECOND, SECOND, 2 * SECOND - 1, 2 * SECOND, 2 * SECOND + 1, 5 * SECOND, HOUR)
 ON_A_FILE = (
     Disk.edit, Disk.grow, Disk.edit_and_put_time_back, Disk.date_ahead, Disk.swap, Disk.swap_unstamped, Disk.make_again, Disk.remove,
 )  # fmt: skip
 
-#: A decision and its check, in order; things happen before each.
+#: The steps of a decision and its check, in order. Events happen before each.
 STEPS = ("begin", "list", "read a", "read b", "stat folder", "stat a", "stat b", "record", "check")
 
 
@@ -172,13 +172,13 @@ def grouped(age: int, happened: list[tuple[str, Action]]) -> dict[str, list[Acti
 @dataclass
 class Decision:
     """
-    The steps of a decision on a disk, each announced, and what was believed and recorded.
+    The steps of a decision on a disk, each announced, and what it read and recorded.
     """
 
     disk: Disk
     root: Path
     happen: Callable[[str], object]
-    believed: dict[str, int] = field(default_factory=dict)
+    read_content: dict[str, int] = field(default_factory=dict)
     recorded: bool = False
     stands: bool = False
 
@@ -193,9 +193,9 @@ class Decision:
             self._read(path, listed)
         self._read(NEW, listed)
         self._read(CONFIG, [CONFIG] if configured else [])
-        # As the loader does: whatever was asked about is watched, by one look after all were read.
+        # Like the loader: every path that was checked is watched, with a stat after all reads.
         watched = [
-            path for path in (NEW, CONFIG) if path in self.believed or (path == CONFIG and self.disk.exists(path))
+            path for path in (NEW, CONFIG) if path in self.read_content or (path == CONFIG and self.disk.exists(path))
         ]
         present = {}
         for path in (FOLDER, A, B):
@@ -204,7 +204,8 @@ class Decision:
         present.update({path: self.disk.signature(path) for path in watched})
         self.happen("record")
         self._record(
-            began, {path: seen for path, seen in present.items() if path in {FOLDER, *watched} or path in self.believed}
+            began,
+            {path: seen for path, seen in present.items() if path in {FOLDER, *watched} or path in self.read_content},
         )
         self.happen("check")
         self.stands = self._check()
@@ -212,7 +213,7 @@ class Decision:
 
     def _read(self, path: str, listed: Sequence[str]) -> None:
         if path in listed and path in self.disk.nodes:
-            self.believed[path] = self.disk.nodes[path].content
+            self.read_content[path] = self.disk.nodes[path].content
 
     def _record(self, began: tuple[int, int], present: dict[str, _stat.Signature | None]) -> None:
         found = {path: seen for path, seen in present.items() if seen is not None}

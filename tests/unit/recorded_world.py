@@ -1,5 +1,5 @@
 """
-A folder with all that one record of the warm path is about.
+A folder with everything that one record of the warm path depends on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DECLARED: Declared = (("MY_FLAVOUR", "sweet"), ("MY_OTHER", None))
 @dataclass
 class World:
     """
-    What one record is about: a source, its folder, a compiler, a config file that is not there, and the library.
+    A source, its folder, a compiler behind a link, a config file that does not exist, and the library.
     """
 
     folder: Path
@@ -76,7 +76,7 @@ class World:
             present={str(path): found for path in present if (found := _stat.signature(str(path))) is not None},
             absent=[str(self.config)],
             library=str(self.library),
-            # As if looking had begun when every stamp was settled: time is injected, nobody waits.
+            # A start in the future makes every stamp old enough, so the tests need not wait.
             started_ns=time.time_ns() + 3 * SECOND,
             boot=boot,
             search_path=search_path,

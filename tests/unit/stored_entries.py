@@ -35,9 +35,9 @@ def look_up(*roots: Path, facts: Mapping[str, str] = FACTS) -> _store.Entry | No
     return _store.look_up(roots, MODULE, Fingerprint(facts))
 
 
-def can_give_away(folder: Path) -> bool:
+def can_change_owner(folder: Path) -> bool:
     """
-    Whether this process may make files that belong to another user.
+    Whether this process may change the owner of a file.
     """
     probe = folder / "probe"
     probe.touch()

@@ -1,5 +1,5 @@
 """
-Laws of `_cargo` and `_process_group`: what cargo's words mean, and that nothing outlives whoever ran it.
+`_cargo`: the meaning of cargo's messages, for a fake cargo and for the real one.
 """
 
 from __future__ import annotations
@@ -30,44 +30,44 @@ ARTIFACT = json.dumps(
 )
 
 
-# --- what cargo's words mean ---
+# --- messages of a fake cargo ---
 
 
 @pytest.mark.parametrize(
-    ("fed", "stay", "passing"),
+    ("fed", "kept", "overwritten"),
     [
         pytest.param(["a\nb\n"], ["a", "b"], [], id="lines"),
         pytest.param(["a", "b\n"], ["ab"], [], id="a line in pieces"),
         pytest.param(["a\r\nb\n"], ["a", "b"], [], id="Windows line ends"),
         pytest.param(["a\r", "\nb\n"], ["a", "b"], [], id="a line end in pieces"),
         pytest.param(
-            ["    Building [==>  ] 1/9: x  \r"], [], ["    Building [==>  ] 1/9: x  \r"], id="a bar is heard at once"
+            ["    Building [==>  ] 1/9: x  \r"], [], ["    Building [==>  ] 1/9: x  \r"], id="a bar is reported at once"
         ),
         pytest.param(
             ["    Building [=> ] 1/9: x \rwarning: w\n"],
             ["warning: w"],
             ["    Building [=> ] 1/9: x "],
-            id="a line over a bar",
+            id="a line that overwrites a bar",
         ),
-        pytest.param(["  old\rnew\n"], ["new"], ["  old"], id="anything overwritten passes"),
+        pytest.param(["  old\rnew\n"], ["new"], ["  old"], id="any overwritten text"),
         pytest.param(["no end"], ["no end"], [], id="no line end"),
         pytest.param(["   Fetch [=>  ] 3/4\r", "   \r"], [], ["   Fetch [=>  ] 3/4\r"], id="blanks that clear a bar"),
         pytest.param(["", ""], [], [], id="nothing"),
     ],
 )
-def test_lines_that_stay_and_lines_that_pass(fed: list[str], stay: list[str], passing: list[str]) -> None:
+def test_overwritten_lines_are_not_output(fed: list[str], kept: list[str], overwritten: list[str]) -> None:
     """
-    What a carriage return gives up to be overwritten is no output.
+    Text before a carriage return will be overwritten, so it is not output.
     """
     screen = _cargo._Screen()
-    stayed, passed = list[str](), list[str]()
+    lines, passed = list[str](), list[str]()
     for text in fed:
         more = screen.feed(text)
-        stayed += more[0]
+        lines += more[0]
         passed += more[1]
 
-    assert stayed + screen.end() == stay
-    assert passed == passing
+    assert lines + screen.end() == kept
+    assert passed == overwritten
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,19 @@ def test_lines_that_stay_and_lines_that_pass(fed: list[str], stay: list[str], pa
     [
         pytest.param("    Building [=====>     ] 12/57: serde, regex      ", (12, 57, "serde, regex"), id="building"),
         pytest.param("    Building [           ] 0/1", (0, 1, ""), id="no names"),
-        pytest.param("       Fetch [===>       ] 42.10%, 1.2MiB/s", None, id="a share"),
+        pytest.param("       Fetch [===>       ] 42.10%, 1.2MiB/s", None, id="a percentage"),
         pytest.param(
             "    Blocking waiting for file lock on build directory",
             (0, 0, "cargo is waiting for file lock on build directory"),
             id="blocked",
         ),
-        pytest.param("   Compiling serde v1.0.0", None, id="a status"),
+        pytest.param("   Compiling serde v1.0.0", None, id="a status line"),
         pytest.param("error: Building [=>] 1/2", None, id="a diagnostic"),
     ],
 )
 def test_progress_is_read_from_bars(line: str, expected: tuple[int, int, str] | None) -> None:
     """
-    Crates done, crates in all, and the names cargo is at.
+    A bar gives the compiled crates, all crates, and the names of the current ones.
     """
     assert _cargo._event(line) == expected
 
@@ -103,9 +103,9 @@ printf '    Finished dev\n' >&2
 
 
 @needs_posix
-def test_output_is_what_a_person_would_read(tmp_path: Path) -> None:
+def test_output_contains_the_diagnostics(tmp_path: Path) -> None:
     """
-    Diagnostics go to the output, warnings also by themselves, status lines only to the log, and bars to the progress.
+    Diagnostics go to the output, warnings also to `warnings`, status lines only to the log, bars to the progress.
     """
     progress, log = Recorder(), io.BytesIO()
     result = check(
@@ -125,14 +125,14 @@ def test_output_is_what_a_person_would_read(tmp_path: Path) -> None:
     )
     assert result.warnings == "warning: unused variable\n --> src/lib.rs:1:1\n\nwarning: `mm` (lib) generated 1 warning"
     assert log.getvalue().decode() == f"   Compiling mm v0.1.0 (/w/mm)\n{result.output}    Finished dev\n"
-    assert progress.heard == [(3, 7, "mm")]
+    assert progress.updates == [(3, 7, "mm")]
     assert result.command == (str(tmp_path / "cargo"), "rustc")
 
 
 @needs_posix
-def test_colour_stays_out_of_the_output(tmp_path: Path) -> None:
+def test_colour_is_not_in_the_output(tmp_path: Path) -> None:
     """
-    On a terminal cargo is asked for colour; `rendered` keeps it, `output` and the log do not.
+    On a terminal cargo is asked for colour. `rendered` keeps it, `output` and the log do not.
     """
     progress, log = Recorder(), io.BytesIO()
     progress.colour = True
@@ -149,11 +149,11 @@ def test_colour_stays_out_of_the_output(tmp_path: Path) -> None:
     ("script", "succeeded", "status", "problem"),
     [
         pytest.param(f"echo '{FINISHED}'", True, 0, "", id="success"),
-        pytest.param(f"echo '{FINISHED}'; exit 3", True, 3, "", id="the message counts, not the status"),
+        pytest.param(f"echo '{FINISHED}'; exit 3", True, 3, "", id="the message decides, not the status"),
         pytest.param(
             f"echo '{FAILED}'; exit 101", False, 101, "cargo reports a failed build (status 101)", id="failure"
         ),
-        pytest.param("exit 0", False, 0, "cargo ended without a final message (status 0)", id="silent success is none"),
+        pytest.param("exit 0", False, 0, "cargo ended without a final message (status 0)", id="no message, status 0"),
         pytest.param("exit 101", False, 101, "cargo refused (status 101)", id="refused before building"),
         pytest.param("kill -9 $$", False, -9, "cargo ended without a final message (signal 9)", id="killed"),
         pytest.param("kill -2 $$; sleep 60", False, -2, "interrupted", id="interrupted"),
@@ -165,16 +165,14 @@ def test_colour_stays_out_of_the_output(tmp_path: Path) -> None:
             False,
             0,
             "cargo ended without a final message (status 0)",
-            id="odd ones",
+            id="messages of a wrong form",
         ),
         pytest.param(f"printf '%s' '{FINISHED}'", True, 0, "", id="no line end"),
     ],
 )
-def test_success_is_what_cargo_says_last(
-    script: str, succeeded: bool, status: int, problem: str, tmp_path: Path
-) -> None:
+def test_the_final_message_decides(script: str, succeeded: bool, status: int, problem: str, tmp_path: Path) -> None:
     """
-    The final message decides; without one there is no success, and the problem says how cargo ended.
+    Without a final message a build has failed, and the problem says how cargo ended.
     """
     result = check(tmp_path, script)
 
@@ -184,7 +182,7 @@ def test_success_is_what_cargo_says_last(
 @needs_posix
 def test_a_cargo_that_cannot_be_started_is_a_result(tmp_path: Path) -> None:
     """
-    A missing program, one that may not be run, and a missing folder.
+    A missing program, a file that is not executable, and a missing folder are reported as a failed result.
     """
     options = {"environment": os.environ, "progress": Recorder(), "log": None, "time_limit": 60.0}
     (tmp_path / "plain").write_text("no program")
@@ -200,9 +198,9 @@ def test_a_cargo_that_cannot_be_started_is_a_result(tmp_path: Path) -> None:
 
 
 @needs_posix
-def test_a_full_log_stops_no_build(tmp_path: Path) -> None:
+def test_a_full_disk_for_the_log_does_not_fail_the_build(tmp_path: Path) -> None:
     """
-    A log that cannot be written is given up.
+    If the log cannot be written, the build continues without it.
     """
 
     class Full(io.BytesIO):
@@ -213,9 +211,9 @@ def test_a_full_log_stops_no_build(tmp_path: Path) -> None:
 
 
 @needs_posix
-def test_bytes_that_are_no_text_pass_through(tmp_path: Path) -> None:
+def test_invalid_utf_8_is_preserved(tmp_path: Path) -> None:
     """
-    A path that is no UTF-8 reaches the log as it is.
+    A path that is not valid UTF-8 reaches the log unchanged.
     """
     log = io.BytesIO()
     check(tmp_path, rf"printf 'error: \377/x\n' >&2; echo '{FINISHED}'", log=log)
@@ -276,7 +274,7 @@ def text_of(result: CargoResult) -> bytes:
 @needs_cargo
 def test_real_builds(crate: Path) -> None:
     """
-    Cargo's own words are understood: progress, artifact, freshness, an error, and its refusal of an old lockfile.
+    The output of the real cargo is understood: progress, artifact, freshness, an error, and a missing lockfile.
     """
     progress = Recorder()
     first, second = build(crate, progress=progress), build(crate)
@@ -290,7 +288,7 @@ def test_real_builds(crate: Path) -> None:
     assert first.artifacts[0].kinds == ("cdylib",)
     assert Path(first.artifacts[0].package_manifest).samefile(crate / "Cargo.toml")
     assert not first.artifacts[0].fresh
-    assert (0, 1, "mm") in progress.heard
+    assert (0, 1, "mm") in progress.updates
     assert second.artifacts[0].fresh
     assert (broken.succeeded, broken.problem) == (False, "cargo reports a failed build (status 101)")
     assert broken.output.startswith("error: expected expression, found `}`\n --> src/lib.rs:1:17\n")
@@ -300,9 +298,9 @@ def test_real_builds(crate: Path) -> None:
 
 @needs_cargo
 @pytest.mark.parametrize("profile", ["dev", "release", "quick"])
-def test_a_cleaned_package_is_compiled_whatever_its_time_says(profile: str, crate: Path) -> None:
+def test_a_cleaned_package_is_compiled_whatever_its_time(profile: str, crate: Path) -> None:
     """
-    An older time hides a change from cargo; cleaning uncovers it, for the profile that is asked for.
+    An older time hides a change from cargo. Cleaning the package makes cargo compile it, for the given profile.
     """
     build(crate, profile)
     write(crate, "TWO", at=time.time() - 86400)
@@ -319,7 +317,7 @@ def test_a_cleaned_package_is_compiled_whatever_its_time_says(profile: str, crat
 @needs_cargo
 def test_cleaning_one_profile_leaves_the_others(crate: Path) -> None:
     """
-    A release build does not pay for a changed development build.
+    After a development build was cleaned, the release build is still fresh.
     """
     build(crate, "release")
     build(crate, "dev")
@@ -330,9 +328,9 @@ def test_cleaning_one_profile_leaves_the_others(crate: Path) -> None:
 
 
 @needs_cargo
-def test_what_cannot_be_cleaned_is_a_result(crate: Path) -> None:
+def test_a_failed_clean_is_a_result(crate: Path) -> None:
     """
-    Cargo's complaint is kept, as of any run.
+    The message of a failed `cargo clean` is kept.
     """
     result = clean(crate, packages=("no-such-package",))
 

@@ -1,5 +1,5 @@
 """
-What each error says, and what it survives.
+The message of each error, and its pickling.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ SAMPLES = [
     ),
     pytest.param(
         rel.BuildFailed("fx.alpha", "time limit of 3 s", ("cargo", "rustc"), "", None), "build-failed",
-        "fx.alpha could not be built: time limit of 3 s\ncommand: cargo rustc", id="build failed without a word",
+        "fx.alpha could not be built: time limit of 3 s\ncommand: cargo rustc", id="build failed without output",
     ),
     pytest.param(
         rel.InvalidArtifact("fx.alpha", "libalpha.so", "does not export PyInit_alpha"), "invalid-artifact",
@@ -144,16 +144,16 @@ ERRORS = [pytest.param(sample.values[0], id=sample.id) for sample in SAMPLES]
 
 
 @pytest.mark.parametrize(("error", "reason", "text"), SAMPLES)
-def test_an_error_says_what_where_and_what_to_do(error: rel.RustExtensionError, reason: str, text: str) -> None:
+def test_an_error_has_a_message_and_a_reason(error: rel.RustExtensionError, reason: str, text: str) -> None:
     """
-    The text is for people and stands here whole; the slug is for programs and never changes.
+    The message is for people and is compared whole. The reason is for programs and never changes.
     """
     assert str(error) == text
     assert error.reason == reason
 
 
 @pytest.mark.parametrize("error", ERRORS)
-def test_an_error_crosses_a_process_border_whole(error: rel.RustExtensionError) -> None:
+def test_an_error_can_be_pickled(error: rel.RustExtensionError) -> None:
     """
     Pickling keeps type, fields and text.
     """
@@ -167,7 +167,7 @@ def test_an_error_crosses_a_process_border_whole(error: rel.RustExtensionError) 
 @pytest.mark.parametrize("error", ERRORS)
 def test_an_error_is_an_import_error(error: rel.RustExtensionError) -> None:
     """
-    A fallback written as `except ImportError` catches every one.
+    `except ImportError` catches every error.
     """
     assert isinstance(error, ImportError)
     assert isinstance(error, rel.RustExtensionError)
@@ -175,7 +175,7 @@ def test_an_error_is_an_import_error(error: rel.RustExtensionError) -> None:
 
 def test_every_public_error_has_a_sample() -> None:
     """
-    A new leaf cannot be added without saying what its message looks like, nor without being public.
+    A new error class must be public and needs a sample of its message.
     """
     public = {
         value for name in rel.__all__ if isinstance(value := getattr(rel, name), type) and issubclass(value, Exception)
@@ -187,16 +187,16 @@ def test_every_public_error_has_a_sample() -> None:
     assert public - warnings - {rel.RustExtensionError} == {type(sample.values[0]) for sample in SAMPLES}
 
 
-def test_slugs_are_distinct() -> None:
+def test_reasons_are_distinct() -> None:
     """
-    No two kinds of failure share a slug.
+    No two error classes share a reason.
     """
     leaves = {type(sample.values[0]) for sample in SAMPLES}
 
     assert len({getattr(leaf, "reason", None) for leaf in leaves}) == len(leaves)
 
 
-def test_what_is_not_found_is_so_for_python_too() -> None:
+def test_a_missing_extension_is_a_module_not_found_error() -> None:
     """
     `ExtensionNotFound` is a `ModuleNotFoundError` with the module's name, as `import` raises it.
     """
@@ -208,6 +208,6 @@ def test_what_is_not_found_is_so_for_python_too() -> None:
 
 def test_a_bad_setting_is_a_value_error() -> None:
     """
-    An unknown mode is what Python calls a wrong value.
+    An invalid setting is a `ValueError` for Python.
     """
     assert issubclass(rel.SettingError, ValueError)

@@ -1,5 +1,5 @@
 """
-Which file system a path is on, by the mount table.
+The file system of a path, according to the mount table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ a line that is none
         pytest.param("/var/x", "ext4", id="the root"),
         pytest.param("/home/ann/x", "nfs4", id="a mount"),
         pytest.param("/home", "nfs4", id="the mount itself"),
-        pytest.param("/homework", "ext4", id="a name that begins alike"),
+        pytest.param("/homework", "ext4", id="a name with the same prefix"),
         pytest.param("/home/ann/.cache/x", "xfs", id="a mount in a mount"),
         pytest.param("/mnt/with space/x", "cifs", id="escaped blanks"),
         pytest.param("/twice/x", "tmpfs", id="the last mount hides the first"),
@@ -33,7 +33,7 @@ a line that is none
 )
 def test_the_file_system_of_a_path(path: str, expected: str) -> None:
     """
-    The innermost mount counts, and of several on one folder the last.
+    The innermost mount counts, and of several mounts on one folder the last.
     """
     assert file_system_of(path, MOUNTS) == expected
     assert file_system_of(path, "") == ""

@@ -1,5 +1,5 @@
 """
-Garbage collection without a compiler: what must go, what may not, and what is left when it went.
+Garbage collection without a compiler: what is removed, and what is kept.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ ITEMS = [
         pytest.param(
             Limits(max_size=0),
             ["older", "old", "target", "aside", "recent"],
-            id="what is in use stays, whatever the limit",
+            id="entries in use are kept, whatever the limit",
         ),
         pytest.param(Limits(max_age=45 * DAY), ["older"], id="by age"),
         pytest.param(Limits(max_age=45 * DAY, max_size=35), ["older", "old", "target"], id="both"),
         pytest.param(
-            Limits(max_size=0, keep=1), ["old", "target", "aside", "recent"], id="the last of each module stays"
+            Limits(max_size=0, keep=1), ["old", "target", "aside", "recent"], id="the last of each module is kept"
         ),
         pytest.param(Limits(max_size=0, keep=2), ["old", "target", "aside"], id="the last two"),
-        pytest.param(Limits(max_age=DAY, keep=9), ["target", "aside"], id="keep is for entries"),
+        pytest.param(Limits(max_age=DAY, keep=9), ["target", "aside"], id="keep applies to entries only"),
     ],
 )
-def test_what_goes_and_in_which_order(limits: Limits, gone: list[str]) -> None:
+def test_items_are_removed_in_order_of_use(limits: Limits, gone: list[str]) -> None:
     """
-    Least recently used first, until the limits hold; never what was used within the grace.
+    The least recently used items are removed first, until the limits hold. Items used in the grace period are kept.
     """
     assert [str(item.path) for item in _gc.doomed(ITEMS, limits, NOW - _gc.GRACE)] == gone
 
@@ -81,7 +81,7 @@ def publish(root: Path, module: str, text: str) -> _store.Entry:
 
 def age(path: Path, days: float) -> None:
     """
-    Make a file or folder, and all in it, look as if last touched so long ago.
+    Set the times of a file or folder, and of everything in it, to `days` ago.
     """
     then = time.time() - days * DAY
     for where, _, names in os.walk(path, topdown=False):
@@ -90,9 +90,9 @@ def age(path: Path, days: float) -> None:
         os.utime(where, (then, then))
 
 
-def test_an_entry_goes_and_is_a_miss(root: Path) -> None:
+def test_a_removed_entry_is_a_miss(root: Path) -> None:
     """
-    With its slot, when nothing else is in it; the others stay.
+    An entry is removed with its slot, if the slot holds nothing else. Other entries are kept.
     """
     old, young = publish(root, "m", "1"), publish(root, "m", "2")
     age(old.folder.parent, 2)
@@ -106,9 +106,9 @@ def test_an_entry_goes_and_is_a_miss(root: Path) -> None:
     assert not list((root / "staging").iterdir())
 
 
-def test_only_telling_changes_nothing(root: Path) -> None:
+def test_a_dry_run_removes_nothing(root: Path) -> None:
     """
-    What would go is named, and stays.
+    A dry run names what would be removed.
     """
     old = publish(root, "m", "1")
     age(old.folder.parent, 2)
@@ -117,9 +117,9 @@ def test_only_telling_changes_nothing(root: Path) -> None:
     assert _store.look_up([root], "m", Fingerprint(old.facts)) == old
 
 
-def test_an_older_generation_goes_alone(root: Path) -> None:
+def test_an_old_generation_is_removed_alone(root: Path) -> None:
     """
-    The one in force stays with its pointer.
+    The current generation is kept, with its pointer.
     """
     old, new = publish(root, "m", "1"), publish(root, "m", "1")
     age(old.folder, 2)
@@ -128,9 +128,9 @@ def test_an_older_generation_goes_alone(root: Path) -> None:
     assert _store.look_up([root], "m", Fingerprint(new.facts)) == new
 
 
-def test_a_stamp_of_use_keeps_an_entry(root: Path) -> None:
+def test_a_recent_use_keeps_an_entry(root: Path) -> None:
     """
-    A look-up that was used stamps it, at most once a day.
+    Using an entry updates its time of use, at most once a day.
     """
     entry = publish(root, "m", "1")
     age(entry.folder.parent, 2)
@@ -142,9 +142,9 @@ def test_a_stamp_of_use_keeps_an_entry(root: Path) -> None:
     assert _gc.collect(root, Limits(max_size=0)).gone == ()
 
 
-def test_a_record_in_use_keeps_its_library(root: Path, tmp_path: Path) -> None:
+def test_a_used_record_keeps_its_library(root: Path, tmp_path: Path) -> None:
     """
-    The warm path looks at nothing but its record, and stamps that, at most once a day.
+    The warm path updates the time of its record only, at most once a day. The collector reads it.
     """
     entry = publish(root, "m", "1")
     age(entry.folder.parent, 40)
@@ -169,9 +169,9 @@ def test_a_record_in_use_keeps_its_library(root: Path, tmp_path: Path) -> None:
     assert [gone.path for gone in _gc.collect(root, Limits(max_age=30 * DAY)).gone] == [entry.folder]
 
 
-def test_a_target_folder_that_is_built_in_stays(root: Path) -> None:
+def test_a_locked_target_folder_is_kept(root: Path) -> None:
     """
-    However old it looks; it goes when nobody holds it.
+    An old target folder is kept while a process holds its lock, and removed afterwards.
     """
     folder = root / "targets" / "0123456789ab-0123456789ab"
     folder.mkdir(parents=True)
@@ -186,9 +186,9 @@ def test_a_target_folder_that_is_built_in_stays(root: Path) -> None:
     assert not folder.exists()
 
 
-def test_what_was_set_aside_goes_too(root: Path) -> None:
+def test_quarantined_entries_are_removed(root: Path) -> None:
     """
-    By its age, as an entry does.
+    Quarantined entries are removed by age, like other entries.
     """
     entry = publish(root, "m", "1")
     _store.quarantine_library(root, entry.library)
@@ -197,9 +197,9 @@ def test_what_was_set_aside_goes_too(root: Path) -> None:
     assert [gone.kind for gone in _gc.collect(root, Limits(max_size=0)).gone] == [SET_ASIDE]
 
 
-def test_notes_of_last_year_are_forgotten(root: Path) -> None:
+def test_old_records_and_notes_are_removed(root: Path) -> None:
     """
-    They only save time; those of last month stay.
+    Records and notes only save time. Old ones are removed, and recent ones are kept.
     """
     young, old = f"records/{'b' * 32}", f"records/{'a' * 32}"
     for name, days in ((old, 100), (young, 30), (f"checkouts/{'c' * 12}/m.json", 100), ("probes/d0.json", 30)):
@@ -214,9 +214,9 @@ def test_notes_of_last_year_are_forgotten(root: Path) -> None:
     ]
 
 
-def test_what_is_not_ours_stays(root: Path) -> None:
+def test_foreign_files_are_kept(root: Path) -> None:
     """
-    A root may be a folder that holds other things, under names that we use as well. Links lead out of it.
+    A root may contain other files under names that the cache also uses. Links are not followed.
     """
     foreign = [
         *(
@@ -233,7 +233,7 @@ def test_what_is_not_ours_stays(root: Path) -> None:
         (root / name).write_bytes(b"x" * 1000)
     outside = root.parent / "outside"
     outside.mkdir()
-    (outside / "dear").touch()
+    (outside / "kept").touch()
     for link in (f"targets/{'0' * 12}-{'0' * 12}", f"local/{'0' * 20}"):
         (root / link).symlink_to(outside)
     age(root, 1000)
@@ -242,12 +242,12 @@ def test_what_is_not_ours_stays(root: Path) -> None:
     assert _gc.collect(root, Limits(max_size=0, max_age=1)).gone == ()
     publish(root, "m", "1")
     assert [name for name in foreign if not (root / name).exists()] == []
-    assert (outside / "dear").exists()
+    assert (outside / "kept").exists()
 
 
 def test_a_build_collects_at_most_once_an_hour(root: Path) -> None:
     """
-    Past the limit, and never with an error.
+    A build collects only beyond the limit, at most once an hour, and never fails because of it.
     """
     entries = [publish(root, "m", str(number)) for number in range(5)]
     for number, entry in enumerate(entries[:3]):
@@ -267,9 +267,9 @@ def test_a_build_collects_at_most_once_an_hour(root: Path) -> None:
     assert [entry.folder.exists() for entry in entries] == [False, False, False, True, True]
 
 
-def test_a_limit_that_means_nothing_fails_no_build(root: Path) -> None:
+def test_an_invalid_limit_does_not_fail_a_build(root: Path) -> None:
     """
-    The build has succeeded; that nothing is held to the limit is said.
+    After a successful build an invalid limit causes only a warning.
     """
     with pytest.warns(
         CacheWarning, match=f"{root} is held to no limit: {_settings.CACHE_LIMIT}='ten' is not understood"
@@ -291,15 +291,15 @@ def test_a_limit_that_means_nothing_fails_no_build(root: Path) -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     """
-    Decimal units, with or without a `B`, in either case.
+    Sizes have decimal units, with or without a `B`, in upper or lower case.
     """
     assert _settings.parse_size("X", text) == size
 
 
 @pytest.mark.parametrize("text", ["", "G", "-1", "ten", "10X", "1GiB", "nan", "inf", "1e999", "1e308T"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_sizes(text: str) -> None:
     """
-    Refused, by the name of the setting.
+    An invalid size is an error that names the setting.
     """
     with pytest.raises(SettingError, match=r"^X(=| is empty)"):
         _settings.parse_size("X", text)
@@ -310,15 +310,15 @@ def test_what_is_no_size(text: str) -> None:
 )
 def test_ages(text: str, seconds: float) -> None:
     """
-    A number and a unit.
+    An age is a number with a unit.
     """
     assert _settings.parse_age("X", text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "d", "30", "-1d", "1y"])
-def test_what_is_no_age(text: str) -> None:
+def test_invalid_ages(text: str) -> None:
     """
-    Refused, by the name of the setting; a unit must be there.
+    An invalid age is an error that names the setting. A unit is required.
     """
     with pytest.raises(SettingError, match=r"^X(=| is empty)"):
         _settings.parse_age("X", text)
@@ -327,8 +327,8 @@ def test_what_is_no_age(text: str) -> None:
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (123_456_789, "123 MB"), (10**10, "10.0 GB")]
 )
-def test_sizes_as_people_read_them(count: int, text: str) -> None:
+def test_printed_sizes(count: int, text: str) -> None:
     """
-    Three digits at the most, or one behind the point.
+    At most three digits, or one decimal.
     """
     assert _settings.spell_size(count) == text

@@ -1,7 +1,7 @@
 """
-How a library becomes a module, with a finder and a loader of our own and no library at all.
+How a library becomes a module, with a fake finder and loader instead of a library.
 
-What needs a real library is shown by the integration tests.
+Integration tests load real libraries.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def _clean_modules() -> Iterator[None]:
         pytest.param("a.b.c", False, id="the module itself"),
         pytest.param("a.b.c.d", False, id="below it"),
         pytest.param("a.bb", False, id="a sibling"),
-        pytest.param("aa", False, id="same beginning, another name"),
+        pytest.param("aa", False, id="a name with the same prefix"),
     ],
 )
-def test_only_ancestors_are_supplied(name: str, supplied: bool) -> None:
+def test_only_parents_are_supplied(name: str, supplied: bool) -> None:
     """
-    A stand-in is made for the parents of the module asked for and for nothing else.
+    The finder supplies namespace packages for the parents of the requested module, and for nothing else.
     """
     spec = ParentFinder("a.b.c").find_spec(name)
 
@@ -78,7 +78,7 @@ def test_only_ancestors_are_supplied(name: str, supplied: bool) -> None:
 
 def test_missing_parents_are_namespace_packages() -> None:
     """
-    Parents that nobody provides come into being as packages without folders, each set on the one above.
+    Missing parents become packages without folders, each set as an attribute of its parent.
     """
     module = import_with(OneModule("nobody.has.this"), "nobody.has.this")
 
@@ -90,7 +90,7 @@ def test_missing_parents_are_namespace_packages() -> None:
 
 def test_real_parents_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A parent that a path provides is imported, and a stand-in is not even thought of.
+    An existing parent package is imported, and no namespace package is created for it.
     """
     (tmp_path / "somebody").mkdir()
     (tmp_path / "somebody" / "__init__.py").write_text("here = True\n")
@@ -105,9 +105,9 @@ def test_real_parents_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "failure", [ImportError("no"), RuntimeError("no"), KeyboardInterrupt()], ids=lambda error: type(error).__name__
 )
-def test_what_fails_leaves_nothing_behind(failure: BaseException) -> None:
+def test_a_failed_import_leaves_nothing_behind(failure: BaseException) -> None:
     """
-    The module is not in `sys.modules`, nor is any parent that was made up for it, and no finder of ours stays.
+    After a failure `sys.modules` has neither the module nor the created parents, and `sys.meta_path` is unchanged.
     """
     finders = list(sys.meta_path)
 
@@ -118,9 +118,9 @@ def test_what_fails_leaves_nothing_behind(failure: BaseException) -> None:
     assert sys.meta_path == finders
 
 
-def test_a_stand_in_that_others_use_stays() -> None:
+def test_a_created_parent_in_use_is_kept() -> None:
     """
-    A failure takes back what it made and nothing that another load rests on.
+    A failed import removes the parents that it created, but none that another module uses.
     """
     import_with(OneModule("nobody.works"), "nobody.works")
 
@@ -134,7 +134,7 @@ def test_a_stand_in_that_others_use_stays() -> None:
 
 def test_other_threads_are_supplied_nothing() -> None:
     """
-    A name that does not exist does not come into being for whoever tries it meanwhile.
+    During an import, another thread's import of the same missing parent still fails.
     """
     finder = ParentFinder("a.b")
     answers = list[ModuleSpec | None]()
@@ -146,9 +146,9 @@ def test_other_threads_are_supplied_nothing() -> None:
     assert finder.find_spec("a") is not None
 
 
-def test_no_finder_stays() -> None:
+def test_the_finder_is_removed() -> None:
     """
-    After an import the list of finders is what it was.
+    After an import `sys.meta_path` is unchanged.
     """
     finders = list(sys.meta_path)
 
@@ -163,19 +163,19 @@ def refused(library: str) -> ImportError:
 
 class Opened(ModuleType):
     """
-    What the stand-in for the dynamic linker returns.
+    The module that the fake linker returns.
     """
 
 
 class Linker(RustExtensionLoader):
     """
-    The loader, with a linker that refuses some files.
+    The loader, with a fake dynamic linker that refuses some files.
     """
 
     def __init__(
         self, library: str | None, locate: list[str], repaired: list[str], errors: dict[str, ImportError]
     ) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         super().__init__(
             "m", library, self._next_of("locate", locate), lambda broken, _: self._repaired(broken, repaired)
         )
@@ -183,64 +183,64 @@ class Linker(RustExtensionLoader):
 
     def _next_of(self, what: str, answers: list[str]) -> Callable[[], str]:
         def answer() -> str:
-            self.asked.append(what)
+            self.calls.append(what)
             return answers.pop(0)
 
         return answer
 
     def _repaired(self, broken: str, answers: list[str]) -> str:
-        self.asked.append(f"repair {broken}")
+        self.calls.append(f"repair {broken}")
         return answers.pop(0)
 
     def _open(self, spec: ModuleSpec, library: str) -> ModuleType:
-        self.asked.append(f"open {library}")
+        self.calls.append(f"open {library}")
         if library in self._errors:
             raise self._errors[library]
         return Opened(library)
 
 
 @pytest.mark.parametrize(
-    ("library", "errors", "asked"),
+    ("library", "errors", "calls"),
     [
         pytest.param("known.so", {}, ["open known.so"], id="known from the record"),
-        pytest.param(None, {}, ["locate", "open found.so"], id="decided upon late"),
+        pytest.param(None, {}, ["locate", "open found.so"], id="located when it is created"),
         pytest.param(
             None, {"found.so": refused("found.so")},
             ["locate", "open found.so", "repair found.so", "open new.so"], id="refused by the linker, repaired once",
         ),
         pytest.param(
             None, {"found.so": refused("found.so"), "new.so": refused("new.so")},
-            ["locate", "open found.so", "repair found.so", "open new.so", "ImportError"], id="refused again: its error, no second repair",
+            ["locate", "open found.so", "repair found.so", "open new.so", "ImportError"], id="refused again: the second error is raised",
         ),
         pytest.param(
             None, {"found.so": ImportError("raised by its init")},
-            ["locate", "open found.so", "ImportError"], id="its own ImportError is its own",
+            ["locate", "open found.so", "ImportError"], id="an ImportError of its init function",
         ),
         pytest.param(
             None, {"found.so": ImportError("of another library", path="other.so")},
-            ["locate", "open found.so", "ImportError"], id="another library's error is not ours",
+            ["locate", "open found.so", "ImportError"], id="an error about another library",
         ),
     ],
 )  # fmt: skip
-def test_a_refused_library_gets_one_chance(
-    library: str | None, errors: dict[str, ImportError], asked: list[str]
+def test_a_refused_library_is_repaired_once(
+    library: str | None, errors: dict[str, ImportError], calls: list[str]
 ) -> None:
     """
-    Only what the linker says about this very file leads to a repair, and only once.
+    Only the linker's error about the module's own file leads to a repair, and only once.
     """
     loader = Linker(library, ["found.so"], ["new.so"], errors)
     spec = ModuleSpec("m", loader)
     try:
         loader.create_module(spec)
     except ImportError:
-        loader.asked.append("ImportError")
+        loader.calls.append("ImportError")
 
-    assert loader.asked == asked
+    assert loader.calls == calls
 
 
-def test_the_spec_tells_where_the_module_came_from() -> None:
+def test_the_spec_names_the_library() -> None:
     """
-    `__file__` and `__spec__.origin` are the library's path, as of any other extension module.
+    `__file__` and `__spec__.origin` are the library's path, as for other extension modules.
     """
     suffix = EXTENSION_SUFFIXES[0]
     spec = next(
@@ -260,12 +260,12 @@ def test_the_spec_tells_where_the_module_came_from() -> None:
     assert loader.get_filename(spec.name) == spec.origin
 
 
-def test_making_a_spec_asks_nothing() -> None:
+def test_creating_a_spec_locates_nothing() -> None:
     """
-    Where the library is gets asked when the module is created, never before.
+    The library is located when the module is created, not before.
     """
     loader = Linker(None, [], [], {})
 
     ModuleSpec("m", loader)
 
-    assert loader.asked == []
+    assert loader.calls == []

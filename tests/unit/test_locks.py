@@ -1,5 +1,5 @@
 """
-Laws of `_locks`: one at a time, the others wait aloud, and nobody waits for the dead.
+`_locks`: one holder at a time, waiting processes name the holder, and the lock of a dead process does not block.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(_locks.__file__).parents[2]
 
-#: Holds a lock, says so, and lets go when its standard input closes.
+#: Holds a lock, prints `held`, and releases it when its standard input closes.
 HOLDER = """
 import sys
 from pathlib import Path
@@ -42,15 +42,15 @@ needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 needs_posix = pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
 
 
-class Time:
+class ManualClock:
     """
-    A clock that moves when somebody sleeps.
+    A clock that advances only in `sleep`.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self.slept: list[float] = []
-        #: What happens elsewhere, at which second.
+        #: Events with the second at which they happen.
         self.events: list[tuple[float, Callable[[], object]]] = []
 
     def clock(self) -> float:
@@ -102,9 +102,9 @@ def is_free(lock_file: Path) -> bool:
         return False
 
 
-def test_a_free_lock_is_had_at_once_and_given_back(tmp_path: Path) -> None:
+def test_a_free_lock_is_taken_at_once_and_released(tmp_path: Path) -> None:
     """
-    Nobody is asked or told, and only the lock file itself stays.
+    Taking a free lock calls neither `ready` nor `say`. Afterwards only the lock file is left.
     """
     lock_file = tmp_path / "new" / "target.lock"
     with hold(lock_file, holder="app._mm", timeout=1, ready=lambda: pytest.fail("asked"), say=pytest.fail) as got:
@@ -119,11 +119,11 @@ def test_a_free_lock_is_had_at_once_and_given_back(tmp_path: Path) -> None:
     assert is_free(lock_file)
 
 
-def test_a_waiter_says_who_builds_and_gives_up_with_advice(tmp_path: Path) -> None:
+def test_a_waiter_names_the_holder_until_the_timeout(tmp_path: Path) -> None:
     """
-    Once after 2 s, then every 15 s; at the limit an error that names holder and setting.
+    The message comes after 2 s, then every 15 s. The timeout is an error that names the holder and the setting.
     """
-    lock_file, time, said = tmp_path / "target.lock", Time(), list[tuple[float, str]]()
+    lock_file, time, said = tmp_path / "target.lock", ManualClock(), list[tuple[float, str]]()
     with (
         held_elsewhere(lock_file) as other,
         pytest.raises(LockTimeout) as error,
@@ -149,11 +149,11 @@ def test_a_waiter_says_who_builds_and_gives_up_with_advice(tmp_path: Path) -> No
     assert "RUST_EXT_LOCK_TIMEOUT" in str(error.value)
 
 
-def test_a_waiter_takes_what_has_been_published_meanwhile(tmp_path: Path) -> None:
+def test_a_waiter_takes_a_published_entry(tmp_path: Path) -> None:
     """
-    The lock is then not waited for, and not held.
+    If an entry is published during the wait, the waiter takes it and does not hold the lock.
     """
-    lock_file, time = tmp_path / "target.lock", Time()
+    lock_file, time = tmp_path / "target.lock", ManualClock()
     with (
         held_elsewhere(lock_file),
         hold(
@@ -171,11 +171,11 @@ def test_a_waiter_takes_what_has_been_published_meanwhile(tmp_path: Path) -> Non
     assert is_free(lock_file)
 
 
-def test_a_waiter_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
+def test_a_waiter_takes_a_released_lock(tmp_path: Path) -> None:
     """
-    Within one poll of the release.
+    The waiter takes the lock within one poll interval after the release.
     """
-    lock_file, time = tmp_path / "target.lock", Time()
+    lock_file, time = tmp_path / "target.lock", ManualClock()
     with held_elsewhere(lock_file) as other:
         assert other.stdin is not None
         time.events = [(1.0, other.stdin.close), (1.0, other.wait)]
@@ -187,9 +187,9 @@ def test_a_waiter_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
 
 
 @needs_posix
-def test_the_dead_block_nobody(tmp_path: Path) -> None:
+def test_a_lock_of_a_killed_process_does_not_block(tmp_path: Path) -> None:
     """
-    A killed holder leaves its files behind, and they mean nothing.
+    The files that a killed holder leaves behind have no effect.
     """
     lock_file = tmp_path / "target.lock"
     with held_elsewhere(lock_file) as other:
@@ -205,9 +205,9 @@ def test_the_dead_block_nobody(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", '{"pid": 1}', '{"pid": "x", "host": "h", "what": "w", "since": "y"}', "\0\xff"]
 )
-def test_a_name_that_cannot_be_read_is_another_process(text: str, tmp_path: Path) -> None:
+def test_an_unreadable_holder_file_means_another_process(text: str, tmp_path: Path) -> None:
     """
-    The side file is a courtesy; nothing depends on it.
+    The holder file is for messages only, so an invalid one is not an error.
     """
     (tmp_path / "target.lock.holder").write_bytes(text.encode("latin-1"))
 
@@ -216,7 +216,7 @@ def test_a_name_that_cannot_be_read_is_another_process(text: str, tmp_path: Path
 
 def test_threads_exclude_each_other(tmp_path: Path) -> None:
     """
-    Two threads of one process are two holders.
+    Two threads of one process cannot hold the lock at the same time.
     """
     lock_file, inside, most = tmp_path / "target.lock", list[int](), list[int]()
     start = threading.Barrier(4)
@@ -240,9 +240,9 @@ def test_threads_exclude_each_other(tmp_path: Path) -> None:
 
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_holds_nothing_and_frees_nothing(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
     """
-    The child knows that it is not the holder; its end, and its life after the parent's release, leave the lock alone.
+    The child knows that it is not the holder. Neither its life nor its end affects the lock.
     """
     lock_file = tmp_path / "target.lock"
     context = multiprocessing.get_context("fork")
@@ -266,9 +266,9 @@ def test_a_forked_child_holds_nothing_and_frees_nothing(tmp_path: Path) -> None:
 
 @needs_fork
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_that_leaves_the_block_releases_nothing(tmp_path: Path) -> None:
+def test_a_child_that_leaves_the_block_does_not_release_the_lock(tmp_path: Path) -> None:
     """
-    The parent's lock and name survive a child that unwinds through the `with` block.
+    The parent's lock and holder file survive a child that unwinds through the `with` block.
     """
     lock_file = tmp_path / "target.lock"
     with take(lock_file):
@@ -289,7 +289,7 @@ def test_a_child_that_leaves_the_block_releases_nothing(tmp_path: Path) -> None:
 @needs_posix
 def test_an_interrupt_while_waiting_leaves_nothing_locked(tmp_path: Path) -> None:
     """
-    Ctrl-C ends the wait at once, and later the lock is free for all.
+    Ctrl-C ends the wait at once, and the lock can be taken later.
     """
     lock_file = tmp_path / "target.lock"
 
@@ -306,9 +306,9 @@ def test_an_interrupt_while_waiting_leaves_nothing_locked(tmp_path: Path) -> Non
     assert is_free(lock_file)
 
 
-def test_an_error_in_the_block_gives_the_lock_back(tmp_path: Path) -> None:
+def test_an_exception_in_the_block_releases_the_lock(tmp_path: Path) -> None:
     """
-    Whatever ends the block, it ends the hold.
+    Any exception that ends the block releases the lock.
     """
     with pytest.raises(KeyboardInterrupt), take(tmp_path / "target.lock"):
         raise KeyboardInterrupt
@@ -319,11 +319,11 @@ def test_an_error_in_the_block_gives_the_lock_back(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="flock is a Unix call")
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL], ids=errno.errorcode.get)
-def test_a_file_system_that_cannot_lock_is_said_at_once(
+def test_a_file_system_without_locks_is_reported_at_once(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    No retry, no fall-back to a lock made of files, and the reason in the system's words.
+    There is no retry and no other kind of lock, and the reason is the system's message.
     """
     import fcntl
 
@@ -341,15 +341,15 @@ def test_a_file_system_that_cannot_lock_is_said_at_once(
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        pytest.param(lambda: None, "locks keep nobody out", id="says yes to all"),
-        pytest.param(lambda: threading.Event().wait(), "no answer within 0.1 s", id="never answers"),
+        pytest.param(lambda: None, "locks keep nobody out", id="always succeeds"),
+        pytest.param(lambda: threading.Event().wait(), "no answer within 0.1 s", id="blocks forever"),
     ],
 )
-def test_locks_that_mean_nothing_are_found_out(
+def test_locks_without_effect_are_detected(
     answer: Callable[[], None], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A file system is put to the test before its word is taken, and what it was tested with does not stay.
+    Locks of a file system are tested before they are used, and the test leaves no file.
     """
     import fcntl
 
@@ -362,11 +362,11 @@ def test_locks_that_mean_nothing_are_found_out(
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC], ids=errno.errorcode.get)
-def test_a_lock_file_that_cannot_be_made_is_said_at_once(
+def test_a_lock_file_that_cannot_be_created_is_reported_at_once(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A folder that cannot be written may still be one that others build in: the caller builds elsewhere.
+    The lock is then unavailable, and the caller builds in another folder.
     """
 
     def refuse(*_arguments: object, **_options: object) -> None:
@@ -377,9 +377,9 @@ def test_a_lock_file_that_cannot_be_made_is_said_at_once(
         pytest.fail("nothing can be made")
 
 
-def test_network_file_systems_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_file_systems_are_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    There the lock file is not even made: the call might never return.
+    On a network file system no lock file is created, since the lock call might never return.
     """
     monkeypatch.setattr(
         _file_systems, "_mount_table", lambda: f"36 35 0:1 / {os.path.realpath(tmp_path)} rw - nfs4 server:/x rw"

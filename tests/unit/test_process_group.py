@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 ROOT = Path(_cargo.__file__).parents[2]
 
 
-#: A cargo that starts compilers, says so on its barrier, and stays: one child ignores every polite signal.
+#: A fake cargo that starts two processes, reports each on the barrier, and keeps running. One ignores signals.
 BUSY = """
 (trap '' INT TERM HUP; echo ready >&3; while :; do sleep 1; done) &
 echo ready >&3
@@ -38,11 +38,11 @@ sleep 1000
 @pytest.fixture
 def barrier(tmp_path: Path) -> Iterator[int]:
     """
-    Read end of a named pipe on which the busy cargo says that it runs.
+    The read end of a named pipe on which the busy cargo reports that it runs.
     """
     path = tmp_path / "barrier"
     os.mkfifo(path)
-    # Both ends are opened here, so that no open waits for its counterpart.
+    # The descriptor is both a reader and a writer, so no `open` blocks.
     descriptor = os.open(path, os.O_RDWR)
     yield descriptor
     os.close(descriptor)
@@ -60,7 +60,7 @@ def until_ready(barrier: int) -> None:
 
 def marked(mark: str) -> list[int]:
     """
-    Ids of the living processes that carry a mark in their environment, ours left out.
+    Ids of running processes with a mark in their environment, without this process.
     """
     found = []
     for entry in Path("/proc").iterdir():
@@ -77,7 +77,7 @@ def marked(mark: str) -> list[int]:
 
 def wait_until_none(mark: str) -> None:
     """
-    A killed process is gone when the kernel says so: waited for, with a bound, not timed.
+    Wait, with a limit, until the kernel reports no process with the mark.
     """
     deadline = time.monotonic() + 20
     while alive := marked(mark):
@@ -87,7 +87,7 @@ def wait_until_none(mark: str) -> None:
 
 def watchers() -> int:
     """
-    Shells of ours that have not been dismissed.
+    The number of watcher processes that this process has started and not released.
     """
     count = 0
     for entry in Path("/proc").iterdir():
@@ -105,9 +105,9 @@ def watchers() -> int:
 
 
 @needs_proc
-def test_an_interrupt_ends_the_group_at_once_and_is_raised_again(tmp_path: Path, barrier: int) -> None:
+def test_an_interrupt_ends_the_group_and_is_raised_again(tmp_path: Path, barrier: int) -> None:
     """
-    Ctrl-C leaves no compiler behind, not even one that ignores signals, and no watcher.
+    Ctrl-C leaves no compiler and no watcher, even if a compiler ignores signals.
     """
 
     def interrupt() -> None:
@@ -135,9 +135,9 @@ def test_an_interrupt_ends_the_group_at_once_and_is_raised_again(tmp_path: Path,
 
 
 @needs_proc
-def test_any_error_of_the_progress_ends_the_group(tmp_path: Path, barrier: int) -> None:
+def test_an_exception_in_the_progress_ends_the_group(tmp_path: Path, barrier: int) -> None:
     """
-    Whatever is raised in the meantime, nothing goes on.
+    Any exception during the build ends all compilers.
     """
 
     class Fails(Recorder):
@@ -163,7 +163,7 @@ def test_any_error_of_the_progress_ends_the_group(tmp_path: Path, barrier: int) 
 @needs_proc
 def test_the_time_limit_ends_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, barrier: int) -> None:
     """
-    A build past its limit is a result that names the limit.
+    A build beyond its time limit is a failed result that names the limit.
     """
     assert barrier
     monkeypatch.setenv("MARK", str(tmp_path))
@@ -179,9 +179,9 @@ def test_the_time_limit_ends_the_group(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @needs_proc
-def test_compilers_of_a_cargo_that_died_alone_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compilers_of_a_killed_cargo_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The kernel kills cargo for want of memory, and its children would go on.
+    If the kernel kills cargo, for example when memory runs out, its compilers are ended too.
     """
     monkeypatch.setenv("MARK", str(tmp_path))
     result = check(tmp_path, "sleep 1000 & kill -9 $$")
@@ -192,9 +192,9 @@ def test_compilers_of_a_cargo_that_died_alone_are_ended(tmp_path: Path, monkeypa
 
 
 @needs_proc
-def test_a_daemon_that_keeps_the_pipes_does_not_keep_us(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_daemon_with_open_pipes_does_not_block_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A compiler cache may start its server from a build; a build that ended well leaves it alone.
+    A build may start a daemon, such as a compiler cache. After a successful build it keeps running.
     """
     monkeypatch.setenv("MARK", str(tmp_path))
     result = check(tmp_path, f"sleep 1000 & echo '{FINISHED}'", limit=30)
@@ -208,7 +208,7 @@ def test_a_daemon_that_keeps_the_pipes_does_not_keep_us(tmp_path: Path, monkeypa
     assert watchers() == 0
 
 
-#: Runs cargo in a process of its own, beside a forked worker that lives on.
+#: Runs cargo in its own process. With `fork` a forked worker runs beside it.
 PARENT = """
 import os, sys, time, threading
 from pathlib import Path
@@ -233,9 +233,9 @@ _cargo.run(["rustc"], cargo=sys.argv[1], directory=Path(sys.argv[2]), environmen
 
 @needs_proc
 @pytest.mark.parametrize("manner", ["plain", "fork"])
-def test_a_killed_parent_takes_its_compilers_along(manner: str, tmp_path: Path, barrier: int) -> None:
+def test_compilers_of_a_killed_parent_are_ended(manner: str, tmp_path: Path, barrier: int) -> None:
     """
-    After SIGKILL nothing compiles on, even while a worker that was forked during the build lives.
+    After SIGKILL no compiler continues, even if a worker that was forked during the build is alive.
     """
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", PARENT, fake(tmp_path, busy(tmp_path)), str(tmp_path), manner],
@@ -255,15 +255,15 @@ def test_a_killed_parent_takes_its_compilers_along(manner: str, tmp_path: Path, 
         try:
             wait_until_none(str(tmp_path))
         finally:
-            # The worker is ours to end: it is all that is left of that session.
+            # Only the forked worker is left in that session. End it here.
             if manner == "fork":
                 os.killpg(parent.pid, signal.SIGKILL)
 
 
 @needs_proc
-def test_a_parent_killed_before_the_word_starts_nothing(tmp_path: Path) -> None:
+def test_a_parent_killed_before_the_start_signal_starts_nothing(tmp_path: Path) -> None:
     """
-    Behind the gate no instruction of the command has run, and when the pipe closes none will.
+    The command waits for a start signal on a pipe. If the pipe closes first, the command never runs.
     """
     group = _process_group.ProcessGroup(
         [fake(tmp_path, f"echo ran > '{tmp_path / 'ran'}'")],
@@ -271,7 +271,7 @@ def test_a_parent_killed_before_the_word_starts_nothing(tmp_path: Path) -> None:
         environment={**os.environ, "MARK": str(tmp_path)},
     )
     assert marked(str(tmp_path))
-    # What the kernel does for a process that dies.
+    # The kernel closes the pipes of a process that dies.
     group._forget_pipes()
     group.stdout.close()
     group.stderr.close()
@@ -282,9 +282,9 @@ def test_a_parent_killed_before_the_word_starts_nothing(tmp_path: Path) -> None:
 
 
 @needs_posix
-def test_an_ignored_sigchld_reaches_neither_cargo_nor_us(tmp_path: Path) -> None:
+def test_an_ignored_sigchld_affects_neither_cargo_nor_the_result(tmp_path: Path) -> None:
     """
-    Cargo could not wait for its compilers; and our not knowing its status is no failure.
+    Cargo must be able to wait for its compilers. That cargo's own status is unknown here is not a failure.
     """
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -298,7 +298,7 @@ def test_an_ignored_sigchld_reaches_neither_cargo_nor_us(tmp_path: Path) -> None
 @needs_posix
 def test_a_pipe_is_closed_once() -> None:
     """
-    A number that was closed may be another run's pipe by now, and stays open.
+    A second `close` does nothing: the descriptor's number may belong to another pipe by then.
     """
     first = _process_group._Word()
     first.close()
@@ -313,10 +313,10 @@ def test_a_pipe_is_closed_once() -> None:
 @needs_posix
 def test_runs_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     """
-    Each run has its own pipes, and none inherits another's.
+    Each run has its own pipes and inherits no other run's pipes.
     """
     results: dict[int, CargoResult] = {}
-    # One script for all, made before: a file that is being written when another thread forks cannot be run ("text file busy").
+    # All threads use one script, written before: a file that is open for writing in a fork cannot be executed (ETXTBSY).
     cargo = fake(tmp_path, f"echo \"error: $1\" >&2; ls /proc/self/fd 2>/dev/null | wc -l >&2; echo '{FINISHED}'")
 
     def work(number: int) -> None:

@@ -1,5 +1,5 @@
 """
-When a process began, by which a forced build is known for its own.
+The start time of this process, which decides whether a forced build accepts an existing one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import pytest
 from rust_ext_loader import _produce
 
 
-def test_a_process_began_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_start_of_the_process_is_constant(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Where the kernel does not tell, the answer is still a time in the past and the same each time: what is built later counts.
+    Without `/proc` the answer is still a constant time in the past, so that later builds are accepted.
     """
 
     def refused(*_: object) -> None:

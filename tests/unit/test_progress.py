@@ -1,5 +1,5 @@
 """
-Laws of `_progress`: what a person sees of a build, and when.
+`_progress`: what a user sees of a build, and when.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Clock:
 
 class Terminal(io.StringIO):
     """
-    Keeps what was written, and replays it as a screen of one line would show it.
+    Records the output, and replays it as the lines of a terminal.
     """
 
     encoding = "utf-8"
@@ -36,7 +36,7 @@ class Terminal(io.StringIO):
 
     def screen(self) -> list[str]:
         """
-        Every line as it was left, the one of the cursor last.
+        The final text of every line. The last one has the cursor.
         """
         lines: list[str] = []
         for line in self.getvalue().split("\n"):
@@ -94,26 +94,26 @@ REASON = "rebuilding app._mm: src/lib.rs changed\n"
             id="a line every ten seconds",
         ),
         pytest.param(
-            [(0, announce), (11, tick)], REASON + "app._mm: cargo is starting, 11 s\n", id="before cargo counts"
+            [(0, announce), (11, tick)], REASON + "app._mm: cargo is starting, 11 s\n", id="before cargo reports crates"
         ),
         pytest.param(
-            [(0, lambda progress: progress.note("waiting for pid 7"))], "waiting for pid 7\n", id="notes at once"
+            [(0, lambda progress: progress.note("waiting for pid 7"))],
+            "waiting for pid 7\n",
+            id="a note is printed at once",
         ),
         pytest.param(
-            [(0, tick), (60, announce), (60.5, finish)], REASON, id="waiting before the announcement is no building"
+            [(0, tick), (60, announce), (60.5, finish)], REASON, id="the wait before the announcement does not count"
         ),
         pytest.param(
             [(0, announce), (2, lambda progress: progress.finish(False, "not built"))],
             REASON + "failed: not built\n",
-            id="a failed end",
+            id="a failed build",
         ),
     ],
 )
-def test_away_from_a_terminal_lines_are_few_and_whole(
-    steps: list[tuple[float, Callable[[Progress], None]]], expected: str
-) -> None:
+def test_output_without_a_terminal(steps: list[tuple[float, Callable[[Progress], None]]], expected: str) -> None:
     """
-    A second of silence, then the reason, then a line every ten seconds.
+    Without a terminal the reason is printed first, then a line every ten seconds. A build under a second prints no end.
     """
     stream = io.StringIO()
     check(stream, steps)
@@ -121,9 +121,9 @@ def test_away_from_a_terminal_lines_are_few_and_whole(
     assert stream.getvalue() == expected
 
 
-def test_the_live_line_is_redrawn_in_place_and_gone_at_the_end() -> None:
+def test_the_live_line_is_redrawn_and_removed() -> None:
     """
-    A terminal is left as if there had been no live line, and notes stay above it.
+    After the build no live line is left on the terminal. Notes appear above it.
     """
     stream = Terminal()
     clock = Clock()
@@ -145,7 +145,7 @@ def test_the_live_line_is_redrawn_in_place_and_gone_at_the_end() -> None:
 
 def test_drawing_is_throttled() -> None:
     """
-    However often cargo speaks, the line is drawn at most ten times a second.
+    The line is drawn at most ten times a second, however often cargo reports.
     """
     stream = Terminal()
     check(stream, [(0, announce), *[(2 + step / 1000, update) for step in range(1000)]])
@@ -162,7 +162,7 @@ def test_a_line_never_reaches_the_last_column(
     columns: int, current: str, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A line that fills its terminal would wrap, and could not be redrawn in place.
+    A line as wide as the terminal would wrap, and could not be redrawn in place.
     """
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = Terminal()
@@ -174,13 +174,13 @@ def test_a_line_never_reaches_the_last_column(
 
     width = max(_progress._width(line) for line in stream.getvalue().split("\r"))
 
-    # What an ASCII terminal cannot show becomes escapes, which are counted afterwards; names of crates are ASCII.
+    # Non-ASCII text becomes escapes on an ASCII terminal, after the width was computed. Crate names are ASCII.
     assert width < columns or (encoding == "ascii" and not current.isascii())
 
 
 def test_a_terminal_without_unicode_gets_ascii() -> None:
     """
-    Nothing but ASCII reaches a stream that says it has nothing else.
+    A stream without Unicode gets ASCII only.
     """
     stream = Terminal()
     stream.encoding = "ascii"
@@ -206,9 +206,9 @@ def closed() -> io.StringIO:
 @pytest.mark.parametrize(
     "make", [pytest.param(closed, id="closed"), pytest.param(Broken, id="broken"), pytest.param(object, id="no stream")]
 )
-def test_telling_never_fails(make: Callable[[], io.StringIO]) -> None:
+def test_printing_never_fails(make: Callable[[], io.StringIO]) -> None:
     """
-    A build goes on in silence when nobody can be told.
+    A build continues silently if its output stream does not work.
     """
     check(
         make(), [(0, announce), (2, update), (20, tick), (21, lambda progress: progress.note("a note")), (22, finish)]
@@ -240,7 +240,7 @@ def test_colour_is_for_terminals(
     stream: Callable[[], io.StringIO], variables: dict[str, str], expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Compilers colour only what a terminal shows, and not against NO_COLOR.
+    Colour is used only on a terminal, and not if NO_COLOR is set.
     """
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

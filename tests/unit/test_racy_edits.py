@@ -1,9 +1,9 @@
 """
-An edit is never missed, however close to the look at it: the record against a model that knows the truth.
+No edit is missed, however close to the decision it happens: records are compared with a model that knows the content.
 
-The model is a disk with a clock: it stamps what is changed by that clock, as
-coarsely as some file systems do, and it is edited between any two steps of a
-decision (begin, list, read, stat, record) and of the check that follows.
+The model is a disk with a clock, which stamps changes as coarsely as some file systems do.
+Edits happen between any two steps of a decision (begin, list, read, stat, record) and of
+the check that follows.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ edits = st.one_of(
 set_backs = st.tuples(st.just(Disk.set_back), st.sampled_from(PAUSES))
 
 
-# Few things happen in each, since a record is only made where little did. A clock that is set back after the record was
-# made can come to the very tick of an older edit: nothing tells that apart.
+# Each script has few events, since a record is only written on a quiet disk. The clock is never set back after the record
+# was written: then an edit could get the very stamp of an older one, which no check can detect.
 happenings = st.builds(
     grouped,
     st.sampled_from(PAUSES),
@@ -74,18 +74,20 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=800, deadline=None)
 @given(granularity=st.sampled_from(sorted(GRANULARITIES.values())), script=happenings)
-def test_what_stands_is_what_was_seen(root: Path, granularity: int, script: dict[str, list[Action]]) -> None:
+def test_a_valid_record_implies_the_content_that_was_read(
+    root: Path, granularity: int, script: dict[str, list[Action]]
+) -> None:
     """
-    Whatever happens between any two steps: if the record says that all stands, the content is what the decision read.
+    Whatever happens between any two steps: if the record is valid, the content is what the decision read.
     """
     decision = decide(root, granularity, script)
 
-    assert not decision.stands or decision.disk.truth() == decision.believed
+    assert not decision.stands or decision.disk.truth() == decision.read_content
 
 
-def test_what_is_away_when_it_is_read_is_watched(root: Path) -> None:
+def test_a_file_missing_at_the_read_is_watched(root: Path) -> None:
     """
-    A configuration file that is there, is gone when it is read, and is back: on a disk of fine stamps as on a coarse one.
+    A configuration file that is removed before it is read and restored afterwards invalidates the record.
     """
     for granularity in GRANULARITIES.values():
         script: dict[str, list[Action]] = {
@@ -100,9 +102,9 @@ QUIET: list[Action] = [(Disk.wait, 5 * SECOND)]
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES.values(), ids=GRANULARITIES)
-def test_a_quiet_disk_is_trusted(root: Path, granularity: int) -> None:
+def test_a_quiet_disk_has_a_valid_record(root: Path, granularity: int) -> None:
     """
-    What was left alone for a few seconds is recorded and stands, days later too: the law above is not kept by never answering.
+    Files that are left alone for some seconds get a record that stays valid. So the law above is not kept trivially.
     """
     assert decide(root, granularity, {"begin": QUIET, "check": [(Disk.wait, 100 * HOUR)]}).stands
 
@@ -110,11 +112,11 @@ def test_a_quiet_disk_is_trusted(root: Path, granularity: int) -> None:
 @pytest.mark.parametrize("granularity", GRANULARITIES.values(), ids=GRANULARITIES)
 @pytest.mark.parametrize("act", ON_A_FILE, ids=lambda act: str(act.__name__))
 @pytest.mark.parametrize("step", STEPS[1:])
-def test_any_change_after_the_beginning_ends_it(
+def test_a_change_after_the_start_invalidates(
     root: Path, granularity: int, act: Callable[..., None], step: str
 ) -> None:
     """
-    One thing happens to one file of a quiet disk, at each moment: nobody is told that nothing did.
+    One change of one file of a quiet disk, at each step, leaves no valid record.
     """
     decision = decide(root, granularity, {"begin": QUIET, step: [(act, A)]})
 
@@ -127,7 +129,7 @@ def weaker(name: str, value: object) -> Callable[[], AbstractContextManager[obje
 
 def without(*positions: int) -> Callable[[], AbstractContextManager[object]]:
     """
-    A record that leaves parts of each signature out.
+    Omit parts of each signature.
     """
     whole = Disk.signature
 
@@ -147,10 +149,10 @@ SAME_TICK: dict[str, list[Action]] = {"begin": [*QUIET, (Disk.edit, A)], "check"
 @pytest.mark.parametrize(
     ("weakened", "script"),
     [
-        pytest.param(weaker("UNSETTLED_NS", 0), SAME_TICK, id="the age that stamps must have"),
-        pytest.param(weaker("started_at", lambda began, _: began[0]), SET_BACK, id="the clock that was set back"),
+        pytest.param(weaker("UNSETTLED_NS", 0), SAME_TICK, id="minimum age of stamps"),
+        pytest.param(weaker("started_at", lambda began, _: began[0]), SET_BACK, id="clock set back"),
         pytest.param(without(0), {"begin": QUIET, "check": [(Disk.set_back, 5 * SECOND), (Disk.grow, A)]}, id="size"),
-        pytest.param(without(1, 3), {"begin": QUIET, "check": [(Disk.add, NEW)]}, id="both times, of a folder"),
+        pytest.param(without(1, 3), {"begin": QUIET, "check": [(Disk.add, NEW)]}, id="both times of a folder"),
         pytest.param(
             without(2), {"begin": QUIET, "check": [(Disk.set_back, 5 * SECOND), (Disk.swap_unstamped, A)]}, id="inode"
         ),
@@ -161,20 +163,20 @@ def test_each_rule_is_needed(
     root: Path, weakened: Callable[[], AbstractContextManager[object]], script: dict[str, list[Action]]
 ) -> None:
     """
-    Without the rule the model catches the record in a lie; with it, not.
+    Without one of the rules the model detects a wrong record. With all of them the record is right.
     """
     with weakened():
         wrong = decide(root, 2 * SECOND, script)
     right = decide(root, 2 * SECOND, script)
 
     assert wrong.stands
-    assert wrong.disk.truth() != wrong.believed
+    assert wrong.disk.truth() != wrong.read_content
     assert not right.stands
 
 
-def test_real_files_and_the_real_clock(root: Path, tmp_path: Path) -> None:
+def test_real_files_with_the_real_clock(root: Path, tmp_path: Path) -> None:
     """
-    Written just now: no record. Left alone for a while: one that stands, until the same length is written with the old time.
+    A file written just now prevents a record. An older one allows a record, which an edit of equal size invalidates.
     """
     file = tmp_path / "lib.rs"
 
@@ -189,7 +191,7 @@ def test_real_files_and_the_real_clock(root: Path, tmp_path: Path) -> None:
     file.write_text("one")
     assert record() is None
 
-    # Two seconds are the rule itself, not patience.
+    # The rule requires two seconds.
     time.sleep(2.1)
     data = record()
     assert data is not None
@@ -210,15 +212,15 @@ def test_real_files_and_the_real_clock(root: Path, tmp_path: Path) -> None:
         pytest.param(3 * SECOND, 3 * SECOND, True, id="old"),
         pytest.param(2 * SECOND + 1, 2 * SECOND + 1, True, id="just old enough"),
         pytest.param(2 * SECOND, 3 * SECOND, False, id="modified 2 s before"),
-        pytest.param(3 * SECOND, 2 * SECOND, False, id="changed 2 s before, an older time put on it"),
-        pytest.param(0, 0, False, id="at that very moment"),
+        pytest.param(3 * SECOND, 2 * SECOND, False, id="changed 2 s before, with an older mtime"),
+        pytest.param(0, 0, False, id="at the same moment"),
         pytest.param(-3600 * SECOND, 3 * SECOND, False, id="modified in the future"),
         pytest.param(3 * SECOND, -3600 * SECOND, False, id="changed in the future"),
     ],
 )
-def test_unsettled_stamps_are_not_trusted(age: int, changed: int, settled: bool) -> None:
+def test_unsettled_stamps_prevent_a_record(age: int, changed: int, settled: bool) -> None:
     """
-    A time stamp so young that a later edit could bear the same one makes no record.
+    A stamp prevents a record while a later edit could get the same stamp.
     """
     started = 1_000_000 * SECOND
     data = _record.compose(
@@ -241,7 +243,7 @@ def test_unsettled_stamps_are_not_trusted(age: int, changed: int, settled: bool)
 
 def test_a_real_file_is_unsettled_when_just_written(tmp_path: Path) -> None:
     """
-    The clock of the file system and ours agree about "just now"; setting an old time does not hide it.
+    The clocks of the file system and of Python agree about "just now". An old mtime does not hide a recent change.
     """
     file = tmp_path / "file"
     file.write_text("new")

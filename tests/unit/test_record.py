@@ -1,5 +1,5 @@
 """
-When last time's answer may be given again without looking.
+Records of the warm path: when the last decision may be used again without checking the inputs.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def test_what_stands_as_it_stood_is_trusted(world: World) -> None:
+def test_an_unchanged_world_is_trusted(world: World) -> None:
     """
-    Nothing moved: the library is known without looking further, as often as one asks.
+    If nothing changed, every read returns the library.
     """
     assert world.read() == str(world.library)
     assert world.read() == str(world.library)
 
 
-def test_no_record_no_answer(world: World) -> None:
+def test_a_missing_record_has_no_answer(world: World) -> None:
     """
-    A record that is not there is only a doubt.
+    Without a record the read returns `None`.
     """
     world.file.unlink()
 
@@ -87,27 +87,27 @@ def appear_dangling(world: World) -> None:
     "happened",
     [
         pytest.param(lambda world: world.source.write_text("edited, and longer than before"), id="source edited"),
-        pytest.param(edit_keeping_mtime, id="source edited: same size, time put back"),
-        pytest.param(replace_keeping_mtime, id="source replaced: same size, same time"),
+        pytest.param(edit_keeping_mtime, id="source edited: same size, mtime restored"),
+        pytest.param(replace_keeping_mtime, id="source replaced: same size, same mtime"),
         pytest.param(lambda world: os.utime(world.source, (1, 1)), id="source older"),
         pytest.param(lambda world: os.utime(world.source), id="source touched"),
         pytest.param(lambda world: world.source.unlink(), id="source gone"),
-        pytest.param(lambda world: (world.source.parent / "new.rs").touch(), id="folder gained a file"),
+        pytest.param(lambda world: (world.source.parent / "new.rs").touch(), id="file added to the folder"),
         pytest.param(appear, id="config file appeared"),
         pytest.param(appear_dangling, id="config file appeared as a dangling link"),
         pytest.param(
-            lambda world: world.compiler.write_text("this is a new rustc"), id="compiler replaced behind its link"
+            lambda world: world.compiler.write_text("this is a new rustc"), id="compiler replaced at the link's target"
         ),
-        pytest.param(retarget, id="link to the compiler points elsewhere"),
+        pytest.param(retarget, id="link to the compiler retargeted"),
         pytest.param(lambda world: world.compiler.unlink(), id="compiler gone"),
-        pytest.param(replace_library, id="library replaced by its equal"),
+        pytest.param(replace_library, id="library replaced by an equal file"),
         pytest.param(lambda world: world.library.write_bytes(b"short"), id="library truncated"),
         pytest.param(lambda world: world.library.unlink(), id="library gone"),
     ],
 )
-def test_what_moved_puts_it_in_doubt(world: World, happened: Callable[[World], object]) -> None:
+def test_a_change_invalidates_the_record(world: World, happened: Callable[[World], object]) -> None:
     """
-    Each thing the decision looked at, when it moves, ends the shortcut.
+    A change of anything that the decision checked makes the read return `None`.
     """
     happened(world)
 
@@ -117,16 +117,16 @@ def test_what_moved_puts_it_in_doubt(world: World, happened: Callable[[World], o
 @pytest.mark.parametrize(
     ("environment", "trusted"),
     [
-        pytest.param(ENVIRONMENT, True, id="as it was"),
+        pytest.param(ENVIRONMENT, True, id="unchanged"),
         pytest.param({**ENVIRONMENT, "LANG": "C"}, True, id="another variable"),
         pytest.param({**ENVIRONMENT, "MY_FLAVOUR": "sour"}, False, id="declared variable changed"),
         pytest.param({"PATH": "/bin"}, False, id="declared variable gone"),
-        pytest.param({**ENVIRONMENT, "MY_OTHER": ""}, False, id="declared variable appeared, if only empty"),
+        pytest.param({**ENVIRONMENT, "MY_OTHER": ""}, False, id="declared variable appeared, with an empty value"),
     ],
 )
-def test_variables_that_a_crate_declares_are_compared(world: World, environment: dict[str, str], trusted: bool) -> None:
+def test_declared_variables_are_compared(world: World, environment: dict[str, str], trusted: bool) -> None:
     """
-    A variable that the build reads stands as it stood, or there is doubt.
+    A change of a variable that the crate declares invalidates the record.
     """
     assert (world.read(environment) is not None) == trusted
 
@@ -147,9 +147,9 @@ def test_variables_that_a_crate_declares_are_compared(world: World, environment:
         pytest.param(_record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, None), id="no parent package"),
     ],
 )
-def test_a_record_of_something_else_is_none(world: World, identity: tuple[object, ...]) -> None:
+def test_a_record_of_another_identity_is_not_used(world: World, identity: tuple[object, ...]) -> None:
     """
-    File names may collide: a record that lies in another's place does not answer for it.
+    File names may collide: a record at the path of another identity is not used for it.
     """
     place = Path(_record.path_of(str(world.root), identity))
     assert place != world.file
@@ -158,9 +158,9 @@ def test_a_record_of_something_else_is_none(world: World, identity: tuple[object
     assert _record.read(str(world.root), identity, ENVIRONMENT) is None
 
 
-def test_no_value_of_a_variable_is_written_down(world: World) -> None:
+def test_values_of_variables_are_not_written(world: World) -> None:
     """
-    A token that happens to decide, or that a crate declares, does not end up on the disk in clear.
+    Secret values of variables are not in the record's file.
     """
     world.write(declared=[("MY_TOKEN", "s3cr3t-two")])
 
@@ -168,11 +168,11 @@ def test_no_value_of_a_variable_is_written_down(world: World) -> None:
 
 
 @pytest.mark.parametrize(("folders", "trusted"), [(("/a", "/b"), True), (("/b", "/a"), False), (("/a",), False)])
-def test_installed_distributions_are_those_of_this_search_path(
+def test_a_record_with_distributions_belongs_to_its_search_path(
     world: World, monkeypatch: pytest.MonkeyPatch, folders: tuple[str, ...], trusted: bool
 ) -> None:
     """
-    Where versions of distributions were looked at, another `sys.path` may have others.
+    If the decision read versions of distributions, the record is valid for the same `sys.path` only.
     """
     world.write(search_path=("/a", "/b"))
     monkeypatch.setattr(sys, "path", list(folders))
@@ -181,9 +181,9 @@ def test_installed_distributions_are_those_of_this_search_path(
 
 
 @pytest.mark.parametrize("host", [("aarch64", "glibc 2.36"), ("x86_64", "glibc 2.17")])
-def test_another_host_has_its_own(world: World, monkeypatch: pytest.MonkeyPatch, host: tuple[str, str]) -> None:
+def test_a_record_belongs_to_its_host(world: World, monkeypatch: pytest.MonkeyPatch, host: tuple[str, str]) -> None:
     """
-    On a home folder that hosts share, a record does not answer for a machine or a C library that cannot load the same file.
+    Hosts that share a home folder have separate records, since a library may not load on another machine or C library.
     """
     here = world.identity
     monkeypatch.setattr(_record, "_host", lambda: host)
@@ -191,16 +191,16 @@ def test_another_host_has_its_own(world: World, monkeypatch: pytest.MonkeyPatch,
     assert world.identity != here
 
 
-def test_without_a_name_of_this_boot_nothing_for_this_very_cpu(world: World) -> None:
+def test_without_a_boot_id_no_record_for_native_code(world: World) -> None:
     """
-    A kernel that does not name its boots cannot say that the CPU is still the same.
+    A record of code for this CPU needs a boot id. Without one, a change of the CPU would go unnoticed.
     """
     assert world.compose(boot="") is None
 
 
-def test_another_interpreter_has_its_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_belongs_to_its_interpreter(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A record made by one Python does not answer for another.
+    A record written by one Python is not used by another.
     """
     monkeypatch.setattr(_record, "_INTERPRETER", ("another",))
 
@@ -212,15 +212,15 @@ def sealed(*fields: Any, version: int = _record.FORMAT) -> bytes:  # noqa: ANN40
     return _imp.source_hash(version, data) + data
 
 
-def test_a_sealed_record_with_other_fields_is_none(world: World) -> None:
+def test_a_sealed_record_with_wrong_fields_is_ignored(world: World) -> None:
     """
-    The seal fits and the fields do not: another version's, too few, no path.
+    The seal matches, but the fields do not: another version, missing fields, wrong types.
     """
     nothing = _record._stamps([])
     rest = (world.identity, (), None, (), nothing, ())
     library = str(world.library)
     world.put(sealed(_record.FORMAT, *rest, library, None))
-    assert world.read() == library, "the helper seals as the code does"
+    assert world.read() == library, "the helper seals like the code"
 
     for data in (
         sealed(_record.FORMAT + 1, *rest, library, None),
@@ -257,45 +257,45 @@ def become(make: Callable[[Path, Path], object]) -> Callable[[World], object]:
     return lambda world: make(world.file, world.file.rename(world.folder / "moved"))
 
 
-def give_away(world: World) -> None:
+def change_owner(world: World) -> None:
     try:
         os.chown(world.file, 12345, 12345)
     except OSError:
-        pytest.skip("this user cannot give files away")
+        pytest.skip("only root may change the owner of files")
 
 
 @pytest.mark.parametrize(
     "happened",
     [
         pytest.param(cut(0), id="empty"),
-        pytest.param(cut(7), id="less than a seal"),
+        pytest.param(cut(7), id="shorter than a seal"),
         pytest.param(cut(8), id="only a seal"),
-        pytest.param(cut(-1), id="torn at the end"),
+        pytest.param(cut(-1), id="last byte missing"),
         pytest.param(flip(0), id="seal altered"),
         pytest.param(flip(8), id="type altered"),
         pytest.param(flip(-5), id="content altered"),
         pytest.param(lambda world: world.file.write_bytes(os.urandom(200)), id="garbage"),
         pytest.param(lambda world: world.file.chmod(0o602), id="writable by all"),
         pytest.param(lambda world: world.file.chmod(0o620), id="writable by the group"),
-        pytest.param(give_away, id="of another user"),
+        pytest.param(change_owner, id="of another user"),
         pytest.param(become(Path.symlink_to), id="behind a link"),
         pytest.param(become(lambda file, _: file.mkdir()), id="a folder"),
-        pytest.param(become(lambda file, _: os.mkfifo(file)), id="a pipe that nobody writes to"),
+        pytest.param(become(lambda file, _: os.mkfifo(file)), id="a pipe without a writer"),
     ],
 )
 @pytest.mark.timeout(30)
-def test_a_record_that_cannot_be_trusted_is_none(world: World, happened: Callable[[World], object]) -> None:
+def test_an_untrusted_record_is_ignored(world: World, happened: Callable[[World], object]) -> None:
     """
-    Torn, altered, planted: in doubt, at once and without an error.
+    A truncated, altered or planted record is ignored, without blocking and without an error.
     """
     happened(world)
 
     assert world.read() is None
 
 
-def test_code_for_this_very_cpu_is_bound_to_the_boot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_for_native_code_belongs_to_its_boot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    After a reboot, perhaps on another machine, the features of the CPU are asked anew.
+    After a reboot, which may have changed the machine, the features of the CPU are read again.
     """
     world.write(boot="boot-1")
     monkeypatch.setattr(_record, "boot_id", lambda: "boot-1")
@@ -305,9 +305,9 @@ def test_code_for_this_very_cpu_is_bound_to_the_boot(world: World, monkeypatch: 
     assert world.read() is None
 
 
-def test_the_warm_path_imports_nothing() -> None:
+def test_the_warm_path_imports_little() -> None:
     """
-    The module loads nothing that a plain interpreter has not loaded already.
+    `_record` imports only the listed modules beyond those of a plain interpreter.
     """
     code = "import sys; before = set(sys.modules); import rust_ext_loader._record; print(*sorted(set(sys.modules) - before))"
     out = subprocess.run(

@@ -1,5 +1,5 @@
 """
-Which variables and paths a record of the warm path belongs to.
+The identity of a record: which variables and paths it depends on.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from rust_ext_loader.files import _trust
         "RUSTC_BOOTSTRAP", "x86_64_unknown_linux_gnu_RANLIB", "CPPFLAGS_aarch64-apple-darwin", "HOST_PKG_CONFIG_PATH",
     ],
 )  # fmt: skip
-def test_variables_that_decide_make_another_record(variable: str) -> None:
+def test_variables_that_affect_the_decision_are_in_the_identity(variable: str) -> None:
     """
-    A variable that can change the build or the choice of compiler is part of what a record is about.
+    A variable that can change the build or the choice of a compiler is part of the record's identity.
     """
     with_it, without, other = (
         _record.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"})
@@ -53,16 +53,16 @@ def test_variables_that_decide_make_another_record(variable: str) -> None:
         "CARGO_REGISTRY_TOKEN",
     ],
 )
-def test_variables_that_decide_nothing_make_no_record(variable: str) -> None:
+def test_other_variables_are_not_in_the_identity(variable: str) -> None:
     """
-    Noise from the shell does not cost the warm path.
+    Unrelated variables of the shell do not invalidate a record.
     """
     assert _record.identify("m", "w", "auto", {variable: "1"}, []) == _record.identify("m", "w", "auto", {}, [])
 
 
-def test_a_workspace_counts_by_where_it_really_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_is_identified_by_its_real_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A link that leads to another checkout tomorrow, or a relative name from another folder, is another workspace.
+    A retargeted link, or the same relative path in another folder, is another workspace.
     """
     for name in ("a", "b"):
         (tmp_path / name / "rust").mkdir(parents=True)
@@ -81,9 +81,9 @@ def test_a_workspace_counts_by_where_it_really_is(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize(("value", "shared"), [("1", True), ("true", True), ("", False), ("0", False), ("no", False)])
-def test_the_setting_of_a_team_has_one_name(monkeypatch: pytest.MonkeyPatch, value: str, shared: bool) -> None:
+def test_the_team_setting_is_read_like_the_others(monkeypatch: pytest.MonkeyPatch, value: str, shared: bool) -> None:
     """
-    The floor of the warm path reads it by itself.
+    The warm path reads the setting with its own code, which must agree with `_settings`.
     """
     monkeypatch.setenv(_settings.SHARED, value)
     assert _trust.is_shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)

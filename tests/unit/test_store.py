@@ -1,5 +1,5 @@
 """
-Entries on disk: found when whole and ours, a miss in every other state.
+Cache entries on disk: a valid entry is found, and any other is a miss.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rust_ext_loader.cache import _roots, _store
 from rust_ext_loader.facts._fingerprint import SHORT, Fingerprint
 from rust_ext_loader.library._library_file import host_glibc
 
-from .stored_entries import BYTES, FACTS, MODULE, can_give_away, look_up, origin, publish
+from .stored_entries import BYTES, FACTS, MODULE, can_change_owner, look_up, origin, publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,9 +34,9 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_hidden_variable_binds_an_entry_to_its_host(root: Path) -> None:
+def test_a_secret_variable_binds_an_entry_to_its_host(root: Path) -> None:
     """
-    One that a crate declares as much as one that its build was seen to read.
+    A declared variable binds the entry, and so does one that the build was seen to read.
     """
     seen = {"seen/env/X": "keyed:00:00", "seen/env/Y": "unset"}
     made = dataclasses.replace(origin(), seen=seen)
@@ -46,9 +46,9 @@ def test_a_hidden_variable_binds_an_entry_to_its_host(root: Path) -> None:
     assert (entry.seen, manifest["host_bound"]) == (seen, ["flags/env/FLAVOUR", "seen/env/X"])
 
 
-def test_what_was_published_is_found(root: Path) -> None:
+def test_a_published_entry_is_found(root: Path) -> None:
     """
-    An entry comes back with its bytes, facts, keys and origin.
+    A look-up returns the entry with its bytes, facts, keys and origin.
     """
     published = publish(root, made=origin(began=123.5, token="t"))
     found = look_up(root)
@@ -60,9 +60,9 @@ def test_what_was_published_is_found(root: Path) -> None:
     assert (found.began, found.token) == (123.5, "t")
 
 
-def test_where_an_entry_lies(root: Path) -> None:
+def test_the_layout_of_an_entry(root: Path) -> None:
     """
-    Module, source key, build key and generation are the folders; other versions read this layout too.
+    The folders are module, source key, build key and generation. Other versions read this layout too.
     """
     entry = publish(root)
     fingerprint = Fingerprint(FACTS)
@@ -74,9 +74,9 @@ def test_where_an_entry_lies(root: Path) -> None:
     assert sorted(path.name for path in entry.folder.iterdir()) == ["alpha.so", "manifest.json", "used"]
 
 
-def test_a_new_build_is_a_new_file(root: Path) -> None:
+def test_a_new_build_has_a_new_file(root: Path) -> None:
     """
-    Publishing again replaces the pointer; the old generation's file, which somebody may have mapped, is not written.
+    Publishing again replaces the pointer. The old library is not written, since a process may have mapped it.
     """
     old = publish(root)
     inode = old.library.stat().st_ino
@@ -87,18 +87,18 @@ def test_a_new_build_is_a_new_file(root: Path) -> None:
     assert old.library.stat().st_ino == inode != new.library.stat().st_ino
 
 
-def test_folders_and_files_are_for_their_owner(root: Path) -> None:
+def test_the_cache_is_private_to_its_owner(root: Path) -> None:
     """
-    Nothing below the root, nor the root, can be entered or written by others.
+    Other users cannot enter or write the root or anything below it.
     """
     publish(root)
 
     assert [path for path in (root, *root.rglob("*")) if path.lstat().st_mode & 0o077] == []
 
 
-def test_an_entry_of_another_host_or_format_is_left_in_peace(root: Path) -> None:
+def test_an_entry_for_another_host_or_format_is_kept(root: Path) -> None:
     """
-    What is whole and not for us may be for somebody else.
+    A valid entry that this process cannot use may be used by another host or version.
     """
     entries = [publish(root, made=origin(floor=(99, 0))), publish(root, {**FACTS, "abi/tag": "other"})]
     manifest = entries[1].folder / "manifest.json"
@@ -111,19 +111,19 @@ def test_an_entry_of_another_host_or_format_is_left_in_peace(root: Path) -> None
     assert _store.damaged([root], MODULE, Fingerprint(FACTS)) is None
 
 
-def test_what_is_not_accepted_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_of_a_rejected_entry_is_not_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A refusal, by a fact or by the asker, costs a manifest and no digest of a library.
+    An entry rejected by its facts or by the caller costs reading a manifest, not a digest of the library.
     """
     entry = publish(root)
     digests = list[Path]()
     real = _store.digest_of_file
 
-    def noted(path: Path) -> str:
+    def recording_digest(path: Path) -> str:
         digests.append(path)
         return real(path)
 
-    monkeypatch.setattr(_store, "digest_of_file", noted)
+    monkeypatch.setattr(_store, "digest_of_file", recording_digest)
 
     assert _store.look_up([root], MODULE, Fingerprint(FACTS), lambda entry: entry.token == "t") is None
     assert _store.equal_but_for([root], MODULE, Fingerprint({**FACTS, "abi/tag": "other"}), "toolchain") is None
@@ -132,9 +132,9 @@ def test_what_is_not_accepted_is_not_read(root: Path, monkeypatch: pytest.Monkey
     assert digests == [entry.library]
 
 
-def test_a_miss_is_replaced_by_the_next_build(root: Path) -> None:
+def test_a_build_replaces_a_damaged_entry(root: Path) -> None:
     """
-    A corrupt entry does not stand in the way of a whole one.
+    A damaged entry does not prevent publishing a valid one.
     """
     publish(root).library.write_bytes(b"")
     entry = publish(root)
@@ -153,7 +153,7 @@ def test_a_miss_is_replaced_by_the_next_build(root: Path) -> None:
 @pytest.mark.skipif(host_glibc() is None, reason="this C library is not glibc")
 def test_a_library_for_a_newer_glibc_is_a_miss(root: Path, floor: tuple[int, int] | None, hit: bool) -> None:
     """
-    An entry made on a newer system is not loaded on an older one.
+    An entry that needs a newer glibc than this host has is not used.
     """
     publish(root, made=origin(floor=floor))
 
@@ -161,18 +161,18 @@ def test_a_library_for_a_newer_glibc_is_a_miss(root: Path, floor: tuple[int, int
 
 
 @pytest.mark.parametrize("name", FACTS)
-def test_a_single_other_fact_is_a_miss(root: Path, name: str) -> None:
+def test_one_different_fact_is_a_miss(root: Path, name: str) -> None:
     """
-    Equal in all but one fact is not equal.
+    An entry with one different fact is not used.
     """
     publish(root)
 
     assert look_up(root, facts={**FACTS, name: "other"}) is None
 
 
-def test_an_entry_in_anothers_place_is_a_miss(root: Path) -> None:
+def test_a_copied_entry_does_not_serve_another_key(root: Path) -> None:
     """
-    A slot that was copied under another key does not serve that key.
+    A slot copied to the path of another key does not serve that key.
     """
     entry = publish(root)
     wanted = {**FACTS, "toolchain/release": "1.96.0"}
@@ -182,9 +182,9 @@ def test_an_entry_in_anothers_place_is_a_miss(root: Path) -> None:
     assert look_up(root, facts=wanted) is None
 
 
-def test_names_of_folders_may_collide(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folder_names_may_collide(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Keys are shortened in folder names; the facts are compared whole, so another build in the same folder is a miss.
+    Folder names contain shortened keys. The complete facts are compared, so another build in the folder is a miss.
     """
     monkeypatch.setattr(_store, "SHORT", 1)
     place = publish(root).folder.parent
@@ -201,7 +201,7 @@ def slot_of(root: Path, fingerprint: Fingerprint) -> Path:
 
 def test_roots_are_searched_in_order(tmp_path: Path, root: Path) -> None:
     """
-    The first root that has a whole entry serves it; a corrupt one in front of it does not hide it.
+    The first root with a valid entry serves it. A damaged entry in an earlier root does not hide it.
     """
     second = tmp_path / "second"
     assert _roots.ready(second) is None
@@ -215,7 +215,7 @@ def test_roots_are_searched_in_order(tmp_path: Path, root: Path) -> None:
     assert look_up(root, second) == there
 
 
-def test_the_newest_that_differs_in_one_group_only(root: Path) -> None:
+def test_equal_but_for_finds_the_newest_entry(root: Path) -> None:
     """
     `equal_but_for` ignores one group, compares all others, and prefers the build that began last.
     """
@@ -229,9 +229,9 @@ def test_the_newest_that_differs_in_one_group_only(root: Path) -> None:
     assert _store.equal_but_for([root], MODULE, without, "toolchain") == older
 
 
-def test_quarantine_takes_an_entry_out_of_use_and_keeps_its_bytes(root: Path) -> None:
+def test_a_quarantined_library_is_kept(root: Path) -> None:
     """
-    Whoever wants to know why can still look.
+    A quarantined entry is not found, and its bytes are kept for inspection.
     """
     entry = publish(root)
     _store.quarantine_library(root, entry.library)
@@ -240,9 +240,9 @@ def test_quarantine_takes_an_entry_out_of_use_and_keeps_its_bytes(root: Path) ->
     assert [path.read_bytes() for path in (root / "quarantine").rglob("alpha.so")] == [BYTES]
 
 
-def test_a_checkout_is_remembered(root: Path, tmp_path: Path) -> None:
+def test_the_facts_of_a_checkout_are_remembered(root: Path, tmp_path: Path) -> None:
     """
-    What one checkout used last is known of that checkout and module alone; a torn note is no note.
+    The facts that a checkout used last are stored per checkout and module. A damaged note is ignored.
     """
     _store.remember(root, tmp_path / "one", MODULE, FACTS)
 
@@ -254,22 +254,22 @@ def test_a_checkout_is_remembered(root: Path, tmp_path: Path) -> None:
     assert _store.recall(root, tmp_path / "one", MODULE) is None
 
 
-def test_a_root_is_marked_as_a_cache(root: Path) -> None:
+def test_a_root_has_a_cachedir_tag(root: Path) -> None:
     """
-    Backup tools know it by its tag.
+    Backup tools recognise a cache by this tag.
     """
     assert (root / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
 
 
-def make_open(path: Path) -> None:
+def make_writable(path: Path) -> None:
     path.mkdir()
     path.chmod(0o777)
 
 
-def make_and_give(path: Path) -> None:
+def make_for_another_user(path: Path) -> None:
     path.mkdir()
-    if not can_give_away(path.parent):
-        pytest.skip("this user cannot give files away")
+    if not can_change_owner(path.parent):
+        pytest.skip("only root may change the owner of files")
     os.chown(path, 12345, 12345)
 
 
@@ -278,21 +278,21 @@ def make_and_give(path: Path) -> None:
     [
         pytest.param(lambda path: path.write_text(""), "is not a folder", id="a file"),
         pytest.param(lambda path: path.symlink_to(path.parent), "is a symbolic link", id="a link"),
-        pytest.param(make_open, "is writable by others (mode 0777)", id="open to all"),
-        pytest.param(make_and_give, "belongs to user 12345", id="of another user"),
+        pytest.param(make_writable, "is writable by others (mode 0777)", id="open to all"),
+        pytest.param(make_for_another_user, "belongs to user 12345", id="of another user"),
     ],
 )
-def test_a_root_that_cannot_be_used_says_why(tmp_path: Path, prepare: Callable[[Path], object], reason: str) -> None:
+def test_an_unusable_root_has_a_reason(tmp_path: Path, prepare: Callable[[Path], object], reason: str) -> None:
     """
-    Each reason names the path and what is wrong with it.
+    The reason names the path and the problem.
     """
     path = tmp_path / "cache"
     prepare(path)
-    said = _roots.ready(path)
+    problem = _roots.ready(path)
 
-    assert said is not None
-    assert str(path) in said
-    assert reason in said
+    assert problem is not None
+    assert str(path) in problem
+    assert reason in problem
 
 
 _PUBLISHER = """
@@ -312,11 +312,11 @@ for _ in range(5):
 """
 
 
-def test_eight_publishers_leave_one_whole_entry_and_no_litter(tmp_path: Path) -> None:
+def test_eight_publishers_leave_one_complete_entry(tmp_path: Path) -> None:
     """
-    Started together on a root that is not there yet: every one succeeds, and one entry is in force in the end.
+    Eight publishers that start together on a missing root all succeed and leave one current entry and no litter.
 
-    Whoever looks meanwhile sees nothing, then always a whole entry.
+    A concurrent look-up finds nothing at first, then always a complete entry.
     """
     root = tmp_path / "cache"
     publishers = [
@@ -340,7 +340,7 @@ def test_eight_publishers_leave_one_whole_entry_and_no_litter(tmp_path: Path) ->
     deadline = time.monotonic() + 60
     while any(publisher.poll() is None for publisher in publishers) and time.monotonic() < deadline:
         entry = look_up(root)
-        assert entry is not None or not seen, "a published entry was gone for a moment"
+        assert entry is not None or not seen, "a published entry disappeared"
         seen = entry is not None
     for publisher in publishers:
         publisher.communicate()
@@ -355,9 +355,9 @@ def test_eight_publishers_leave_one_whole_entry_and_no_litter(tmp_path: Path) ->
     assert len(list((root / "artifacts").rglob("current"))) == 1
 
 
-def test_seen_inputs_that_were_altered_are_damage(root: Path) -> None:
+def test_altered_seen_inputs_are_damage(root: Path) -> None:
     """
-    No key covers them but the one in the folder's name.
+    No key covers the seen inputs except the digest in the folder's name.
     """
     entry = publish(root, made=dataclasses.replace(origin(), seen={"seen/file/a": "1"}))
     path = entry.folder / "manifest.json"

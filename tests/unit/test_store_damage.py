@@ -1,5 +1,5 @@
 """
-Entries that are torn, altered or not trusted: each is a cache miss and never an error.
+Damaged or untrusted cache entries: each is a miss and never an error.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from rust_ext_loader.cache import _roots, _store
 from rust_ext_loader.facts._fingerprint import Fingerprint
 
-from .stored_entries import BYTES, FACTS, MODULE, can_give_away, look_up, publish
+from .stored_entries import BYTES, FACTS, MODULE, can_change_owner, look_up, publish
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,8 +71,8 @@ def mode(bits: int, choose: Callable[[_store.Entry], Path]) -> Callable[[_store.
 
 def give_away(choose: Callable[[_store.Entry], Path]) -> Callable[[_store.Entry], None]:
     def act(entry: _store.Entry) -> None:
-        if not can_give_away(entry.folder.parents[5]):
-            pytest.skip("this user cannot give files away")
+        if not can_change_owner(entry.folder.parents[5]):
+            pytest.skip("only root may change the owner of files")
         os.chown(choose(entry), 12345, 12345)
 
     return act
@@ -106,7 +106,7 @@ def artifacts(entry: _store.Entry) -> Path:
     return entry.folder.parents[3]
 
 
-def whole_root(entry: _store.Entry) -> Path:
+def cache_root(entry: _store.Entry) -> Path:
     return entry.folder.parents[4]
 
 
@@ -126,16 +126,16 @@ def whole_root(entry: _store.Entry) -> Path:
         pytest.param(give_away(library), id="library of another user"),
         pytest.param(lambda entry: (entry.folder / "manifest.json").unlink(), id="manifest gone"),
         pytest.param(write("manifest.json", b""), id="manifest empty"),
-        pytest.param(write("manifest.json", b"{"), id="manifest torn"),
-        pytest.param(write("manifest.json", b"[]"), id="manifest no object"),
+        pytest.param(write("manifest.json", b"{"), id="manifest truncated"),
+        pytest.param(write("manifest.json", b"[]"), id="manifest is a list"),
         pytest.param(write("manifest.json", b"null"), id="manifest null"),
-        pytest.param(write("manifest.json", b"\xff\xfe{}"), id="manifest not text"),
+        pytest.param(write("manifest.json", b"\xff\xfe{}"), id="manifest not UTF-8"),
         pytest.param(write("manifest.json", b"{}"), id="manifest without fields"),
         pytest.param(edit_manifest(format=0), id="format of the past"),
         pytest.param(edit_manifest(format=_store.FORMAT + 1), id="format of the future"),
         pytest.param(edit_manifest(facts={**FACTS, "source/src/lib.rs": "bb"}), id="facts of another build"),
-        pytest.param(edit_manifest(facts=[]), id="facts no table"),
-        pytest.param(edit_manifest(facts={"source/a": 1}), id="facts no text"),
+        pytest.param(edit_manifest(facts=[]), id="facts are a list"),
+        pytest.param(edit_manifest(facts={"source/a": 1}), id="a fact is a number"),
         pytest.param(edit_manifest(source_key="0" * 64), id="source key of another build"),
         pytest.param(edit_manifest(build_key="0" * 64), id="build key of another build"),
         pytest.param(edit_manifest(size=1), id="size of another file"),
@@ -146,21 +146,21 @@ def whole_root(entry: _store.Entry) -> Path:
         pytest.param(edit_manifest(library="/lib/alpha.so"), id="library by absolute path"),
         pytest.param(edit_manifest(library=""), id="library without a name"),
         pytest.param(edit_manifest(library=None), id="library null"),
-        pytest.param(edit_manifest(glibc_floor=7), id="glibc floor no version"),
-        pytest.param(edit_manifest(began="soon"), id="time no number"),
+        pytest.param(edit_manifest(glibc_floor=7), id="glibc floor is a number"),
+        pytest.param(edit_manifest(began="soon"), id="time is not a number"),
         pytest.param(edit_manifest(began="(gone)"), id="no time"),
-        pytest.param(edit_manifest(began=10**400), id="time beyond all numbers"),
+        pytest.param(edit_manifest(began=10**400), id="time too large for a float"),
         pytest.param(edit_manifest(token="(gone)"), id="no token"),
         pytest.param(become_a_link(manifest), id="manifest behind a link"),
         pytest.param(mode(0o622, manifest), id="manifest writable by all"),
         pytest.param(give_away(manifest), id="manifest of another user"),
         pytest.param(lambda entry: (entry.folder.parent / "current").unlink(), id="pointer gone"),
         pytest.param(point_at(b""), id="pointer empty"),
-        pytest.param(point_at(b"nothing"), id="pointer to nothing"),
-        pytest.param(point_at(b".."), id="pointer upward"),
-        pytest.param(point_at(b"../other"), id="pointer aside"),
-        pytest.param(point_at(b"/tmp"), id="pointer to anywhere"),
-        pytest.param(point_at(b"\xff\0"), id="pointer not text"),
+        pytest.param(point_at(b"nothing"), id="pointer to a missing folder"),
+        pytest.param(point_at(b".."), id="pointer to the parent"),
+        pytest.param(point_at(b"../other"), id="pointer to another slot"),
+        pytest.param(point_at(b"/tmp"), id="pointer with an absolute path"),
+        pytest.param(point_at(b"\xff\0"), id="pointer not UTF-8"),
         pytest.param(point_at(b"a\0b"), id="pointer with a NUL"),
         pytest.param(become_a_link(pointer), id="pointer behind a link"),
         pytest.param(mode(0o622, pointer), id="pointer writable by all"),
@@ -172,14 +172,14 @@ def whole_root(entry: _store.Entry) -> Path:
         pytest.param(mode(0o770, slot), id="build key writable by the group"),
         pytest.param(become_a_link(artifacts), id="artifacts behind a link"),
         pytest.param(mode(0o777, artifacts), id="artifacts writable by all"),
-        pytest.param(become_a_link(whole_root), id="root behind a link"),
-        pytest.param(mode(0o777, whole_root), id="root writable by all"),
-        pytest.param(give_away(whole_root), id="root of another user"),
+        pytest.param(become_a_link(cache_root), id="root behind a link"),
+        pytest.param(mode(0o777, cache_root), id="root writable by all"),
+        pytest.param(give_away(cache_root), id="root of another user"),
     ],
 )
-def test_what_cannot_be_trusted_is_a_miss(root: Path, happened: Callable[[_store.Entry], None]) -> None:
+def test_an_untrusted_entry_is_a_miss(root: Path, happened: Callable[[_store.Entry], None]) -> None:
     """
-    Torn, altered, foreign, planted: not found, by either way of looking, and never an error. Before it happened, it was found.
+    A truncated, altered, foreign or planted entry is found by neither look-up, and never raises.
     """
     entry = publish(root)
     assert look_up(root) is not None
@@ -193,15 +193,15 @@ def test_what_cannot_be_trusted_is_a_miss(root: Path, happened: Callable[[_store
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        pytest.param("alpha.so", BYTES[:-1], id="library cut short"),
+        pytest.param("alpha.so", BYTES[:-1], id="library truncated"),
         pytest.param("alpha.so", b"L" + BYTES[1:], id="library of other bytes"),
-        pytest.param("manifest.json", b"{", id="manifest cut short"),
+        pytest.param("manifest.json", b"{", id="manifest truncated"),
         pytest.param("manifest.json", b"{}", id="manifest without a field"),
     ],
 )
-def test_a_damaged_entry_is_set_aside(root: Path, name: str, content: bytes) -> None:
+def test_a_damaged_entry_is_quarantined(root: Path, name: str, content: bytes) -> None:
     """
-    Whoever looks first moves it out of everybody's way, and it is known that there was one.
+    The first look-up moves a damaged entry into the quarantine, and `damaged` reports it.
     """
     entry = publish(root)
     (entry.folder / name).write_bytes(content)

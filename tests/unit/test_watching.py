@@ -1,5 +1,5 @@
 """
-Which stats stand for a path.
+Which paths are watched for a path, and whether they must exist.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ def _nothing(path: Path) -> None:
         pytest.param(_file, {"x"}, set(), id="a file"),
         pytest.param(_folder, {"x"}, set(), id="a folder"),
         pytest.param(_nothing, set(), {"x"}, id="nothing"),
-        pytest.param(_link, {"."}, {"gone"}, id="a link that leads nowhere"),
-        pytest.param(_chain, {"."}, {"gone"}, id="a chain of them"),
-        pytest.param(_circle, {"."}, set(), id="a circle"),
+        pytest.param(_link, {"."}, {"gone"}, id="a dangling link"),
+        pytest.param(_chain, {"."}, {"gone"}, id="a chain of dangling links"),
+        pytest.param(_circle, {"."}, set(), id="a link to itself"),
     ],
 )
-def test_how_a_path_is_watched(tmp_path: Path, make: object, present: set[str], absent: set[str]) -> None:
+def test_the_watched_paths_of_a_path(tmp_path: Path, make: object, present: set[str], absent: set[str]) -> None:
     """
-    What is called present can be looked at, and what is called absent is not there in any form.
+    Every path in `present` exists, and no path in `absent` exists, not even as a link.
     """
     root = tmp_path.resolve()
     make(root / "x")  # type: ignore[operator]
