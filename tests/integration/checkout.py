@@ -39,7 +39,7 @@ sys.addaudithook(lambda event, args: spawned.append(event) if event in (
     "subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty", "os.exec", "os.system") else None)
 request = json.loads(sys.argv[1])
 answer = {}
-with warnings.catch_warnings(record=True) as said:
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     try:
         import rust_ext_loader
@@ -55,7 +55,7 @@ with warnings.catch_warnings(record=True) as said:
         answer["in_sys_modules"] = request["module"] in sys.modules
 answer["spawned"] = spawned
 answer["imported"] = sorted(sys.modules)
-answer["warnings"] = [str(warning.message) for warning in said]
+answer["warnings"] = [str(warning.message) for warning in caught]
 print(json.dumps(answer))
 """
 
@@ -208,7 +208,7 @@ class Checkout:
             **self.environment,
         }
 
-    def stored(self, module: str = "fx.alpha") -> Path:
+    def stored_library(self, module: str = "fx.alpha") -> Path:
         """
         The library of a module in the cache. The cache must hold exactly one.
         """
@@ -219,7 +219,7 @@ class Checkout:
         """
         The facts of that library's build, from its manifest.
         """
-        facts: dict[str, str] = json.loads((self.stored(module).parent / "manifest.json").read_bytes())["facts"]
+        facts: dict[str, str] = json.loads((self.stored_library(module).parent / "manifest.json").read_bytes())["facts"]
         return facts
 
     @property

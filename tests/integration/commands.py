@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """
     The result of one command.
     """
@@ -33,8 +33,8 @@ def rust_ext(
     *arguments: str,
     where: Path | None = None,
     variables: Mapping[str, str] | None = None,
-    plainly: bool = False,
-) -> Said:
+    raw: bool = False,
+) -> CommandResult:
     """
     Run the command in a folder of the checkout. Paths, keys and times become placeholders unless `raw` is set.
     """
@@ -48,12 +48,14 @@ def rust_ext(
         timeout=120,
         check=False,
     )
-    if plainly:
-        return Said(done.returncode, done.stdout, done.stderr)
-    return Said(done.returncode, named(checkout, done.stdout), named(checkout, done.stderr))
+    if raw:
+        return CommandResult(done.returncode, done.stdout, done.stderr)
+    return CommandResult(
+        done.returncode, with_placeholders(checkout, done.stdout), with_placeholders(checkout, done.stderr)
+    )
 
 
-def named(checkout: Checkout, text: str) -> str:
+def with_placeholders(checkout: Checkout, text: str) -> str:
     """
     Replace text that differs from run to run by placeholders.
     """

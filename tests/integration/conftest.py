@@ -81,7 +81,7 @@ def inputs(_inputs_once: Checkout, tmp_path: Path) -> Checkout:
 @pytest.fixture
 def undeclared(_undeclared_once: Checkout, tmp_path: Path) -> Checkout:
     """
-    A checkout of `tests/crates/undeclared` whose `fx.alpha` was built in another checkout; `beyond.txt` lies beside it.
+    A checkout of `tests/crates/undeclared` whose `fx.alpha` was built in another checkout, with `beyond.txt` beside it.
     """
     shutil.copy(_undeclared_once.root.parent / "beyond.txt", tmp_path)
     return _again(_undeclared_once, tmp_path)

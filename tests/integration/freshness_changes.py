@@ -64,8 +64,8 @@ class Change:
     act: Callable[[Path, Machine], object] = _nothing
     #: Variables set for the imports after the change. `{machine}` is replaced by properties of the machine.
     variables: Mapping[str, str] = field(default_factory=dict)
-    #: A word of the module's value, and its replacement after the change. `becomes` is `None` where the import must fail.
-    #: `word` is `None` where nothing may be compiled.
+    #: A word of the module's value, and its replacement after the change.
+    #: `word` is `None` where nothing may be compiled, `becomes` where the import must fail.
     word: str | None = None
     becomes: str | None = None
     #: `another compiler` or `rustup`, if the row needs it.
@@ -121,8 +121,8 @@ def look_at_machine() -> Machine:
     """
     Find the installed compilers.
     """
-    said = _run("rustc", "-vV")
-    lines = dict(line.split(": ", 1) for line in said.splitlines() if ": " in line)
+    output = _run("rustc", "-vV")
+    lines = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
     in_use = _run("rustup", "show", "active-toolchain").partition(" ")[0].strip() if shutil.which("rustup") else ""
     used = Compiler(in_use, lines["release"])
     installed = (
@@ -139,8 +139,8 @@ def look_at_machine() -> Machine:
 
 
 def _release(toolchain: str) -> str:
-    said = _run("rustc", f"+{toolchain}", "-vV")
-    return next((line.partition(": ")[2] for line in said.splitlines() if line.startswith("release: ")), "")
+    output = _run("rustc", f"+{toolchain}", "-vV")
+    return next((line.partition(": ")[2] for line in output.splitlines() if line.startswith("release: ")), "")
 
 
 def _run(*command: str) -> str:

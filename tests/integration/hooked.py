@@ -32,9 +32,10 @@ sys.path.append({others!r})
 before = set(sys.modules)
 noted = {{"spawned": [], "locked": [], "opened": [], "listed": [], "linked": []}}
 kinds = {{
-    "subprocess.Popen": "spawned", "os.posix_spawn": "spawned", "os.fork": "spawned", "os.forkpty": "spawned", "os.exec": "spawned",
-    "os.system": "spawned", "fcntl.flock": "locked", "fcntl.lockf": "locked", "fcntl.fcntl": "locked", "open": "opened",
-    "os.listdir": "listed", "os.scandir": "listed",
+    "subprocess.Popen": "spawned", "os.posix_spawn": "spawned", "os.fork": "spawned", "os.forkpty": "spawned",
+    "os.exec": "spawned", "os.system": "spawned",
+    "fcntl.flock": "locked", "fcntl.lockf": "locked", "fcntl.fcntl": "locked",
+    "open": "opened", "os.listdir": "listed", "os.scandir": "listed",
 }}
 def note(event, args):
     # An import is noted by its name, and once more by its file when that is a library.
@@ -42,13 +43,13 @@ def note(event, args):
     if kind:
         noted[kind].append(event if kind in ("spawned", "locked") else str(args[kind == "linked"]))
 sys.addaudithook(note)
-said = None
+raised = None
 try:
 {code}
 except BaseException as error:
-    said = [kind.__name__ for kind in type(error).__mro__], str(error)
+    raised = [kind.__name__ for kind in type(error).__mro__], str(error)
 print()
-print(repr((said, noted, sorted(set(sys.modules) - before))))
+print(repr((raised, noted, sorted(set(sys.modules) - before))))
 """
 
 
@@ -100,11 +101,11 @@ class Editable:
         line = pth_line(("fx.",), os.fspath(workspace or checkout.root))
         (self.site / "fx.pth").write_text(f"{os.fspath(ROOT)}\n{line}\n", encoding="utf-8")
 
-    def ship(self) -> Path:
+    def bundle(self) -> Path:
         """
         Move the cached `fx.alpha` into the package's folder with its sidecar, as a wheel has it, and remove the cache.
         """
-        stored, facts = self.checkout.stored(), self.checkout.stored_facts()
+        stored, facts = self.checkout.stored_library(), self.checkout.stored_facts()
         library = self.package / stored.name
         library.write_bytes(stored.read_bytes())
         _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, facts))
@@ -115,7 +116,7 @@ class Editable:
         """
         Run some lines in a new interpreter. `under` is a program that runs the interpreter, such as `strace`.
         """
-        # Dependencies of the toolkit are in that folder. `.pth` files there are not processed: they could import anything.
+        # The folder of the toolkit's dependencies. Its `.pth` files are not processed: they could import anything.
         others = os.path.dirname(os.path.dirname(filelock.__file__))
         program = _PROGRAM.format(
             site=os.fspath(self.seen_at or self.site),
@@ -135,8 +136,8 @@ class Editable:
         )
         assert done.returncode == 0, done.stderr
         out, _, last = done.stdout.rstrip("\n").rpartition("\n")
-        said, noted, imported = ast.literal_eval(last)
-        types, error = said or ((), "")
+        raised, noted, imported = ast.literal_eval(last)
+        types, error = raised or ((), "")
         spawned, locked, opened, listed, linked = map(tuple, noted.values())
         return Ran(
             out=out.removesuffix("\n"),
@@ -154,7 +155,7 @@ class Editable:
 
 
 #: Lines that make the process treat every stamp as old enough, so that it writes a record at once.
-SETTLED = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
+RECORD_AT_ONCE = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
 
 #: All modules that a warm import may load.
 WARM_MODULES = {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Default deadline for a condition, in seconds.
 PATIENCE = 60.0
 #: Seconds within which compilers must end after their parent process died.
-MOURNING = 2.0
+COMPILER_EXIT_LIMIT = 2.0
 
 
 def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
@@ -80,7 +80,7 @@ class Gate:
     """
     A point in a crate's source at which rustc blocks: the crate includes a fifo.
 
-    The toolkit ignores a fifo as an input, because it is not a regular file. So the gate does not change the crate's facts.
+    A fifo is not a regular file, so the toolkit does not count it as an input: the gate changes no fact of the crate.
     """
 
     def __init__(self, checkout: Checkout, crate: str = "alpha") -> None:
@@ -127,12 +127,12 @@ class Gate:
 
 def kill_at(gate: Gate, checkout: Checkout, within: float = PATIENCE) -> None:
     """
-    Start a load of the gated crate, kill it while its compiler blocks at the gate, and wait until no process of it is left.
+    Start a load of the gated crate, kill it while its compiler blocks at the gate, and wait until all processes ended.
 
     A process that is still running could be taken for the next compiler at the gate.
     """
     builder = checkout.start()
-    with ended_at_last(builder):
+    with killed_at_exit(builder):
         gate.reached(builder)
         builder.kill()
         builder.wait(PATIENCE)
@@ -161,7 +161,7 @@ def linker_gate(checkout: Checkout) -> Path:
     return gate
 
 
-def meddle(checkout: Checkout, *, before: str = ":", after: str = ":") -> None:
+def run_around_compilation(checkout: Checkout, *, before: str = ":", after: str = ":") -> None:
     """
     Run shell commands in the checkout before and after each compilation.
     """
@@ -176,7 +176,7 @@ def meddle(checkout: Checkout, *, before: str = ":", after: str = ":") -> None:
     )
 
 
-class Start:
+class StartLine:
     """
     A barrier for processes. `prelude` is code that brings a process to it.
     """
@@ -280,7 +280,7 @@ def run_script(checkout: Checkout, text: str, arguments: Sequence[str] = (), tim
 
 
 @contextlib.contextmanager
-def ended_at_last(*processes: subprocess.Popen[str]) -> Iterator[None]:
+def killed_at_exit(*processes: subprocess.Popen[str]) -> Iterator[None]:
     """
     Kill these processes at the end of the block, whether the test passes or fails.
     """
@@ -300,7 +300,7 @@ def tool(name: str) -> str | None:
     return shutil.which(name)
 
 
-def settle(checkout: Checkout) -> Loaded:
+def load_until_recorded(checkout: Checkout) -> Loaded:
     """
     Load until the warm path's record exists. A record is written only once all stamps are old enough.
     """
@@ -320,7 +320,7 @@ def load_through(gate: Gate, checkout: Checkout, module: str = "fx.alpha") -> di
     Load a gated crate. Reaching the gate proves that the crate is compiled again.
     """
     process = checkout.start(module)
-    with ended_at_last(process):
+    with killed_at_exit(process):
         gate.reached(process)
         gate.let_through()
         return checkout.finish(process)

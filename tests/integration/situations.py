@@ -46,7 +46,7 @@ def bundle(checkout: Checkout, *, facts: Mapping[str, str] | None, content: byte
     Put the library beside its parent package, as a wheel does, with a sidecar if facts are given.
     """
     library = site(checkout) / f"alpha{EXTENSION_SUFFIXES[0]}"
-    library.write_bytes(checkout.stored().read_bytes() if content is None else content)
+    library.write_bytes(checkout.stored_library().read_bytes() if content is None else content)
     if facts is not None:
         _bundled.sidecar_of(library, "alpha").write_bytes(_bundled.sidecar("fx.alpha", library, facts))
     return library
@@ -88,7 +88,7 @@ def nothing_installed(checkout: Checkout) -> None:
 
 
 def unchanged(checkout: Checkout) -> None:
-    assert checkout.stored().exists()
+    assert checkout.stored_library().exists()
 
 
 def nothing_stored(checkout: Checkout) -> None:
@@ -122,7 +122,7 @@ def no_cache_possible(checkout: Checkout) -> None:
 
 
 def truncated(checkout: Checkout) -> None:
-    library = checkout.stored()
+    library = checkout.stored_library()
     library.write_bytes(library.read_bytes()[:1000])
 
 
@@ -130,7 +130,7 @@ def unloadable_entry(checkout: Checkout) -> None:
     """
     Store a library that the dynamic linker refuses, with a matching manifest.
     """
-    library = checkout.stored()
+    library = checkout.stored_library()
     library.write_bytes(b"not a library")
     path = library.parent / "manifest.json"
     fields = {**json.loads(path.read_bytes()), "size": library.stat().st_size, "sha256": _store.digest_of_file(library)}
@@ -177,12 +177,12 @@ class Fails:
 
     kind: str
     #: Parts of the message.
-    said: tuple[str, ...]
+    message_parts: tuple[str, ...]
 
     def check(self, loaded: Loaded, checkout: Checkout, before: Path | None) -> None:
         assert loaded.types[:1] == (self.kind,), loaded.error
         assert "ImportError" in loaded.types
-        for words in self.said:
+        for words in self.message_parts:
             assert words in str(loaded.error)
         assert not loaded.in_sys_modules
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import SETTLED, Editable
+from hooked import RECORD_AT_ONCE, Editable
 from situations import bundle
 
 from rust_ext_loader.cache import _bundled
@@ -97,7 +97,7 @@ def test_an_invalid_sidecar_is_ignored(library: Path, happened: Callable[[Path],
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "differences"),
     [
         pytest.param({}, (), id="equal"),
         pytest.param({"source/lib.rs": "bb"}, ("lib.rs changed",), id="other sources"),
@@ -107,11 +107,13 @@ def test_an_invalid_sidecar_is_ignored(library: Path, happened: Callable[[Path],
         pytest.param({"flags/env/CC": "clang"}, (), id="other flags of the machine: not stale"),
     ],
 )
-def test_what_makes_a_bundled_library_stale(library: Path, wanted: dict[str, str], said: tuple[str, ...]) -> None:
+def test_what_makes_a_bundled_library_stale(
+    library: Path, wanted: dict[str, str], differences: tuple[str, ...]
+) -> None:
     """
     The source key and the ABI decide.
     """
-    assert _bundled.differences(library, "alpha", Fingerprint({**FACTS, **wanted}), SIGHT) == said
+    assert _bundled.differences(library, "alpha", Fingerprint({**FACTS, **wanted}), SIGHT) == differences
 
 
 @pytest.fixture
@@ -120,7 +122,7 @@ def bundled(built: Checkout) -> Editable:
     An editable install whose package folder holds `fx.alpha` with a valid sidecar, and an empty cache.
     """
     editable = Editable(built)
-    editable.ship()
+    editable.bundle()
     return editable
 
 
@@ -131,7 +133,7 @@ def test_a_bundled_module_has_a_warm_import(bundled: Editable) -> None:
     library = next(bundled.package.glob("alpha*.so"))
     expected = f"{ALPHA} {library}"
     nothing = {"PATH": "/nonexistent"}
-    first = bundled.run(f"{SETTLED}\n{IMPORT}", nothing)
+    first = bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}", nothing)
     warm = bundled.run(IMPORT, nothing)
 
     assert [first.out, warm.out] == [expected, expected]
@@ -153,7 +155,7 @@ def test_a_changed_bundled_module_is_checked_again(bundled: Editable, happened: 
     A record is not used after a change of the library or of its sidecar. The sources decide then.
     """
     library = next(bundled.package.glob("alpha*.so"))
-    bundled.run(f"{SETTLED}\n{IMPORT}")
+    bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert "hashlib" not in bundled.run(IMPORT).imported
     happened(library)
     after = bundled.run(IMPORT)
@@ -168,7 +170,7 @@ def test_a_new_bundled_module_precedes_the_cache(bundled: Editable) -> None:
     """
     library = next(bundled.package.glob("alpha*.so"))
     hidden = library.rename(library.with_name("hidden"))
-    bundled.run(f"{SETTLED}\n{IMPORT}")
+    bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert bundled.run(IMPORT).out.startswith(f"{ALPHA} {bundled.checkout.cache}")
 
     hidden.rename(library)
@@ -181,7 +183,7 @@ def test_a_record_of_a_bundled_module_belongs_to_its_site_folder(bundled: Editab
     An interpreter with another site folder does not use the record, even if everything else is equal.
     """
     library = next(bundled.package.glob("alpha*.so"))
-    bundled.run(f"{SETTLED}\n{IMPORT}")
+    bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert "hashlib" not in bundled.run(IMPORT).imported
     other = Editable(bundled.checkout, site=tmp_path / "another-site")
     after = other.run(IMPORT)
@@ -194,7 +196,7 @@ def test_an_edit_makes_a_bundled_module_stale(bundled: Editable) -> None:
     """
     If sources are available, they decide.
     """
-    bundled.run(f"{SETTLED}\n{IMPORT}")
+    bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     bundled.checkout.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
 
     assert bundled.run(IMPORT).out.startswith("alpha-1 part-2 middle-1 ")

@@ -78,7 +78,7 @@ def test_the_arguments_of_cargo(
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         (
             {"RUST_EXT_PROFILE": "../x"},
@@ -99,11 +99,11 @@ def test_the_arguments_of_cargo(
         ),
     ],
 )
-def test_an_invalid_setting_is_refused(built: Checkout, variables: dict[str, str], said: str) -> None:
+def test_an_invalid_setting_is_refused(built: Checkout, variables: dict[str, str], message: str) -> None:
     """
     An invalid setting is an error that names it, and cargo is not run.
     """
     loaded = built.load(variables=variables)
     assert loaded.types[0] == "SettingError"
-    assert said in (loaded.error or "")
+    assert message in (loaded.error or "")
     assert loaded.cargo == ()

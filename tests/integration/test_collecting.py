@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands import rust_ext
-from processes import ended_at_last, run_script, settle
+from processes import killed_at_exit, load_until_recorded, run_script
 
 if TYPE_CHECKING:
     from checkout import Checkout
@@ -48,14 +48,14 @@ def test_gc_removes_unused_entries(plain: Checkout) -> None:
     `gc` prints what it removed and its size. The next load builds.
     """
     plain.load()
-    young = rust_ext(plain, "gc", "--max-size", "0", plainly=True)
+    young = rust_ext(plain, "gc", "--max-size", "0", raw=True)
     assert (young.code, young.out.split()[0], entries(plain) != []) == (0, "freed", True)
 
     age(plain, 40)
-    dry_run = rust_ext(plain, "gc", "--max-age", "30d", "--dry-run", plainly=True)
+    dry_run = rust_ext(plain, "gc", "--max-age", "30d", "--dry-run", raw=True)
     assert [line.split("  ")[0].strip() for line in dry_run.out.splitlines()[:-1]] == ["entry", "target folder"]
     assert dry_run.out.splitlines()[-1].startswith("would free ")
-    done = json.loads(rust_ext(plain, "gc", "--max-age", "30d", "--json", plainly=True).out)["roots"][0]
+    done = json.loads(rust_ext(plain, "gc", "--max-age", "30d", "--json", raw=True).out)["roots"][0]
     assert done["bytes_freed"] > 0
     assert entries(plain) == []
 
@@ -67,12 +67,12 @@ def test_a_warm_import_marks_its_entry_as_used(plain: Checkout) -> None:
     """
     A warm import reads only its record, and updates the time of use.
     """
-    settle(plain)
+    load_until_recorded(plain)
     age(plain, 40)
     # The record contains the stamps of the library, which `age` changed.
-    settle(plain)
+    load_until_recorded(plain)
 
-    assert rust_ext(plain, "gc", "--max-age", "30d", plainly=True).code == 0
+    assert rust_ext(plain, "gc", "--max-age", "30d", raw=True).code == 0
     assert len(entries(plain)) == 1
     assert plain.load().cargo == ()
 
@@ -85,7 +85,7 @@ def test_loads_work_during_a_collection(plain: Checkout) -> None:
     script = plain.cache.parent / "collector.py"
     script.write_text(_COLLECT_FOREVER, encoding="utf-8")
     collector = plain.start_script(script, str(plain.cache))
-    with ended_at_last(collector):
+    with killed_at_exit(collector):
         assert collector.stdout is not None
         assert collector.stdout.readline() == "ready\n"
         for old, new in [("part-1", "part-2"), ("part-2", "part-1")] * 2:
@@ -115,7 +115,7 @@ def test_the_warm_path_does_not_import_the_collector(plain: Checkout) -> None:
     """
     Only a build imports the garbage collector.
     """
-    settle(plain)
+    load_until_recorded(plain)
     assert "rust_ext_loader.cache._gc" not in plain.load().imported
     assert (
         run_script(plain, "import rust_ext_loader, sys; print('rust_ext_loader.cache._gc' in sys.modules)") == "False\n"

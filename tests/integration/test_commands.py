@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from commands import Said, named, rust_ext
+from commands import CommandResult, rust_ext, with_placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,9 +20,9 @@ def test_list(plain: Checkout) -> None:
     """
     `list` prints module, package, features and folder without cargo or a cache, also from a folder of the workspace.
     """
-    said = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": "/nonexistent"})
+    result = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": "/nonexistent"})
 
-    assert said == Said(0, "fx.alpha  alpha  -  alpha\nfx.beta  beta  loud  beta\n", "")
+    assert result == CommandResult(0, "fx.alpha  alpha  -  alpha\nfx.beta  beta  loud  beta\n", "")
     assert not plain.cache.exists()
 
 
@@ -44,11 +44,11 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
     """
     The output and exit code of each command for a module that is missing, built, up to date, edited and forced.
     """
-    assert rust_ext(plain, "status") == Said(
+    assert rust_ext(plain, "status") == CommandResult(
         1, "fx.alpha  missing     not built here yet\nfx.beta   missing     not built here yet\n", ""
     )
-    assert rust_ext(plain, "explain", "fx.alpha") == Said(0, "fx.alpha: not built here yet\n", "")
-    assert rust_ext(plain, "build", "--mode", "never", "fx.alpha") == Said(
+    assert rust_ext(plain, "explain", "fx.alpha") == CommandResult(0, "fx.alpha: not built here yet\n", "")
+    assert rust_ext(plain, "build", "--mode", "never", "fx.alpha") == CommandResult(
         1,
         "",
         "error: no Rust extension fx.alpha: it is not built, and SGLANG_RUST_BUILD_MODE=never forbids building it; "
@@ -60,17 +60,17 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
     assert built.out == (
         "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\nfx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
     )
-    assert rust_ext(plain, "build", "fx.alpha") == Said(0, built.out.splitlines(keepends=True)[0], "")
-    assert rust_ext(plain, "status") == Said(
+    assert rust_ext(plain, "build", "fx.alpha") == CommandResult(0, built.out.splitlines(keepends=True)[0], "")
+    assert rust_ext(plain, "status") == CommandResult(
         0, "fx.alpha  cached      built from these facts\nfx.beta   cached      built from these facts\n", ""
     )
-    assert rust_ext(plain, "explain", "fx.alpha") == Said(0, "fx.alpha: nothing moved\n", "")
+    assert rust_ext(plain, "explain", "fx.alpha") == CommandResult(0, "fx.alpha: nothing moved\n", "")
 
     plain.replace("alpha/src/part.rs", "part-1", "part-2")
     edited = {"RUSTFLAGS": "--cfg loud"}
     moved = "alpha/src/part.rs changed\nRUSTFLAGS '' -> '--cfg loud'\n"
-    assert rust_ext(plain, "explain", "fx.alpha", variables=edited) == Said(0, moved, "")
-    assert rust_ext(plain, "status", "fx.alpha", variables=edited) == Said(
+    assert rust_ext(plain, "explain", "fx.alpha", variables=edited) == CommandResult(0, moved, "")
+    assert rust_ext(plain, "status", "fx.alpha", variables=edited) == CommandResult(
         1, f"fx.alpha  stale       {moved.strip().replace(chr(10), '; ')}\n", ""
     )
     refused = "it is not built from what is here now (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never forbids building it"
@@ -98,19 +98,19 @@ def test_a_missing_source_input_is_reported(built: Checkout) -> None:
     A pattern in `source-inputs` without a match is reported: a typo would leave the intended file unwatched.
     """
     built.replace("alpha/Cargo.toml", "[lib]", 'source-inputs = ["../protoo", "../texts/*.txt", "src"]\n\n[lib]')
-    said = built.load().stderr
+    output = built.load().stderr
 
-    assert [line for line in said.splitlines() if line.startswith("note: ")] == [
+    assert [line for line in output.splitlines() if line.startswith("note: ")] == [
         "note: `source-inputs` names protoo, and nothing is there",
         "note: `source-inputs` names texts/*.txt, and nothing is there",
     ]
 
 
 def test_version(plain: Checkout) -> None:
-    said = rust_ext(plain, "--version")
+    result = rust_ext(plain, "--version")
 
-    assert (said.code, said.err) == (0, "")
-    assert re.fullmatch(r"rust-ext (\d+\.\d+\.\d+|\(not installed\))\n", said.out)
+    assert (result.code, result.err) == (0, "")
+    assert re.fullmatch(r"rust-ext (\d+\.\d+\.\d+|\(not installed\))\n", result.out)
 
 
 def test_a_rebuild_says_why_in_one_line(built: Checkout) -> None:
@@ -119,9 +119,9 @@ def test_a_rebuild_says_why_in_one_line(built: Checkout) -> None:
     """
     built.load()
     built.replace("alpha/src/part.rs", "part-1", "part-2")
-    said = named(built, built.load(variables={"RUSTFLAGS": "--cfg loud"}).stderr)
+    output = with_placeholders(built, built.load(variables={"RUSTFLAGS": "--cfg loud"}).stderr)
 
-    assert "rebuilding fx.alpha: alpha/src/part.rs changed; RUSTFLAGS '' -> '--cfg loud'\n" in said
+    assert "rebuilding fx.alpha: alpha/src/part.rs changed; RUSTFLAGS '' -> '--cfg loud'\n" in output
 
 
 def test_explain_as_json(built: Checkout) -> None:
@@ -205,7 +205,7 @@ def test_a_failed_command_prints_one_message(
     """
     prepare(plain)
 
-    assert rust_ext(plain, *arguments) == Said(code, out, err)
+    assert rust_ext(plain, *arguments) == CommandResult(code, out, err)
 
 
 def test_list_reports_a_broken_member_beside_the_others(plain: Checkout) -> None:
@@ -213,18 +213,18 @@ def test_list_reports_a_broken_member_beside_the_others(plain: Checkout) -> None
     `list` prints the valid members, reports the broken one with its line, and exits with code 1.
     """
     break_member(plain)
-    said = rust_ext(plain, "list")
+    result = rust_ext(plain, "list")
 
-    assert (said.code, said.out) == (1, "fx.alpha  alpha  -  alpha\n")
-    assert said.err.startswith("error: [workspace]/beta/Cargo.toml, line 2: ")
-    assert said.err.count("\n") == 1
+    assert (result.code, result.out) == (1, "fx.alpha  alpha  -  alpha\n")
+    assert result.err.startswith("error: [workspace]/beta/Cargo.toml, line 2: ")
+    assert result.err.count("\n") == 1
 
 
 def test_a_wrong_command_line_is_exit_code_2(plain: Checkout) -> None:
-    said = rust_ext(plain, "build", "--mode", "maybe")
+    result = rust_ext(plain, "build", "--mode", "maybe")
 
-    assert said.code == 2
-    assert "invalid choice: 'maybe'" in said.err
+    assert result.code == 2
+    assert "invalid choice: 'maybe'" in result.err
 
 
 def test_a_failed_build_does_not_stop_the_others(plain: Checkout) -> None:
@@ -232,9 +232,9 @@ def test_a_failed_build_does_not_stop_the_others(plain: Checkout) -> None:
     `rust-ext build` continues after a failed build and exits with code 1. The compiler's errors are on stderr.
     """
     plain.write("alpha/src/part.rs", "nonsense")
-    said = rust_ext(plain, "build")
+    result = rust_ext(plain, "build")
 
-    assert said.code == 1
-    assert said.out == "fx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
-    assert "error: fx.alpha could not be built: " in said.err
-    assert "Traceback" not in said.err
+    assert result.code == 1
+    assert result.out == "fx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
+    assert "error: fx.alpha could not be built: " in result.err
+    assert "Traceback" not in result.err

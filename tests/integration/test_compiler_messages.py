@@ -11,7 +11,7 @@ from checkout import Checkout
 
 def test_a_syntax_error_shows_the_compilers_message(built: Checkout) -> None:
     """
-    The error has rustc's message with file and line, the command and the log. Nothing is stored. The fixed source loads.
+    The error has rustc's message with file and line, the command and the log. Nothing is stored.
     """
     before = sorted((built.cache / "artifacts").rglob("current"))
     built.write("alpha/src/part.rs", "\npub const PART: &str = ;\n")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import filelock
 import pytest
 from checkout import ROOT, Checkout, check_out
-from hooked import SETTLED, Editable
+from hooked import RECORD_AT_ONCE, Editable
 from processes import tool
 
 from rust_ext_loader.cache import _bundled
@@ -77,7 +77,7 @@ def built_once(mounts_of_module: Mounts, tmp_path_factory: pytest.TempPathFactor
     mounts_of_module.mount("--bind", folder, BUILT_AT)
     builder = mounts_of_module.inside(image.checkout(sys.executable), f"env RUST_EXT_CACHE_DIR={BUILT_AT}/cache")
     editable = Editable(builder, workspace=BUILT_AT / "src", site=folder / "site", seen_at=BUILT_AT / "site")
-    for code in (f"{SETTLED}\n{IMPORT}", IMPORT):
+    for code in (f"{RECORD_AT_ONCE}\n{IMPORT}", IMPORT):
         ran = editable.run(code)
         assert ran.out.startswith(f"{ALPHA} {BUILT_AT}/cache/"), ran
     assert list((folder / "cache" / "records").iterdir())
@@ -172,8 +172,9 @@ def start_container(
     user = (
         f"{tool('setpriv')} --reuid={CONTAINER_USER} --regid={CONTAINER_USER} --clear-groups {tool('env')} -i {given}"
     )
-    executable = Path(sys._base_executable).resolve().relative_to(Path(sys.base_prefix).resolve())  # type: ignore[attr-defined]
-    inside = mounts.inside(image.checkout(os.fspath(image.place / "python" / executable)), user)
+    executable = Path(sys._base_executable).resolve()  # type: ignore[attr-defined]
+    python = image.place / "python" / executable.relative_to(Path(sys.base_prefix).resolve())
+    inside = mounts.inside(image.checkout(os.fspath(python)), user)
     editable = Editable(
         inside,
         workspace=(installed_for or image.place) / "src",
@@ -256,7 +257,7 @@ def test_a_container_imports_the_module_of_its_image(
     container = start_container(mounts, image, variables, read_only=read_only)
 
     first, second = (
-        container.run(f"import os; assert os.getuid() == {CONTAINER_USER}\n{SETTLED}\n{IMPORT}"),
+        container.run(f"import os; assert os.getuid() == {CONTAINER_USER}\n{RECORD_AT_ONCE}\n{IMPORT}"),
         container.run(IMPORT),
     )
 
@@ -268,7 +269,7 @@ def test_a_container_imports_the_module_of_its_image(
 
 
 @pytest.mark.parametrize(
-    ("owner", "installed_for", "kind", "said"),
+    ("owner", "installed_for", "kind", "message"),
     [
         pytest.param(
             readable_by_root_only,
@@ -293,7 +294,7 @@ def test_a_container_that_cannot_use_the_cache_says_why(
     owner: Callable[[Image], None],
     installed_for: Path,
     kind: str,
-    said: str,
+    message: str,
 ) -> None:
     """
     The cache holds the module but may not be used. The error gives the reason to the author of the image.
@@ -303,7 +304,7 @@ def test_a_container_that_cannot_use_the_cache_says_why(
     ran = start_container(mounts, image, CACHE_DIR, installed_for=installed_for).run(IMPORT)
 
     assert ran.types[0] == kind
-    assert said in ran.error + ran.stderr
+    assert message in ran.error + ran.stderr
 
 
 def test_a_moved_image_finds_its_project(built_once: Image, mounts: Mounts, tmp_path: Path) -> None:
@@ -324,7 +325,7 @@ def test_a_project_that_moved(built: Checkout) -> None:
     here = built.cache.parent / "here"
     here.mkdir()
     project = replace(built, root=built.root.rename(here / "project"), environment={"PATH": "/nonexistent"})
-    before = Editable(project, site=here / "site").run(f"{SETTLED}\n{IMPORT}")
+    before = Editable(project, site=here / "site").run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert before.out.startswith(f"{ALPHA} ")
 
     there = here.rename(here.with_name("there"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from checkout import Checkout
 from commands import rust_ext
-from processes import PATIENCE, Gate, Start, alive, ended_at_last, run_script, tool, values, wait_until
+from processes import PATIENCE, Gate, StartLine, alive, killed_at_exit, run_script, tool, values, wait_until
 
 ALPHA = "alpha-1 part-1 middle-1"
 
@@ -30,9 +30,9 @@ def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
     The values that `count` processes get that load in parallel.
     """
     folder.mkdir()
-    start = Start(folder)
+    start = StartLine(folder)
     running = [checkout.start(prelude=start.prelude) for _ in range(count)]
-    with ended_at_last(*running):
+    with killed_at_exit(*running):
         start.go(count)
         return values([checkout.finish(process, timeout=300) for process in running])
 
@@ -115,7 +115,7 @@ print(alpha.value)
         stderr=subprocess.PIPE,
         text=True,
     )
-    with ended_at_last(old):
+    with killed_at_exit(old):
         assert old.stdout is not None
         assert old.stdout.readline() == "loaded\n", old.communicate()
         assert plain.load(mode="force").value == ALPHA
@@ -133,15 +133,15 @@ print(alpha.value)
 
 def test_modes_do_not_disturb_each_other(plain: Checkout) -> None:
     """
-    During a build, mode `never` neither waits nor builds. Mode `force` waits, then builds, since the build began earlier.
+    During a build, mode `never` neither waits nor builds. Mode `force` waits, then builds: that build began earlier.
     """
     gate = Gate(plain)
     auto = plain.start()
-    with ended_at_last(auto):
+    with killed_at_exit(auto):
         gate.reached(auto)
         never = plain.load(mode="never")
         force = plain.start(mode="force")
-        with ended_at_last(force):
+        with killed_at_exit(force):
             assert force.stderr is not None
             assert "waiting for" in force.stderr.readline()
             gate.let_through()
@@ -192,7 +192,7 @@ def test_a_fork_during_a_build_holds_no_lock(plain: Checkout, killed: bool) -> N
         command, env=plain.variables(), stdin=pipe, stdout=pipe, stderr=pipe, text=True, pass_fds=[reader]
     )
     os.close(reader)
-    with ended_at_last(parent), os.fdopen(writer, "wb"):
+    with killed_at_exit(parent), os.fdopen(writer, "wb"):
         gate.reached(parent)
         assert parent.stdin is not None
         assert parent.stdout is not None
@@ -211,7 +211,7 @@ def test_a_fork_during_a_build_holds_no_lock(plain: Checkout, killed: bool) -> N
             assert parent.stdout.readline() == f"{ALPHA}\n"
             plain.replace("alpha/src/part.rs", "part-1", "part-2")
         following = plain.start()
-        with ended_at_last(following):
+        with killed_at_exit(following):
             gate.reached(following)
             gate.let_through()
             answer = plain.finish(following)
@@ -239,7 +239,7 @@ def test_cargo_check_in_an_editor_does_not_delay_a_load(plain: Checkout) -> None
         stderr=subprocess.PIPE,
         text=True,
     )
-    with ended_at_last(check):
+    with killed_at_exit(check):
         gate.reached(check)
 
         loaded = plain.load()

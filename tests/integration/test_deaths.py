@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from processes import MOURNING, PATIENCE, Gate, alive, ended_at_last, kill_at, linker_gate, load_through, wait_until
+from processes import (
+    COMPILER_EXIT_LIMIT,
+    PATIENCE,
+    Gate,
+    alive,
+    kill_at,
+    killed_at_exit,
+    linker_gate,
+    load_through,
+    wait_until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,17 +57,17 @@ def terminate(process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("end", [kill_process, kill_group, terminate])
 def test_compilers_end_with_their_python(plain: Checkout, end: Callable[[subprocess.Popen[str]], None]) -> None:
     """
-    When a builder dies during a build, no cargo, rustc or watcher outlives it, and the next load builds the right module.
+    When a builder dies, no cargo, rustc or watcher outlives it, and the next load builds the right module.
     """
     gate = Gate(plain)
     builder = plain.start(prelude=OWN_GROUP)
-    with ended_at_last(builder):
+    with killed_at_exit(builder):
         gate.reached(builder)
         assert any("rustc" in command for command in alive(str(plain.cache)))
         end(builder)
         builder.wait(PATIENCE)
 
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
+        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
     gate.let_through()
     assert not list((plain.cache / "artifacts").rglob("*.so"))
 
@@ -85,7 +95,7 @@ def test_an_older_edit_after_a_killed_build_is_compiled(
     An edit after a killed build is compiled even if its time stamp is older than the killed build's output.
     """
     gate = Gate(plain)
-    kill_at(gate, plain, MOURNING)
+    kill_at(gate, plain, COMPILER_EXIT_LIMIT)
     plain.replace(file, old, new, older=86400)
 
     assert load_through(gate, plain)["value"] == expected
@@ -98,7 +108,7 @@ def test_the_output_of_a_killed_build_is_not_trusted(plain: Checkout) -> None:
     plain.load()
     gate = Gate(plain)
     plain.replace("middle/src/lib.rs", "middle-1", "middle-2")
-    kill_at(gate, plain, MOURNING)
+    kill_at(gate, plain, COMPILER_EXIT_LIMIT)
     plain.replace("middle/src/lib.rs", "middle-2", "middle-1", older=86400)
 
     assert load_through(gate, plain)["value"] == ALPHA
@@ -110,15 +120,15 @@ def test_a_library_that_was_half_linked_is_never_used(plain: Checkout) -> None:
     """
     gate = linker_gate(plain)
     builder = plain.start()
-    with ended_at_last(builder):
+    with killed_at_exit(builder):
         with gate.open("wb"):
             builder.kill()
             builder.wait(PATIENCE)
-            wait_until(lambda: not alive(str(plain.cache)), "no linker is left", MOURNING)
+            wait_until(lambda: not alive(str(plain.cache)), "no linker is left", COMPILER_EXIT_LIMIT)
         assert {path.stat().st_size for path in (plain.cache / "targets").rglob("libalpha.so")} == {1024}
 
     again = plain.start()
-    with ended_at_last(again):
+    with killed_at_exit(again):
         gate.open("wb").close()
         assert plain.finish(again)["value"] == ALPHA
 
@@ -131,7 +141,7 @@ def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
     builder, waiter = plain.start(), None
     gate.reached(builder)
     waiter = plain.start()
-    with ended_at_last(builder, waiter):
+    with killed_at_exit(builder, waiter):
         assert waiter.stderr is not None
         assert "waiting for" in waiter.stderr.readline()
         builder.kill()
@@ -153,12 +163,12 @@ def test_an_interrupt_ends_the_build(plain: Checkout) -> None:
     """
     gate = Gate(plain)
     builder = plain.start(prelude=INTERRUPTIBLE)
-    with ended_at_last(builder):
+    with killed_at_exit(builder):
         gate.reached(builder)
         builder.send_signal(signal.SIGINT)
         answer = plain.finish(builder)
 
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
+        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
     gate.let_through()
     assert "KeyboardInterrupt" in str(answer["types"])
     assert answer["in_sys_modules"] is False
@@ -175,7 +185,7 @@ def test_an_interrupted_waiter_does_not_affect_the_builder(plain: Checkout) -> N
     builder = plain.start()
     gate.reached(builder)
     waiter = plain.start(prelude=INTERRUPTIBLE)
-    with ended_at_last(builder, waiter):
+    with killed_at_exit(builder, waiter):
         assert waiter.stderr is not None
         waiter.stderr.readline()
         waiter.send_signal(signal.SIGINT)
@@ -201,7 +211,7 @@ def test_a_load_after_an_interrupt_works(plain: Checkout) -> None:
             raise AssertionError("not interrupted")
     """
     process = plain.start(prelude=again)
-    with ended_at_last(process):
+    with killed_at_exit(process):
         gate.reached(process)
         process.send_signal(signal.SIGINT)
         wait_until(

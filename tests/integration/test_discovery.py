@@ -69,7 +69,7 @@ def test_an_undeclared_name_lists_the_declared_ones(built: Checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param('[package]\nname = "beta\n', "line 2", id="not TOML"),
         pytest.param(
@@ -89,7 +89,7 @@ def test_an_undeclared_name_lists_the_declared_ones(built: Checkout) -> None:
         ),
     ],
 )
-def test_a_broken_member_does_not_affect_others(built: Checkout, text: str, said: str) -> None:
+def test_a_broken_member_does_not_affect_others(built: Checkout, text: str, message: str) -> None:
     """
     Other modules load from the cache. A load of the broken one names file, line and reason.
     """
@@ -99,7 +99,7 @@ def test_a_broken_member_does_not_affect_others(built: Checkout, text: str, said
     assert (good.value, good.cargo) == (ALPHA, ())
     assert broken.types[:3] == ("ManifestError", "RustExtensionError", "ImportError")
     assert str(broken.error).startswith(f"{built.root}/beta/Cargo.toml, ")
-    assert said in str(broken.error)
+    assert message in str(broken.error)
 
 
 @pytest.mark.parametrize(

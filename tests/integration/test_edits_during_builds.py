@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from changes import hit
 from checkout import Checkout
-from processes import meddle
+from processes import run_around_compilation
 
 ALPHA = "alpha-1 part-1 middle-1"
 
@@ -37,7 +37,7 @@ def test_an_edit_during_a_build_is_in_the_result(plain: Checkout, how: dict[str,
     """
     The loaded module matches the files at the end, and so does the stored entry.
     """
-    meddle(plain, **how)
+    run_around_compilation(plain, **how)
     loaded = plain.load()
 
     assert loaded.value == "alpha-1 part-2 middle-1"
@@ -52,7 +52,9 @@ def test_an_edit_reverted_during_a_build_is_not_in_the_result(plain: Checkout) -
     """
     Equal facts before and after a build do not prove that it compiled them: the file had another text in between.
     """
-    meddle(plain, before=once(becomes(2)), after=f"if grep -q part-2 alpha/src/part.rs; then {becomes(1)}; fi")
+    run_around_compilation(
+        plain, before=once(becomes(2)), after=f"if grep -q part-2 alpha/src/part.rs; then {becomes(1)}; fi"
+    )
 
     assert plain.load().value == ALPHA
     hit(plain.load(), ALPHA)
@@ -62,7 +64,7 @@ def test_sources_that_change_during_every_build_are_named(plain: Checkout) -> No
     """
     If sources change during each of three builds, the load fails, names the changing file and stores nothing.
     """
-    meddle(plain, after="echo // >> alpha/src/part.rs")
+    run_around_compilation(plain, after="echo // >> alpha/src/part.rs")
     loaded = plain.load()
 
     assert loaded.types[:3] == ("SourcesMoved", "RustExtensionError", "ImportError")

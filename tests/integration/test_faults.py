@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from processes import Mounts, script, settle, tool
+from processes import Mounts, load_until_recorded, script, tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def test_a_read_only_cache_serves_what_it_holds(plain: Checkout, mounts: Mounts,
     """
     A read-only cache serves its entries without cargo and without a warning: loading a cached module writes nothing.
     """
-    built = settle(plain) if warm else plain.load()
+    built = load_until_recorded(plain) if warm else plain.load()
     mounts.make_read_only(plain.cache)
 
     loaded = mounts.inside(plain).load()
@@ -250,7 +250,7 @@ def test_nothing_is_loaded_from_an_untrusted_root(plain: Checkout, spoil: Callab
     Once other users could have changed a root, its libraries are not loaded, not even through an existing record.
     """
     if warm:
-        settle(plain)
+        load_until_recorded(plain)
     else:
         plain.load()
     spoil(plain.cache)
@@ -266,7 +266,7 @@ def test_nothing_is_loaded_from_an_untrusted_root(plain: Checkout, spoil: Callab
 
 def test_a_disk_that_fills_up_while_storing(plain: Checkout, mounts: Mounts) -> None:
     """
-    If an entry cannot be stored, the module is loaded from its target folder, with one warning. No partial entry is left.
+    If an entry cannot be stored, the module is loaded from its target folder, with one warning and no partial entry.
     """
     plain.cache.mkdir(mode=0o700)
     mounts.mount("-t", "tmpfs", "-o", "size=64m,mode=700", "none", plain.cache)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
-from processes import Start, ended_at_last, tool, values, wait_until
+from processes import StartLine, killed_at_exit, tool, values, wait_until
 
 ALPHA = "alpha-1 part-1 middle-1"
 
@@ -81,12 +81,12 @@ def test_builds_work_without_locks(plain: Checkout, tmp_path: Path, kind: str) -
     The stored entry is right and the next load finds it. No private folder and no lock file is left.
     """
     variables = without_locks(plain, kind)
-    start = Start(tmp_path)
+    start = StartLine(tmp_path)
 
     running = [
         plain.start(prelude=WITHOUT_PRELOAD + textwrap.dedent(start.prelude), variables=variables) for _ in range(3)
     ]
-    with ended_at_last(*running):
+    with killed_at_exit(*running):
         start.go(len(running))
         answers = [plain.finish(process) for process in running]
     after = plain.load(prelude=WITHOUT_PRELOAD, variables=variables)
@@ -120,7 +120,7 @@ def build_and_wait(*arguments, **named):
 _build.build = build_and_wait
 """
     one = plain.start(prelude=late, variables=variables)
-    with ended_at_last(one):
+    with killed_at_exit(one):
         wait_until(built.exists, "it is built")
         # This load finds nothing stored yet.
         other = plain.load(prelude=WITHOUT_PRELOAD, variables=variables)

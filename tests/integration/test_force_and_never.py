@@ -136,7 +136,7 @@ def test_never_distinguishes_a_damaged_entry_from_none(built: Checkout) -> None:
     """
     In mode `never` the error and the verdict say that a damaged entry was quarantined and where, in every process.
     """
-    built.stored().write_bytes(b"damaged")
+    built.stored_library().write_bytes(b"damaged")
 
     for _ in range(2):
         refused = built.load(mode="never", prelude=PRINT_VERDICT)
@@ -153,7 +153,7 @@ def test_a_damaged_entry_is_quarantined_and_rebuilt(built: Checkout) -> None:
     """
     The bytes of a damaged library are kept in the quarantine.
     """
-    built.stored().write_bytes(b"damaged")
+    built.stored_library().write_bytes(b"damaged")
     assert built.load(mode="never").reason == "not-found"
     assert [path.read_bytes() for path in (built.cache / "quarantine").rglob("*.so")] == [b"damaged"]
     assert built.load().value == ALPHA
@@ -175,4 +175,4 @@ def test_a_cached_module_has_the_attributes_of_an_import(built: Checkout) -> Non
     loaded = built.load(prelude=check)
 
     assert loaded.error is None
-    assert loaded.file == str(built.stored())
+    assert loaded.file == str(built.stored_library())

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import SETTLED, WARM_MODULES, Editable
+from hooked import RECORD_AT_ONCE, WARM_MODULES, Editable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None
     """
     editable = Editable(plain)
 
-    cold = editable.run(f"{SETTLED}\n{IMPORT}")
+    cold = editable.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     warm = editable.run(IMPORT)
 
     assert (cold.out, cold.error) == (ALPHA, "")
@@ -107,7 +107,8 @@ def test_a_module_has_the_attributes_of_an_extension(plain: Checkout) -> None:
         from fx import alpha
         import importlib.machinery
         spec = alpha.__spec__
-        print(alpha.__name__, alpha.__package__, spec.name, spec.origin == alpha.__file__, spec.has_location, spec.parent)
+        print(alpha.__name__, alpha.__package__, spec.name, end=" ")
+        print(spec.origin == alpha.__file__, spec.has_location, spec.parent)
         print(isinstance(alpha.__loader__, importlib.machinery.ExtensionFileLoader), spec.loader is alpha.__loader__)
         print(alpha is sys.modules["fx"].alpha is sys.modules["fx.alpha"])
         print(alpha.__loader__.get_filename("fx.alpha") == alpha.__file__)
@@ -195,7 +196,8 @@ def test_a_project_that_moved_with_its_environment_is_found_again(
     editable = Editable(checkout, workspace=tmp_path / workspace)
 
     ran = editable.run(
-        f"{PROCESS_VENV}; import fx.alpha, rust_ext_loader; print(fx.alpha.value, bool(rust_ext_loader.can_load('fx.alpha')))"
+        f"{PROCESS_VENV}; import fx.alpha, rust_ext_loader; "
+        "print(fx.alpha.value, bool(rust_ext_loader.can_load('fx.alpha')))"
     )
     assert (ran.out, ran.error, ran.stderr) == ("alpha-1 part-1 middle-1 True", "", "")
 

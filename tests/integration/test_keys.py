@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 from changes import add_metadata
 from checkout import Checkout, check_out
-from commands import Said, rust_ext
+from commands import CommandResult, rust_ext
 
 from rust_ext_loader import _ensure
 from rust_ext_loader.declare import _discover
@@ -331,14 +331,14 @@ def test_key(plain: Checkout) -> None:
     """
     Text, JSON and `github` print the same keys. `github` prints one digest over all modules.
     """
-    raw = rust_ext(plain, "key", "--format", "json", plainly=True).out
+    raw = rust_ext(plain, "key", "--format", "json", raw=True).out
     modules = json.loads(raw)["modules"]
 
     assert {name: (pair["source_key"], pair["build_key"]) for name, pair in modules.items()} == {
         name: keys(plain, name, variables={"PATH": plain.variables()["PATH"]}) for name in ("fx.alpha", "fx.beta")
     }
-    assert rust_ext(plain, "key") == Said(0, "fx.alpha  [key]  [key]\nfx.beta  [key]  [key]\n", "")
-    assert rust_ext(plain, "key", "fx.beta") == Said(0, "fx.beta  [key]  [key]\n", "")
-    assert rust_ext(plain, "key", "--format", "github") == Said(0, "source_key=[key]\nbuild_key=[key]\n", "")
+    assert rust_ext(plain, "key") == CommandResult(0, "fx.alpha  [key]  [key]\nfx.beta  [key]  [key]\n", "")
+    assert rust_ext(plain, "key", "fx.beta") == CommandResult(0, "fx.beta  [key]  [key]\n", "")
+    assert rust_ext(plain, "key", "--format", "github") == CommandResult(0, "source_key=[key]\nbuild_key=[key]\n", "")
     assert not (plain.cache / "artifacts").exists()
     assert plain.cargo_calls() == []

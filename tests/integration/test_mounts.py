@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from processes import settle
+from processes import load_until_recorded
 
 from rust_ext_loader.cache import _bundled
 
@@ -28,10 +28,14 @@ ALPHA = "alpha-1 part-1 middle-1"
 WATCH = """
 import os, sys
 
-CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.chmod", "os.link", "os.symlink", "os.truncate", "os.utime", "os.chown")
+CHANGES = {
+    f"os.{call}"
+    for call in ("mkdir", "rename", "remove", "rmdir", "chmod", "link", "symlink", "truncate", "utime", "chown")
+}
+WRITING = os.O_CREAT | os.O_WRONLY | os.O_RDWR
 
 def tell(event, arguments):
-    if event in CHANGES or (event == "open" and arguments[2] & (os.O_CREAT | os.O_WRONLY | os.O_RDWR) and arguments[0] != os.devnull):
+    if event in CHANGES or (event == "open" and arguments[2] & WRITING and arguments[0] != os.devnull):
         print("tried", event, arguments, file=sys.stderr)
 
 sys.addaudithook(tell)
@@ -51,7 +55,7 @@ def by_record(checkout: Checkout) -> None:
     """
     The module is cached, with a record.
     """
-    settle(checkout)
+    load_until_recorded(checkout)
 
 
 def in_site_packages(checkout: Checkout) -> None:
@@ -59,7 +63,7 @@ def in_site_packages(checkout: Checkout) -> None:
     The module is only in its package's folder, with a sidecar.
     """
     checkout.load()
-    stored, facts = checkout.stored(), checkout.stored_facts()
+    stored, facts = checkout.stored_library(), checkout.stored_facts()
     package = checkout.cache.parent / "site" / "fx"
     package.mkdir(parents=True)
     library = package / f"alpha{EXTENSION_SUFFIXES[0]}"

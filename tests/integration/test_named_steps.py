@@ -1,5 +1,5 @@
 """
-A load that is killed or interrupted at a named step, from taking the lock to writing the record: the next load is right.
+A load that is killed or interrupted at a named step, from the lock to the record: the next load is right.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 from checkout import Checkout, check_out
-from processes import MOURNING, PATIENCE, Gate, alive, ended_at_last, load_through, wait_until
+from processes import COMPILER_EXIT_LIMIT, PATIENCE, Gate, alive, killed_at_exit, load_through, wait_until
 
 
 @dataclass(frozen=True)
@@ -138,14 +138,14 @@ def test_a_load_that_ends_at_any_step_does_no_harm(reused: Checkout, edited: str
     That next load compiles only if no entry was stored.
     """
     process = reused.start(prelude=STEPS[step].prelude(death))
-    with ended_at_last(process):
+    with killed_at_exit(process):
         if death == "SIGKILL":
             assert process.wait(PATIENCE) == -signal.SIGKILL
         else:
             answer = reused.finish(process)
             assert answer["types"][0] == "KeyboardInterrupt"
             assert answer["in_sys_modules"] is False
-        wait_until(lambda: not alive(str(reused.cache)), "no compiler is left", MOURNING)
+        wait_until(lambda: not alive(str(reused.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
 
     again, after = reused.load(), reused.load()
 
@@ -173,11 +173,11 @@ def test_a_second_interrupt_changes_nothing(plain: Checkout, late: Step) -> None
     """
     gate = Gate(plain)
     process = plain.start(prelude=late.prelude("SIGINT"))
-    with ended_at_last(process):
+    with killed_at_exit(process):
         gate.reached(process)
         process.send_signal(signal.SIGINT)
         assert plain.finish(process)["types"][0] == "KeyboardInterrupt"
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", MOURNING)
+        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
     gate.let_through()
 
     assert load_through(gate, plain)["value"] == "alpha-1 part-1 middle-1"

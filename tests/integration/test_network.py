@@ -37,7 +37,7 @@ def test_a_library_on_the_network_is_loaded_from_a_copy(on_network: Checkout) ->
     assert (built.value, built.compiled) == (ALPHA, ["alpha"])
     (copy,) = copies(on_network)
     assert built.file == str(copy)
-    assert on_network.stored().read_bytes() == copy.read_bytes()
+    assert on_network.stored_library().read_bytes() == copy.read_bytes()
 
     inode = copy.stat().st_ino
     wait_until(lambda: on_network.load().file is not None and any((on_network.cache / "records").glob("*")), "a record")
@@ -82,7 +82,7 @@ def test_without_a_folder_for_copies_the_entry_is_loaded(on_network: Checkout) -
     on_network.environment["RUST_EXT_NETWORK_PATHS"] += f":{on_network.temporary}"
     loaded = on_network.load()
 
-    assert (loaded.value, loaded.file, loaded.warnings) == (ALPHA, str(on_network.stored()), ())
+    assert (loaded.value, loaded.file, loaded.warnings) == (ALPHA, str(on_network.stored_library()), ())
 
 
 def test_a_cache_on_this_host_is_not_copied(plain: Checkout) -> None:

@@ -13,13 +13,13 @@ import pytest
 from checkout import Checkout, check_out
 from processes import (
     Gate,
-    Start,
-    ended_at_last,
+    StartLine,
     kill_at,
+    killed_at_exit,
     linker_gate,
     load_through,
+    load_until_recorded,
     run_script,
-    settle,
     values,
 )
 
@@ -32,9 +32,9 @@ def load_together(checkout: Checkout, folder: Path, modules: list[str], mode: st
     Load in parallel processes. All of them have imported the toolkit before the first one loads.
     """
     folder.mkdir()
-    start = Start(folder)
+    start = StartLine(folder)
     running = [checkout.start(module, prelude=start.prelude, mode=mode) for module in modules]
-    with ended_at_last(*running):
+    with killed_at_exit(*running):
         start.go(len(running))
         return [checkout.finish(process) for process in running]
 
@@ -92,7 +92,7 @@ def test_two_checkouts_build_side_by_side(tmp_path: Path) -> None:
     other.replace("alpha/src/part.rs", "part-1", "part-2")
     gate = Gate(one)
     held = one.start()
-    with ended_at_last(held):
+    with killed_at_exit(held):
         gate.reached(held)
 
         assert other.load().value == "alpha-1 part-2 middle-1"
@@ -120,7 +120,7 @@ def test_a_forced_build_is_loaded_afterwards(plain: Checkout, warm: bool) -> Non
     """
     A forced build replaces the entry: later loads take it, not the file that an earlier record names.
     """
-    first = settle(plain) if warm else plain.load()
+    first = load_until_recorded(plain) if warm else plain.load()
 
     forced, later = plain.load(mode="force"), plain.load()
 
@@ -185,8 +185,9 @@ where = {os.fspath(plain.root)!r}
 alpha = load_rust_extension("fx.alpha", workspace=where)
 child = os.fork()
 if not child:
-    ok = load_rust_extension("fx.alpha", workspace=where) is alpha and load_rust_extension("fx.beta", workspace=where).value == {BETA!r}
-    os._exit(0 if ok else 1)
+    same = load_rust_extension("fx.alpha", workspace=where) is alpha
+    beta = load_rust_extension("fx.beta", workspace=where)
+    os._exit(0 if same and beta.value == {BETA!r} else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), load_rust_extension("fx.beta", workspace=where).value)
 """
     assert run_script(plain, text) == f"0 {BETA}\n"
@@ -199,7 +200,7 @@ def test_a_half_linked_library_is_not_visible(plain: Checkout) -> None:
     """
     gate = linker_gate(plain)
     running = [plain.start() for _ in range(4)]
-    with ended_at_last(*running):
+    with killed_at_exit(*running):
         with gate.open("wb"):
             assert not list((plain.cache / "artifacts").rglob("*.so"))
             assert [process.poll() for process in running] == [None] * 4
@@ -239,12 +240,12 @@ def test_a_waiting_process_names_the_builder(plain: Checkout) -> None:
     builder = plain.start()
     gate.reached(builder)
     waiter = plain.start()
-    with ended_at_last(builder, waiter):
+    with killed_at_exit(builder, waiter):
         assert waiter.stderr is not None
-        said = waiter.stderr.readline()
+        message = waiter.stderr.readline()
 
         for part in ("fx.alpha", str(builder.pid), os.uname().nodename, "since", ".lock", "RUST_EXT_LOCK_TIMEOUT"):
-            assert part in said
+            assert part in message
 
         gate.let_through()
         assert values([plain.finish(builder), plain.finish(waiter)]) == [ALPHA, ALPHA]
@@ -257,7 +258,7 @@ def test_waiting_has_a_limit(plain: Checkout) -> None:
     """
     gate = Gate(plain)
     builder = plain.start()
-    with ended_at_last(builder):
+    with killed_at_exit(builder):
         gate.reached(builder)
 
         waiter = plain.load(variables={"RUST_EXT_LOCK_TIMEOUT": "0.5"})
@@ -272,7 +273,7 @@ def test_waiting_has_a_limit(plain: Checkout) -> None:
 
 def test_the_lock_of_a_dead_process_does_not_block(plain: Checkout) -> None:
     """
-    A lock file and a holder file have no effect once the holder is dead, whatever they contain.
+    A lock file and a holder file with any content have no effect once the holder is dead.
     """
     gate = Gate(plain)
     kill_at(gate, plain)

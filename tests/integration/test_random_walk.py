@@ -1,8 +1,9 @@
 """
-No stale load and no unexplained build, whatever happens to checkouts, cache and variables.
+Random changes of checkouts, cache and variables cause no stale load and no unexplained build.
 
-A walk takes random steps (`walk_edits`, `walk_accidents`) and checks every load against a model (`walk_tree`, `walking`).
-`RUST_EXT_WALK_SECONDS` sets its duration and `RUST_EXT_WALK_SEED` its seed. A failed walk prints its seed and its steps.
+A walk takes random steps (`walk_edits`, `walk_accidents`) and checks every load against a
+model (`walk_tree`, `walking`). `RUST_EXT_WALK_SECONDS` sets its duration and
+`RUST_EXT_WALK_SEED` its seed. A failed walk prints its seed and its steps.
 """
 
 from __future__ import annotations

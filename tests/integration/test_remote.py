@@ -1,5 +1,7 @@
 """
-A remote cache between checkouts: an entry that one pushes, another imports without compiling. An untrusted entry is built.
+A remote cache between checkouts: one pushes an entry, another imports it without compiling.
+
+An entry that is not trusted is built instead.
 """
 
 from __future__ import annotations
@@ -44,9 +46,9 @@ class Hosts:
     second: Checkout
 
     def push(self, *arguments: str) -> str:
-        said = rust_ext(self.first, "push", *arguments, plainly=True)
-        assert said.code == 0, said.err
-        return said.out
+        result = rust_ext(self.first, "push", *arguments, raw=True)
+        assert result.code == 0, result.err
+        return result.out
 
     def library(self) -> str:
         (key,) = (key for key in self.server.objects if "/libraries/" in key)
@@ -155,7 +157,7 @@ LOAD_BOTH = """
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("trouble", "message"),
     [
         pytest.param({"mood": "hangs"}, "no answer within 1 s (limit: RUST_EXT_REMOTE_TIMEOUT=1)", id="it hangs"),
         pytest.param({"mood": "403"}, "403", id="it forbids"),
@@ -167,9 +169,9 @@ LOAD_BOTH = """
         pytest.param({"missing": "obstore"}, "install `rust-ext-loader[remote]`", id="the extra is not installed"),
     ],
 )
-def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, str], said: str) -> None:
+def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, str], message: str) -> None:
     """
-    Whatever is wrong, both modules are built, and the process asks and warns only once.
+    After any failure of the remote both modules are built, and the process asks and warns only once.
     """
     hosts.push()
     hosts.server.requests.clear()
@@ -187,7 +189,7 @@ def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, 
     assert (loaded.value, sorted(loaded.compiled)) == (ALPHA, ["alpha", "beta"])
     (warning,) = loaded.warnings
     assert warning.startswith("the remote cache is left aside by this process: ")
-    assert said in warning
+    assert message in warning
     assert warning.endswith("; mend that, or go without the remote with RUST_EXT_REMOTE_URL= (empty)")
     assert ("RUST_EXT_REMOTE_TIMEOUT" in warning) == (trouble.get("mood") == "hangs")
     assert {key for _, key in hosts.server.requests if "fx.alpha" in key} == set()
@@ -251,10 +253,10 @@ def test_a_host_bound_entry_is_not_pushed(hosts: Hosts) -> None:
         checkout.environment["MY_TOKEN"] = "secret"
     assert hosts.first.load().value == ALPHA
 
-    said = rust_ext(hosts.first, "push", "fx.alpha", "fx.beta", plainly=True)
+    result = rust_ext(hosts.first, "push", "fx.alpha", "fx.beta", raw=True)
 
-    assert said.code == 0, said.err
-    alpha, beta = said.out.splitlines()
+    assert result.code == 0, result.err
+    alpha, beta = result.out.splitlines()
     assert alpha.startswith("fx.alpha  host-bound: not shared, since its build depends on ")
     assert "MY_TOKEN" in alpha
     assert beta == "fx.beta  pushed"
@@ -298,9 +300,9 @@ def test_commands_pull_without_building(hosts: Hosts) -> None:
     assert rust_ext(hosts.second, "pull", "fx.alpha").out.startswith("fx.alpha  present  ")
 
     hosts.push("fx.beta")
-    said = rust_ext(hosts.second, "pull", "--json", plainly=True)
-    assert said.code == 0
-    assert {name: row["outcome"] for name, row in json.loads(said.out)["modules"].items()} == {
+    result = rust_ext(hosts.second, "pull", "--json", raw=True)
+    assert result.code == 0
+    assert {name: row["outcome"] for name, row in json.loads(result.out)["modules"].items()} == {
         "fx.alpha": "present",
         "fx.beta": "pulled",
     }
@@ -309,7 +311,7 @@ def test_commands_pull_without_building(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("trouble", "message"),
     [
         pytest.param("no key", "RUST_EXT_SIGNING_KEY is empty or not set", id="no key is named"),
         pytest.param("open key", "mode 0644", id="others can read the key"),
@@ -319,7 +321,7 @@ def test_commands_pull_without_building(hosts: Hosts) -> None:
         pytest.param("no remote", "none is configured", id="there is no remote"),
     ],
 )
-def test_a_failed_push_is_one_error(hosts: Hosts, tmp_path: Path, trouble: str, said: str) -> None:
+def test_a_failed_push_is_one_error(hosts: Hosts, tmp_path: Path, trouble: str, message: str) -> None:
     """
     A push that fails exits with code 1 and one message, and stores no entry.
     """
@@ -338,11 +340,11 @@ def test_a_failed_push_is_one_error(hosts: Hosts, tmp_path: Path, trouble: str, 
     else:
         hosts.first.environment["RUST_EXT_REMOTE_URL"] = ""
 
-    outcome = rust_ext(hosts.first, "push", "fx.alpha", plainly=True)
+    outcome = rust_ext(hosts.first, "push", "fx.alpha", raw=True)
 
     assert outcome.code == 1
     assert outcome.err.startswith("error: ")
-    assert said in outcome.err
+    assert message in outcome.err
     assert "Traceback" not in outcome.err
     assert "go without" not in outcome.err
     assert not any(key.endswith(".json") for key in hosts.server.objects)
@@ -355,13 +357,13 @@ def test_an_error_common_to_all_modules_is_printed_once(hosts: Hosts, command: s
     """
     hosts.first.environment["RUST_EXT_REMOTE_URL"] = ""
 
-    said = rust_ext(hosts.first, command, plainly=True)
-    rows = json.loads(rust_ext(hosts.first, command, "--json", plainly=True).out)["modules"]
+    result = rust_ext(hosts.first, command, raw=True)
+    rows = json.loads(rust_ext(hosts.first, command, "--json", raw=True).out)["modules"]
 
-    assert said.err == (
+    assert result.err == (
         "error: remote cache: none is configured; set `[tool.rust-ext-loader.remote] url` in pyproject.toml or RUST_EXT_REMOTE_URL\n"
     )
-    assert (said.code, said.out) == (1, "")
+    assert (result.code, result.out) == (1, "")
     assert {name: row["outcome"] for name, row in rows.items()} == {"fx.alpha": "failed", "fx.beta": "failed"}
 
 
@@ -369,7 +371,7 @@ def test_push_makes_a_key_pair(hosts: Hosts, tmp_path: Path) -> None:
     """
     The public key goes to standard output, ready for `public-keys`. The private key goes into the named file.
     """
-    said = rust_ext(hosts.first, "push", "--new-key", str(tmp_path / "new.pem"), plainly=True)
+    result = rust_ext(hosts.first, "push", "--new-key", str(tmp_path / "new.pem"), raw=True)
 
-    assert (said.code, said.err) == (0, "")
-    assert said.out.strip() == _signature.read_private_key(str(tmp_path / "new.pem")).public_key
+    assert (result.code, result.err) == (0, "")
+    assert result.out.strip() == _signature.read_private_key(str(tmp_path / "new.pem")).public_key

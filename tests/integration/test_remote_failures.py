@@ -112,10 +112,10 @@ def test_a_misbehaving_server_costs_one_error(remote: Remote, mood: str, place: 
     remote.server.moods[place] = mood
     began = time.monotonic()
 
-    said = outcome(remote)
+    message = outcome(remote)
 
-    assert said
-    assert "\n" not in said
+    assert message
+    assert "\n" not in message
     assert time.monotonic() - began < LIMIT + _object_store._GRACE + 1.0
     assert not remote.received.exists()
 

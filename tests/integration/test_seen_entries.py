@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
-from commands import Said, rust_ext
+from commands import CommandResult, rust_ext
 from undeclared_words import value
 
 from rust_ext_loader.cache import _bundled
@@ -84,7 +84,7 @@ def test_a_sidecar_lists_seen_inputs(undeclared: Checkout, tmp_path: Path) -> No
     """
     A bundled library is stale if an input that its sidecar lists has changed.
     """
-    stored = undeclared.stored()
+    stored = undeclared.stored_library()
     fields = json.loads((stored.parent / "manifest.json").read_bytes())
     folder = tmp_path / "site" / "fx"
     folder.mkdir(parents=True)
@@ -110,12 +110,12 @@ def test_verify_lists_undeclared_inputs(undeclared: Checkout) -> None:
         "alpha/Cargo.toml", "[lib]", 'source-inputs = ["../texts/outside.txt"]\nenv = ["FX_SEEN"]\n\n[lib]'
     )
     undeclared.environment["FX_SCRIPT"] = "1"
-    assert rust_ext(undeclared, "verify", "--inputs") == Said(1, "fx.alpha: not cached\n", "")
+    assert rust_ext(undeclared, "verify", "--inputs") == CommandResult(1, "fx.alpha: not cached\n", "")
     assert undeclared.load().error is None
 
-    said = rust_ext(undeclared, "verify", "--inputs", plainly=True)
-    assert said.code == 0
-    assert said.out.splitlines()[1:] == [
+    result = rust_ext(undeclared, "verify", "--inputs", raw=True)
+    assert result.code == 0
+    assert result.out.splitlines()[1:] == [
         "  undeclared file ../beyond.txt",
         "  undeclared file alpha/README.md",
         "  undeclared file proto/inner/api.proto",
@@ -124,12 +124,12 @@ def test_verify_lists_undeclared_inputs(undeclared: Checkout) -> None:
         "  undeclared variable FX_SCRIPT (binds the entry to this host)",
         "  undeclared variable FX_HELPER (not set)",
     ]
-    (row,) = json.loads(rust_ext(undeclared, "verify", "--inputs", "--json", plainly=True).out)["modules"].values()
+    (row,) = json.loads(rust_ext(undeclared, "verify", "--inputs", "--json", raw=True).out)["modules"].values()
     assert row["undeclared"][0] == {"kind": "file", "name": "../beyond.txt", "host_bound": False, "set": True}
 
     library = Path(row["library"])
     library.write_bytes(library.read_bytes()[:-1] + b"?")
-    assert rust_ext(undeclared, "verify") == Said(1, "fx.alpha: not cached\n", "")
+    assert rust_ext(undeclared, "verify") == CommandResult(1, "fx.alpha: not cached\n", "")
 
 
 def test_a_copy_of_the_fixture_hits(undeclared: Checkout) -> None:

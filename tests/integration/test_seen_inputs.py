@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
-from hooked import SETTLED
-from processes import Gate, ended_at_last
+from hooked import RECORD_AT_ONCE
+from processes import Gate, killed_at_exit
 from undeclared_words import value
 
 
@@ -158,7 +158,7 @@ def test_the_warm_path_watches_seen_inputs(undeclared: Checkout) -> None:
     for parameters in CHANGES:
         change = parameters.values[0]
         assert isinstance(change, Change)
-        undeclared.load(mode="never", prelude=SETTLED)
+        undeclared.load(mode="never", prelude=RECORD_AT_ONCE)
         warm = undeclared.load(mode="never")
         assert (warm.value, "rust_ext_loader._ensure" in warm.imported) == (value(), False)
 
@@ -191,7 +191,7 @@ def test_an_edit_of_a_seen_input_during_a_build_is_in_the_result(undeclared: Che
     """
     gate = Gate(undeclared)
     process = undeclared.start()
-    with ended_at_last(process):
+    with killed_at_exit(process):
         gate.reached(process)
         undeclared.write("proto/inner/api.proto", "proto-2\n")
         gate.let_through()
@@ -250,7 +250,7 @@ ABOVE = 'Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap()).parent().unwrap(
 )
 def test_an_absolute_path_belongs_to_its_checkout(undeclared: Checkout, path: str, file: str) -> None:
     """
-    A build script that reads a path above its package reads another file in another checkout, which needs its own entry.
+    A build script that reads a path above its package reads another file in another checkout: each has its own entry.
     """
     (undeclared.root.parent / "texts").mkdir()
     for name in ("proto/inner/api.proto", "../texts/api.txt"):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import ROOT
-from hooked import SETTLED, WARM_MODULES, Editable
-from processes import Gate, ended_at_last
+from hooked import RECORD_AT_ONCE, WARM_MODULES, Editable
+from processes import Gate, killed_at_exit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,10 +47,10 @@ def test_a_record_requires_settled_stamps(plain: Checkout) -> None:
 
 def test_an_edit_is_seen_by_the_next_process(plain: Checkout) -> None:
     """
-    A record is not used after an edit, whatever the edit's time stamp.
+    A record is not used after an edit, even if the edit has an old time stamp.
     """
     editable = Editable(plain)
-    editable.run(f"{SETTLED}\n{IMPORT}")
+    editable.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert editable.run(IMPORT).spawned == ()
 
     plain.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
@@ -78,7 +78,7 @@ def earlier_cargo(checkout: Checkout) -> None:
 
 
 def replace_library(checkout: Checkout) -> None:
-    library = checkout.stored()
+    library = checkout.stored_library()
     copy = library.with_name("copy")
     shutil.copy2(library, copy)
     copy.replace(library)
@@ -111,7 +111,7 @@ def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
         pytest.param(lambda checkout: checkout.install_tools(), id="cargo replaced"),
         pytest.param(earlier_cargo, id="a cargo that PATH finds first"),
         pytest.param(replace_library, id="library replaced by an equal file"),
-        pytest.param(lambda checkout: os.truncate(checkout.stored(), 1000), id="library torn"),
+        pytest.param(lambda checkout: os.truncate(checkout.stored_library(), 1000), id="library torn"),
         pytest.param(on_records(lambda record: record.write_bytes(b"")), id="record empty"),
         pytest.param(on_records(lambda record: os.truncate(record, 100)), id="record torn"),
         pytest.param(on_records(lambda record: record.write_bytes(bytes(500))), id="record foreign"),
@@ -127,7 +127,7 @@ def test_inputs_of_the_decision_are_watched(built: Checkout, act: Callable[[Chec
     early.mkdir()
     built.environment["PATH"] = f"{early}{os.pathsep}{built.variables()['PATH']}"
     editable = Editable(built)
-    editable.run(f"{SETTLED}\n{IMPORT}")
+    editable.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert "hashlib" not in editable.run(IMPORT).imported
 
     act(built)
@@ -141,7 +141,7 @@ def test_variables_of_the_decision_are_watched(built: Checkout, variable: str) -
     An import with another environment decides again. With the old environment the old record is used again.
     """
     editable = Editable(built)
-    editable.run(f"{SETTLED}\n{IMPORT}")
+    editable.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     other = editable.run("import fx.alpha", {variable: str(built.cache.parent)})
 
     assert "hashlib" in other.imported
@@ -156,13 +156,13 @@ def test_a_record_does_not_change_the_result(built: Checkout, mode: str) -> None
     where = "import fx.alpha; print(fx.alpha.__file__)"
     variables = {"SGLANG_RUST_BUILD_MODE": mode}
     editable = Editable(built)
-    editable.run(f"{SETTLED}\n{where}", variables)
+    editable.run(f"{RECORD_AT_ONCE}\n{where}", variables)
     with_it = editable.run(where, variables)
     shutil.rmtree(built.cache / "records")
-    without = editable.run(f"{SETTLED}\n{where}", variables)
+    without = editable.run(f"{RECORD_AT_ONCE}\n{where}", variables)
     again = editable.run(where, variables)
 
-    assert with_it.out == without.out == again.out == str(built.stored())
+    assert with_it.out == without.out == again.out == str(built.stored_library())
     assert ["hashlib" in ran.imported for ran in (with_it, without, again)] == [False, True, False]
 
 
@@ -175,7 +175,7 @@ def add_bundled_library(editable: Editable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "compilations", "trusted", "types", "said"),
+    ("happens", "compilations", "trusted", "types", "message"),
     [
         pytest.param(lambda _: None, 1, True, (), "", id="nothing"),
         pytest.param(declare_twice, 2, False, ("DuplicateModule",), "", id="another crate declares the module too"),
@@ -190,15 +190,17 @@ def test_changes_during_a_build_are_noticed(
     compilations: int,
     trusted: bool,
     types: tuple[str, ...],
-    said: str,
+    message: str,
 ) -> None:
     """
     Before a record is written after a build, everything that was checked before the build is checked again.
     """
     editable = Editable(plain)
     gate = Gate(plain)
-    builder = plain.start(prelude=SETTLED, variables={"PYTHONPATH": os.pathsep.join([str(ROOT), str(editable.site)])})
-    with ended_at_last(builder):
+    builder = plain.start(
+        prelude=RECORD_AT_ONCE, variables={"PYTHONPATH": os.pathsep.join([str(ROOT), str(editable.site)])}
+    )
+    with killed_at_exit(builder):
         gate.reached(builder)
         happens(editable)
         gate.let_through()
@@ -210,4 +212,4 @@ def test_changes_during_a_build_are_noticed(
 
     assert ("hashlib" not in after.imported) == trusted
     assert after.types[:1] == types
-    assert said in after.stderr
+    assert message in after.stderr

@@ -46,10 +46,12 @@ def found():
 
 def publish():
     assert _roots.ready(root) is None, _roots.ready(root)
-    return _store.publish(root, "m", facts, place / "artifact.so", "m.so", _store.Origin("", "", None, time.time(), 1.0, None))
+    origin = _store.Origin("", "", None, time.time(), 1.0, None)
+    return _store.publish(root, "m", facts, place / "artifact.so", "m.so", origin)
 
 def record(entry):
-    data = _record.compose(identity, declared=[], present={}, absent=[], library=str(entry.library), started_ns=time.time_ns(), boot=None)
+    library, now = str(entry.library), time.time_ns()
+    data = _record.compose(identity, declared=[], present={}, absent=[], library=library, started_ns=now, boot=None)
     _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
 
 """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout, check_out
-from processes import settle
+from processes import load_until_recorded
 
 from rust_ext_loader.cache import _store
 
@@ -222,7 +222,7 @@ def test_a_torn_record_only_costs_time(plain: Checkout) -> None:
     """
     A truncated, foreign or invalid record changes no verdict.
     """
-    built = settle(plain)
+    built = load_until_recorded(plain)
     (record,) = (plain.cache / "records").iterdir()
     data = record.read_bytes()
 

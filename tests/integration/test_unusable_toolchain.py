@@ -1,5 +1,5 @@
 """
-All ways in which a toolchain can be unusable: cached modules load, and an error says what is unusable and how to fix it.
+All ways in which a toolchain can be unusable: cached modules load, and a build's error says what to do.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Unusable:
 
     problem: str
     #: Part of the error, with the advice.
-    said: str
+    message: str
     #: Shell code of the programs on PATH.
     tools: Mapping[str, str] = dataclasses.field(default_factory=dict)
     #: `{folder}` is replaced by an empty folder.
@@ -158,7 +158,7 @@ def test_an_unusable_toolchain(stored: Checkout, unusable: Unusable) -> None:
     for mode, why in (("auto", " (not built here yet)"), ("force", "")):
         assert (refused[mode].reason, refused[mode].value) == ("toolchain-missing", None)
         assert str(refused[mode].error).startswith(f"{unusable.problem}: fx.alpha must be built{why}, but `")
-        assert unusable.said in str(refused[mode].error)
+        assert unusable.message in str(refused[mode].error)
         assert str(refused[mode].error).endswith(", or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never")
     never = stored.load(mode="never")
     assert (never.reason, never.spawned) == ("not-found", ())

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import SETTLED, WARM_MODULES, Editable
+from hooked import RECORD_AT_ONCE, WARM_MODULES, Editable
 
 if TYPE_CHECKING:
     from checkout import Checkout
@@ -25,7 +25,9 @@ WARM_CALL_MODULES = WARM_MODULES | {"rust_ext_loader._api"}
 
 #: Files that determine the value of `fx.alpha`, in a checkout of `tests/crates/plain`.
 SOURCES = {
-    "Cargo.toml", "Cargo.lock", "alpha/Cargo.toml", "alpha/src/lib.rs", "alpha/src/part.rs", "middle/Cargo.toml", "middle/src/lib.rs",
+    "Cargo.toml", "Cargo.lock",
+    "alpha/Cargo.toml", "alpha/src/lib.rs", "alpha/src/part.rs",
+    "middle/Cargo.toml", "middle/src/lib.rs",
     "pymod/Cargo.toml", "pymod/src/lib.rs",
 }  # fmt: skip
 
@@ -102,10 +104,10 @@ def test_a_warm_import_opens_a_record_and_a_library(
     A warm import opens one record and one library. It starts no process, takes no lock and reads no source.
     """
     editable = Editable(built)
-    library = editable.ship() if bundled else built.stored()
+    library = editable.bundle() if bundled else built.stored_library()
     code = code.format(root=str(built.root), cache=str(built.cache))
     variables = {"SGLANG_RUST_BUILD_MODE": mode}
-    editable.run(f"{SETTLED}\n{code}", variables)
+    editable.run(f"{RECORD_AT_ONCE}\n{code}", variables)
     warm = editable.run(code, variables)
 
     assert count(warm, built) == Counts(
@@ -120,9 +122,9 @@ def test_a_cold_import_is_counted(plain: Checkout, code: str) -> None:
     A cold import starts processes, locks and reads. Without its record, the next import only reads. Then it is warm.
     """
     editable = Editable(plain)
-    cold = editable.run(f"{SETTLED}\n{code}")
+    cold = editable.run(f"{RECORD_AT_ONCE}\n{code}")
     shutil.rmtree(plain.cache / "records")
-    again = editable.run(f"{SETTLED}\n{code}")
+    again = editable.run(f"{RECORD_AT_ONCE}\n{code}")
     warm = editable.run(code)
     counted = [count(ran, plain) for ran in (cold, again, warm)]
     foreign = [len(ran.imported - WARM_CALL_MODULES) for ran in (cold, again, warm)]
@@ -202,9 +204,9 @@ def test_system_calls_of_a_warm_import(built: Checkout, strace: tuple[str, ...],
         editable.run(marked, under=(*strace, str(trace)))
         return calls_between(trace.read_text(errors="replace"), BEGIN, END)
 
-    editable.run(f"{SETTLED}\n{code}")
+    editable.run(f"{RECORD_AT_ONCE}\n{code}")
     warm = traced()
-    library = built.stored()
+    library = built.stored_library()
     (record,) = (built.cache / "records").iterdir()
     ours = (f'"{built.root}', f'"{built.cache}')
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from changes import hit
-from commands import Said, rust_ext
-from hooked import SETTLED, Editable
+from commands import CommandResult, rust_ext
+from hooked import RECORD_AT_ONCE, Editable
 from processes import tool
 
 from rust_ext_loader.cache import _store
@@ -38,7 +38,7 @@ def store(checkout: Checkout, began: float, changed: Mapping[str, str], glibc: t
     Add an entry to the cache: the same library with other facts.
     """
     origin = _store.Origin("", "", glibc, began, 1.0, None)
-    library = checkout.stored()
+    library = checkout.stored_library()
     fingerprint = Fingerprint({**checkout.stored_facts(), **changed})
     return _store.publish(checkout.cache, "fx.alpha", fingerprint, library, library.name, origin).library
 
@@ -95,7 +95,7 @@ def test_the_newest_entry_that_differs_only_in_the_toolchain_is_used(
     """
     Such an entry is current, so it is loaded without a warning even with `CI=true` and `SGLANG_RUST_STALE=error`.
     """
-    first, release = stored.stored(), stored.stored_facts()["toolchain/rustc"]
+    first, release = stored.stored_library(), stored.stored_facts()["toolchain/rustc"]
     further(stored)
     loaded = stored.load(mode=mode, variables={"CI": "true", "SGLANG_RUST_STALE": "error"})
 
@@ -118,7 +118,7 @@ def test_an_entry_that_differs_in_other_facts_is_not_used(stored: Checkout, chan
     """
     Without a toolchain no other difference is ignored.
     """
-    library = stored.stored()
+    library = stored.stored_library()
     store(stored, 2e9, changed)
     shutil.rmtree(library.parents[1])
 
@@ -179,8 +179,8 @@ def test_a_record_is_used_until_something_changes(
     Without a toolchain the second import is warm until a toolchain, a newer build or an edit appears.
     """
     editable = Editable(stored)
-    expected = f"{ALPHA} {stored.stored()}"
-    first, warm = editable.run(f"{SETTLED}\n{IMPORT}"), editable.run(IMPORT)
+    expected = f"{ALPHA} {stored.stored_library()}"
+    first, warm = editable.run(f"{RECORD_AT_ONCE}\n{IMPORT}"), editable.run(IMPORT)
     assert (first.out, warm.out) == (expected, expected)
     assert "hashlib" in first.imported
     assert "hashlib" not in warm.imported
@@ -195,8 +195,8 @@ def test_a_record_is_used_until_something_changes(
         assert "fx.alpha must be built (not built here yet), but" in after.error
     else:
         assert after.out.startswith(f"{ALPHA} ")
-        assert (after.out == expected) == (then == "asked")
-        assert bool(after.spawned) == (then == "asked")
+        assert (after.out == expected) == (then == "same")
+        assert bool(after.spawned) == (then == "same")
 
 
 def test_an_error_names_the_changed_facts(stored: Checkout) -> None:
@@ -218,10 +218,10 @@ def test_an_error_names_the_changed_facts(stored: Checkout) -> None:
 NO_CARGO = f"`cargo` is not usable: it is not on PATH; {INSTALL}"
 
 COMMANDS = [
-    pytest.param(("list",), Said(0, "fx.alpha  alpha  -  alpha\nfx.beta  beta  loud  beta\n", ""), id="list"),
+    pytest.param(("list",), CommandResult(0, "fx.alpha  alpha  -  alpha\nfx.beta  beta  loud  beta\n", ""), id="list"),
     pytest.param(
         ("status",),
-        Said(
+        CommandResult(
             1,
             f"fx.alpha  cached      built from these sources, by rustc [version]\nfx.beta   missing     not built here yet; {NO_CARGO}\n",
             "",
@@ -230,29 +230,29 @@ COMMANDS = [
     ),
     pytest.param(
         ("explain", "fx.alpha"),
-        Said(0, "fx.alpha: not built here yet\n", f"note: the toolchain is left out: {NO_CARGO}\n"),
+        CommandResult(0, "fx.alpha: not built here yet\n", f"note: the toolchain is left out: {NO_CARGO}\n"),
         id="explain",
     ),
     pytest.param(
         ("key",),
-        Said(
+        CommandResult(
             0, "fx.alpha  [key]  -\nfx.beta  [key]  -\n", f"note: no build key, which needs a toolchain: {NO_CARGO}\n"
         ),
         id="key",
     ),
     pytest.param(
         ("key", "--format", "github"),
-        Said(0, "source_key=[key]\n", f"note: no build key, which needs a toolchain: {NO_CARGO}\n"),
+        CommandResult(0, "source_key=[key]\n", f"note: no build key, which needs a toolchain: {NO_CARGO}\n"),
         id="key for GitHub",
     ),
     pytest.param(
         ("build", "fx.alpha"),
-        Said(0, "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\n", ""),
+        CommandResult(0, "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\n", ""),
         id="build of a cached module",
     ),
     pytest.param(
         ("build", "fx.beta"),
-        Said(
+        CommandResult(
             1,
             "",
             f"error: fx.beta must be built (not built here yet), but {NO_CARGO}, "
@@ -263,32 +263,34 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), COMMANDS)
-def test_commands_answer_without_a_toolchain(stored: Checkout, arguments: tuple[str, ...], said: Said) -> None:
+@pytest.mark.parametrize(("arguments", "expected"), COMMANDS)
+def test_commands_answer_without_a_toolchain(
+    stored: Checkout, arguments: tuple[str, ...], expected: CommandResult
+) -> None:
     """
     Each command prints what is known and says what the missing toolchain prevents.
     """
     release = stored.stored_facts()["toolchain/rustc"]
 
-    assert rust_ext(stored, *arguments) == dataclasses.replace(said, out=said.out.replace("[version]", release))
+    assert rust_ext(stored, *arguments) == dataclasses.replace(expected, out=expected.out.replace("[version]", release))
 
 
 def test_keys_without_a_toolchain(stored: Checkout) -> None:
     """
     The source keys equal those of a machine with a toolchain. The build keys are null.
     """
-    told = {}
+    keys = {}
     for name, variables in (
         ("without", {}),
         ("with", {"PATH": f"{stored.tools}:{Path(str(tool('rustc'))).parent}:/usr/bin:/bin"}),
     ):
-        said = rust_ext(stored, "key", "--format", "json", variables=variables, plainly=True)
-        told[name] = json.loads(said.out)["modules"]
+        result = rust_ext(stored, "key", "--format", "json", variables=variables, raw=True)
+        keys[name] = json.loads(result.out)["modules"]
 
-    assert {pair["build_key"] for pair in told["without"].values()} == {None}
-    assert all(len(pair["build_key"]) == 64 for pair in told["with"].values())
-    assert {name: pair["source_key"] for name, pair in told["without"].items()} == {
-        name: pair["source_key"] for name, pair in told["with"].items()
+    assert {pair["build_key"] for pair in keys["without"].values()} == {None}
+    assert all(len(pair["build_key"]) == 64 for pair in keys["with"].values())
+    assert {name: pair["source_key"] for name, pair in keys["without"].items()} == {
+        name: pair["source_key"] for name, pair in keys["with"].items()
     }
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import walk_tree
 from checkout import Loaded
-from processes import PATIENCE, Gate, Start, alive, ended_at_last, meddle, wait_until
+from processes import PATIENCE, Gate, StartLine, alive, killed_at_exit, run_around_compilation, wait_until
 from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_what_is_included
 from walk_tree import MODULES
 from walking import Walk, by_record
@@ -159,10 +159,10 @@ def load_together(walk: Walk) -> str:
     modules = [walk.random.choice(sorted(MODULES)) for _ in range(walk.random.randint(2, 4))]
     folder = walk.folder / f"start-{walk.counts.steps}"
     folder.mkdir()
-    start = Start(folder)
+    start = StartLine(folder)
     with walk.counted() as calls:
         processes = [walk.start(module, start.prelude) for module in modules]
-        with ended_at_last(*processes):
+        with killed_at_exit(*processes):
             start.go(len(processes))
             answers = [Loaded(**walk.here.checkout.finish(process)) for process in processes]
     for module in sorted(set(modules)):
@@ -231,7 +231,7 @@ def edit_during_a_build(walk: Walk) -> str:
     """
     with walk.counted() as calls:
         held = _HeldBuild(walk)
-        with ended_at_last(held.builder):
+        with killed_at_exit(held.builder):
             ways = (edit_a_source, edit_what_is_included, add_or_delete_a_listed_file)
             edits = [walk.random.choice(ways)(walk) for _ in range(walk.random.randint(0, 2))]
             held.take_away_the_gate(walk.random.choice(WAYS))
@@ -254,7 +254,7 @@ def edit_and_take_back_during_a_build(walk: Walk) -> str:
     meant, other = walk.folder / "meant", walk.folder / "other"
     shutil.copy2(walk.here.root / path, meant)
     other.write_text(walk_tree.numbered(walk.here.tree[path], 9), encoding="utf-8")
-    meddle(
+    run_around_compilation(
         walk.here.checkout,
         before=f"if [ -e '{other}' ]; then cp '{other}' {path}; fi",
         after=f"if [ -e '{other}' ]; then rm '{other}' && cp -p '{meant}' {path}; fi",
@@ -273,7 +273,7 @@ def kill_a_compiling_builder(walk: Walk) -> str:
     Kill a builder while rustc reads, then revert the edit, mostly with its old time.
     """
     held = _HeldBuild(walk)
-    with ended_at_last(held.builder):
+    with killed_at_exit(held.builder):
         held.builder.kill()
         held.builder.wait(PATIENCE)
         wait_until(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
@@ -285,11 +285,11 @@ def _after_a_death(walk: Walk, module: str) -> str:
     """
     Load the module of the killed builder, mostly after another edit, so that it must be built.
     """
-    said = (
+    edit = (
         edit_a_source(walk, walk_tree.closure(MODULES[module]) - {"pymod"}) if walk.random.random() < 0.7 else "no edit"
     )
     walk.check(module)
-    return said
+    return edit
 
 
 #: Code that makes a process kill itself at a named point, mostly while it stores an entry. It needs `os`.
@@ -310,12 +310,20 @@ _DEATHS = {
     "before the pointer": """
         from rust_ext_loader.files import _staging
         write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: os.kill(os.getpid(), 9) if path.name.startswith("current") else write(path, data)
+        def write_or_die(path, data):
+            if path.name.startswith("current"):
+                os.kill(os.getpid(), 9)
+            write(path, data)
+        _staging.write_atomically = write_or_die
     """,
     "after the pointer": """
         from rust_ext_loader.files import _staging
         write = _staging.write_atomically
-        _staging.write_atomically = lambda path, data: (write(path, data), path.name.startswith("current") and os.kill(os.getpid(), 9))
+        def write_and_die(path, data):
+            write(path, data)
+            if path.name.startswith("current"):
+                os.kill(os.getpid(), 9)
+        _staging.write_atomically = write_and_die
     """,
     "before cargo": """
         from rust_ext_loader.build import _cargo
@@ -342,7 +350,7 @@ def kill_a_builder(walk: Walk) -> str:
     _edit_to_new_text(walk, crate)
     point = walk.random.choice(sorted(_DEATHS))
     process = walk.start(module, f"import os\n{textwrap.dedent(_DEATHS[point])}")
-    with ended_at_last(process):
+    with killed_at_exit(process):
         assert process.wait(PATIENCE) == -signal.SIGKILL
         wait_until(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
     if point == "after the pointer":

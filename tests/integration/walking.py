@@ -44,7 +44,7 @@ def find(*arguments, find=_record.find):
     return library
 _record.find = find
 """
-#: File systems here distinguish times further apart than this, so records can be written earlier than after two seconds.
+#: File systems here distinguish times further apart than this, so a record need not wait for two seconds.
 _SETTLE_SOON = "_stat.UNSETTLED_NS = 50_000_000"
 #: Prelude that prints the verdict of `can_load` before the load.
 _PRINT_VERDICT = """
@@ -155,8 +155,9 @@ class Counts:
 
     def __str__(self) -> str:
         return (
-            f"{self.steps} steps, {self.loads} loads ({self.by_record} by record, {self.from_cache} from the cache, {self.builds} builds), "
-            f"{self.from_scratch} compared with a build from scratch, {self.stale} stale loads, {self.unexplained} unexplained rebuilds"
+            f"{self.steps} steps, {self.loads} loads ({self.by_record} by record, {self.from_cache} from the cache, "
+            f"{self.builds} builds), {self.from_scratch} compared with a build from scratch, "
+            f"{self.stale} stale loads, {self.unexplained} unexplained rebuilds"
         )
 
 
@@ -297,14 +298,14 @@ class Walk:
         file = self.stored[self.key(module)]
         assert file is None or loaded.file == file, f"{module} comes from {loaded.file}; stored last: {file}"
 
-    def check_built(self, module: str, loaded: Loaded, said: str | None = None) -> None:
+    def check_built(self, module: str, loaded: Loaded, expected_reason: str | None = None) -> None:
         """
         The crate must be compiled once, and the printed reason must name exactly the changed facts.
         """
         assert loaded.compiled == [MODULES[module]], f"{module} is new, and cargo ran {loaded.cargo}"
-        self.check_reason(module, loaded.stderr, said)
+        self.check_reason(module, loaded.stderr, expected_reason)
 
-    def check_reason(self, module: str, stderr: str, said: str | None = None) -> None:
+    def check_reason(self, module: str, stderr: str, expected_reason: str | None = None) -> None:
         """
         Compare the one line that gives the reason of a build with the model.
         """
@@ -313,7 +314,7 @@ class Walk:
         known = self.here.known.get(module)
         names = walk_tree.moved(known, self.facts(module)) if known is not None else set()
         nothing_moved = "not built here yet" if known is None else "its stored build is gone or damaged"
-        wanted = said or ("" if names else nothing_moved)
+        wanted = expected_reason or ("" if names else nothing_moved)
         if len(lines) == 1 and lines[0][0] == ("building" if known is None else "rebuilding"):
             reason = lines[0][1]
             if reason == wanted or (not wanted and _names_all(reason, names)):
@@ -366,5 +367,5 @@ def _names_all(reason: str, names: Collection[str]) -> bool:
     more = re.fullmatch(r"and (\d+) more", items[-1])
     unnamed = int(more[1]) if more else 0
     named = [name for item in items[: -1 if more else None] for name in names if item.startswith(f"{name} ")]
-    said = len(items) - bool(more)
-    return said + unnamed == len(names) and len(set(named)) == said
+    named_items = len(items) - bool(more)
+    return named_items + unnamed == len(names) and len(set(named)) == named_items

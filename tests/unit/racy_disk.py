@@ -155,8 +155,15 @@ Action = tuple[Callable[..., None], object]
 #: Each granularity and the required age, and a nanosecond less or more.
 PAUSES = (0, 1, 10 * MILLISECOND, SECOND, 2 * SECOND - 1, 2 * SECOND, 2 * SECOND + 1, 5 * SECOND, HOUR)
 ON_A_FILE = (
-    Disk.edit, Disk.grow, Disk.edit_and_put_time_back, Disk.date_ahead, Disk.swap, Disk.swap_unstamped, Disk.make_again, Disk.remove,
-)  # fmt: skip
+    Disk.edit,
+    Disk.grow,
+    Disk.edit_and_put_time_back,
+    Disk.date_ahead,
+    Disk.swap,
+    Disk.swap_unstamped,
+    Disk.make_again,
+    Disk.remove,
+)
 
 #: The steps of a decision and its check, in order. Events happen before each.
 STEPS = ("begin", "list", "read a", "read b", "stat folder", "stat a", "stat b", "record", "check")

@@ -29,7 +29,7 @@ ITEMS = [
     item("old", days=40),
     item("older", days=50, owner="n"),
     item("target", days=30, kind=TARGET, owner=""),
-    item("aside", days=20, kind=SET_ASIDE, owner=""),
+    item("quarantined", days=20, kind=SET_ASIDE, owner=""),
     item("recent", days=1),
     item("now", days=0),
 ]
@@ -44,16 +44,16 @@ ITEMS = [
         pytest.param(Limits(max_size=35), ["older", "old", "target"], id="target folders count"),
         pytest.param(
             Limits(max_size=0),
-            ["older", "old", "target", "aside", "recent"],
-            id="entries in use are kept, whatever the limit",
+            ["older", "old", "target", "quarantined", "recent"],
+            id="entries in use are kept with any limit",
         ),
         pytest.param(Limits(max_age=45 * DAY), ["older"], id="by age"),
         pytest.param(Limits(max_age=45 * DAY, max_size=35), ["older", "old", "target"], id="both"),
         pytest.param(
-            Limits(max_size=0, keep=1), ["old", "target", "aside", "recent"], id="the last of each module is kept"
+            Limits(max_size=0, keep=1), ["old", "target", "quarantined", "recent"], id="the last of each module is kept"
         ),
-        pytest.param(Limits(max_size=0, keep=2), ["old", "target", "aside"], id="the last two"),
-        pytest.param(Limits(max_age=DAY, keep=9), ["target", "aside"], id="keep applies to entries only"),
+        pytest.param(Limits(max_size=0, keep=2), ["old", "target", "quarantined"], id="the last two"),
+        pytest.param(Limits(max_age=DAY, keep=9), ["target", "quarantined"], id="keep applies to entries only"),
     ],
 )
 def test_items_are_removed_in_order_of_use(limits: Limits, gone: list[str]) -> None:

@@ -49,7 +49,7 @@ def _clean_modules() -> Iterator[None]:
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("nobody", "somebody"):
+        if name.partition(".")[0] in ("absent", "present"):
             del sys.modules[name]
 
 
@@ -80,26 +80,26 @@ def test_missing_parents_are_namespace_packages() -> None:
     """
     Missing parents become packages without folders, each set as an attribute of its parent.
     """
-    module = import_with(OneModule("nobody.has.this"), "nobody.has.this")
+    module = import_with(OneModule("absent.has.this"), "absent.has.this")
 
-    assert sys.modules["nobody.has.this"] is module
-    assert sys.modules["nobody.has"].this is module
-    assert sys.modules["nobody"].has is sys.modules["nobody.has"]
-    assert list(sys.modules["nobody"].__path__) == []
+    assert sys.modules["absent.has.this"] is module
+    assert sys.modules["absent.has"].this is module
+    assert sys.modules["absent"].has is sys.modules["absent.has"]
+    assert list(sys.modules["absent"].__path__) == []
 
 
 def test_real_parents_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     An existing parent package is imported, and no namespace package is created for it.
     """
-    (tmp_path / "somebody").mkdir()
-    (tmp_path / "somebody" / "__init__.py").write_text("here = True\n")
+    (tmp_path / "present").mkdir()
+    (tmp_path / "present" / "__init__.py").write_text("here = True\n")
     monkeypatch.syspath_prepend(tmp_path)
 
-    import_with(OneModule("somebody.leaf"), "somebody.leaf")
+    import_with(OneModule("present.leaf"), "present.leaf")
 
-    assert sys.modules["somebody"].here
-    assert sys.modules["somebody"].__file__ == str(tmp_path / "somebody" / "__init__.py")
+    assert sys.modules["present"].here
+    assert sys.modules["present"].__file__ == str(tmp_path / "present" / "__init__.py")
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_failed_import_leaves_nothing_behind(failure: BaseException) -> None:
     finders = list(sys.meta_path)
 
     with pytest.raises(type(failure)):
-        import_with(OneModule("nobody.ever.fails", failure), "nobody.ever.fails")
+        import_with(OneModule("absent.ever.fails", failure), "absent.ever.fails")
 
-    assert not [name for name in sys.modules if name.partition(".")[0] == "nobody"]
+    assert not [name for name in sys.modules if name.partition(".")[0] == "absent"]
     assert sys.meta_path == finders
 
 
@@ -122,14 +122,14 @@ def test_a_created_parent_in_use_is_kept() -> None:
     """
     A failed import removes the parents that it created, but none that another module uses.
     """
-    import_with(OneModule("nobody.works"), "nobody.works")
+    import_with(OneModule("absent.works"), "absent.works")
 
     with pytest.raises(RuntimeError):
-        import_with(OneModule("nobody.ever.fails", RuntimeError("no")), "nobody.ever.fails")
+        import_with(OneModule("absent.ever.fails", RuntimeError("no")), "absent.ever.fails")
 
-    assert "nobody.works" in sys.modules
-    assert "nobody.ever" not in sys.modules
-    assert not hasattr(sys.modules["nobody"], "ever")
+    assert "absent.works" in sys.modules
+    assert "absent.ever" not in sys.modules
+    assert not hasattr(sys.modules["absent"], "ever")
 
 
 def test_other_threads_are_supplied_nothing() -> None:
@@ -152,7 +152,7 @@ def test_the_finder_is_removed() -> None:
     """
     finders = list(sys.meta_path)
 
-    import_with(OneModule("nobody.stays"), "nobody.stays")
+    import_with(OneModule("absent.stays"), "absent.stays")
 
     assert sys.meta_path == finders
 
@@ -210,7 +210,8 @@ class Linker(RustExtensionLoader):
         ),
         pytest.param(
             None, {"found.so": refused("found.so"), "new.so": refused("new.so")},
-            ["locate", "open found.so", "repair found.so", "open new.so", "ImportError"], id="refused again: the second error is raised",
+            ["locate", "open found.so", "repair found.so", "open new.so", "ImportError"],
+            id="refused again: the second error is raised",
         ),
         pytest.param(
             None, {"found.so": ImportError("raised by its init")},

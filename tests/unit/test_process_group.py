@@ -316,7 +316,7 @@ def test_runs_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     Each run has its own pipes and inherits no other run's pipes.
     """
     results: dict[int, CargoResult] = {}
-    # All threads use one script, written before: a file that is open for writing in a fork cannot be executed (ETXTBSY).
+    # All threads use one script, written before: a file that another fork has open for writing cannot run (ETXTBSY).
     cargo = fake(tmp_path, f"echo \"error: $1\" >&2; ls /proc/self/fd 2>/dev/null | wc -l >&2; echo '{FINISHED}'")
 
     def work(number: int) -> None:

@@ -47,8 +47,8 @@ edits = st.one_of(
 set_backs = st.tuples(st.just(Disk.set_back), st.sampled_from(PAUSES))
 
 
-# Each script has few events, since a record is only written on a quiet disk. The clock is never set back after the record
-# was written: then an edit could get the very stamp of an older one, which no check can detect.
+# Each script has few events, since a record is only written on a quiet disk. The clock is never set back after
+# the record was written: then an edit could get the same stamp as an older one, which no check can detect.
 happenings = st.builds(
     grouped,
     st.sampled_from(PAUSES),
@@ -78,7 +78,7 @@ def test_a_valid_record_implies_the_content_that_was_read(
     root: Path, granularity: int, script: dict[str, list[Action]]
 ) -> None:
     """
-    Whatever happens between any two steps: if the record is valid, the content is what the decision read.
+    If the record is valid, the content is what the decision read, for any events between the steps.
     """
     decision = decide(root, granularity, script)
 

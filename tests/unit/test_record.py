@@ -309,7 +309,10 @@ def test_the_warm_path_imports_little() -> None:
     """
     `_record` imports only the listed modules beyond those of a plain interpreter.
     """
-    code = "import sys; before = set(sys.modules); import rust_ext_loader._record; print(*sorted(set(sys.modules) - before))"
+    code = (
+        "import sys; before = set(sys.modules); import rust_ext_loader._record; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
     out = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -17,11 +17,12 @@ from rust_ext_loader.files import _trust
     "variable",
     [
         "RUSTFLAGS", "RUSTUP_TOOLCHAIN", "RUSTC", "CARGO_HOME", "CARGO_BUILD_TARGET", "CARGO_PROFILE_RELEASE_LTO",
-        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "CARGO_ENCODED_RUSTFLAGS", "PATH", "HOME", "CC", "CXX", "AR", "CFLAGS", "CXXFLAGS",
-        "LDFLAGS", "HOST_CC", "TARGET_CFLAGS", "CC_x86_64-unknown-linux-gnu", "CFLAGS_x86_64_unknown_linux_gnu",
-        "x86_64_unknown_linux_gnu_CC", "PKG_CONFIG_PATH", "PROTOC", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT", "PYO3_CONFIG_FILE",
-        "SGLANG_RUST_BUILD_MODE", "SGLANG_RUST_STALE", "CI", "CPPFLAGS", "RANLIB", "ARFLAGS", "CRATE_CC_NO_DEFAULTS", "CXXSTDLIB",
-        "RUSTC_BOOTSTRAP", "x86_64_unknown_linux_gnu_RANLIB", "CPPFLAGS_aarch64-apple-darwin", "HOST_PKG_CONFIG_PATH",
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER", "CARGO_ENCODED_RUSTFLAGS", "PATH", "HOME", "CC", "CXX",
+        "AR", "CFLAGS", "CXXFLAGS", "LDFLAGS", "HOST_CC", "TARGET_CFLAGS", "CC_x86_64-unknown-linux-gnu",
+        "CFLAGS_x86_64_unknown_linux_gnu", "x86_64_unknown_linux_gnu_CC", "PKG_CONFIG_PATH", "PROTOC",
+        "MACOSX_DEPLOYMENT_TARGET", "SDKROOT", "PYO3_CONFIG_FILE", "SGLANG_RUST_BUILD_MODE", "SGLANG_RUST_STALE",
+        "CI", "CPPFLAGS", "RANLIB", "ARFLAGS", "CRATE_CC_NO_DEFAULTS", "CXXSTDLIB", "RUSTC_BOOTSTRAP",
+        "x86_64_unknown_linux_gnu_RANLIB", "CPPFLAGS_aarch64-apple-darwin", "HOST_PKG_CONFIG_PATH",
     ],
 )  # fmt: skip
 def test_variables_that_affect_the_decision_are_in_the_identity(variable: str) -> None:
