@@ -1,4 +1,4 @@
-//! Reads a file of the crate and one outside of it; tells which compiler is used, and whether a target was asked for.
+//! Reads a file of the crate and one outside of it. Passes on the compiler, and whether a target was requested.
 
 use std::{env, fs, path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Reads whatever lies in a folder, and a variable; writes a source.
+//! Reads all files of a folder and a variable, and writes a source.
 
 use std::{env, fs, path::Path};
 

@@ -1,3 +1,3 @@
-//! Reached through another workspace.
+//! A dependency of `package`, in the same workspace.
 /// One.
 pub fn one() -> i32 { 1 }

@@ -1,3 +1,3 @@
-//! Inherits from its own root.
+//! A package that inherits values from the root of its own workspace.
 /// One.
 pub fn one() -> i32 { 1 }

@@ -1,3 +1,3 @@
-//! Takes the place of a package from the registry.
+//! Replaces a package of the registry, by `[patch]`.
 /// One.
 pub fn one() -> i32 { 1 }

@@ -1,4 +1,4 @@
-//! The least that CPython takes for an extension module: `PyInit_<leaf>` and one string, `value`.
+//! A minimal extension module for CPython: `PyInit_<leaf>` and one string, `value`.
 //!
 //! Hand-written instead of PyO3, so that a fixture compiles in a fraction of a second.
 
@@ -28,7 +28,7 @@ unsafe extern "C" {
     fn PyModule_AddStringConstant(module: *mut c_void, name: *const c_char, value: *const c_char) -> c_int;
 }
 
-/// Make a module named `name` with one attribute, `value`; both end in NUL.
+/// Make a module named `name` with one attribute, `value`. Both strings end in NUL.
 pub fn create(name: &'static str, value: &str) -> *mut c_void {
     let value = std::ffi::CString::new(value).expect("a value without NUL");
     let def = Box::leak(Box::new(ModuleDef {
@@ -46,7 +46,7 @@ pub fn create(name: &'static str, value: &str) -> *mut c_void {
         m_clear: ptr::null_mut(),
         m_free: ptr::null_mut(),
     }));
-    // SAFETY: called from `PyInit_*`, with the GIL held; the definition lives for ever, as CPython asks.
+    // SAFETY: called from `PyInit_*`, with the GIL held; the definition is never freed, as CPython requires.
     unsafe {
         let module = PyModule_Create2(def, 1013);
         if !module.is_null() {

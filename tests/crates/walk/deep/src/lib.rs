@@ -4,7 +4,7 @@ pub fn words() -> String {
     WORDS.join("+")
 }
 
-/// What is switched on in the crate that says this.
+/// Names of the cfgs and features that are on in the crate that expands this macro.
 #[macro_export]
 macro_rules! switches {
     () => {{
