@@ -136,7 +136,7 @@ def _stored_once(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 def _again(checkout: Checkout, folder: Path) -> Checkout:
     """
-    The same commit in another place, with a copy of its cache: artifacts travel, target folders and records do not.
+    Copy a checkout with its cache, without the target folders and records, which belong to the old path.
     """
     root = folder / checkout.root.name
     shutil.copytree(checkout.root, root, symlinks=True)

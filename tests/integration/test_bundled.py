@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import RECORD_AT_ONCE, Editable
+from editable_install import RECORD_AT_ONCE, Editable
 from situations import bundle
 
 from rust_ext_loader.cache import _bundled
@@ -66,12 +66,12 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "happened",
+    "change",
     [
         pytest.param(lambda library: sidecar_of(library).unlink(), id="no sidecar"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b""), id="sidecar empty"),
-        pytest.param(lambda library: sidecar_of(library).write_bytes(b"{"), id="sidecar torn"),
-        pytest.param(lambda library: sidecar_of(library).write_bytes(b"[]"), id="sidecar no object"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b"{"), id="sidecar truncated"),
+        pytest.param(lambda library: sidecar_of(library).write_bytes(b"[]"), id="sidecar is a list"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"[" * 100_000), id="sidecar nested too deep"),
         pytest.param(edit(format=_bundled.FORMAT + 1), id="format of the future"),
         pytest.param(edit(source_key="0" * 64), id="key of another build"),
@@ -86,11 +86,11 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
         pytest.param(lambda library: library.write_bytes(b""), id="library empty"),
     ],
 )
-def test_an_invalid_sidecar_is_ignored(library: Path, happened: Callable[[Path], object]) -> None:
+def test_an_invalid_sidecar_is_ignored(library: Path, change: Callable[[Path], object]) -> None:
     """
     A truncated, altered or foreign sidecar counts as missing, and never raises.
     """
-    happened(library)
+    change(library)
 
     assert _bundled.describe(library, "alpha") is None
     assert _bundled.differences(library, "alpha", Fingerprint(FACTS), SIGHT) == ("no sidecar describes it",)
@@ -143,21 +143,21 @@ def test_a_bundled_module_has_a_warm_import(bundled: Editable) -> None:
 
 
 @pytest.mark.parametrize(
-    "happened",
+    "change",
     [
         pytest.param(lambda library: sidecar_of(library).unlink(), id="sidecar gone"),
         pytest.param(lambda library: sidecar_of(library).write_bytes(b"{}"), id="sidecar replaced"),
-        pytest.param(lambda library: os.truncate(library, 4096), id="library torn"),
+        pytest.param(lambda library: os.truncate(library, 4096), id="library truncated"),
     ],
 )
-def test_a_changed_bundled_module_is_checked_again(bundled: Editable, happened: Callable[[Path], object]) -> None:
+def test_a_changed_bundled_module_is_checked_again(bundled: Editable, change: Callable[[Path], object]) -> None:
     """
     A record is not used after a change of the library or of its sidecar. The sources decide then.
     """
     library = next(bundled.package.glob("alpha*.so"))
     bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert "hashlib" not in bundled.run(IMPORT).imported
-    happened(library)
+    change(library)
     after = bundled.run(IMPORT)
 
     assert after.out.startswith(f"{ALPHA} {bundled.checkout.cache}")

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import filelock
 import pytest
 from checkout import ROOT, Checkout, check_out
-from hooked import RECORD_AT_ONCE, Editable
+from editable_install import RECORD_AT_ONCE, Editable
 from processes import tool
 
 from rust_ext_loader.cache import _bundled
@@ -318,7 +318,7 @@ def test_a_moved_image_finds_its_project(built_once: Image, mounts: Mounts, tmp_
     assert (ran.out.partition(" /")[0], ran.error, ran.spawned) == (ALPHA, "", ())
 
 
-def test_a_project_that_moved(built: Checkout) -> None:
+def test_a_renamed_project_must_be_installed_again(built: Checkout) -> None:
     """
     A renamed project must be installed again, and then loads its module at once. Renamed back, it needs no new install.
     """

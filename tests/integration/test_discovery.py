@@ -80,12 +80,12 @@ def test_an_undeclared_name_lists_the_declared_ones(built: Checkout) -> None:
         pytest.param(
             '[package]\nname = "beta"\n\n[package.metadata.sglang]\npython-module = "fx beta"\n',
             "line 5: `python-module` in `[package.metadata.sglang]` must be a dotted Python name, not 'fx beta'",
-            id="no Python name",
+            id="an invalid Python name",
         ),
         pytest.param(
             '[package]\nname = "beta"\n\n[package.metadata.sglang]\npython-module = "fx.beta"\nfeature = ["loud"]\n',
             "line 6: `feature` in `[package.metadata.sglang]` is unknown; did you mean `features`?",
-            id="a slip in a key",
+            id="a typo in a key",
         ),
     ],
 )

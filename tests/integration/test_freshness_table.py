@@ -37,7 +37,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
-def test_which_change_rebuilds(
+def test_changes_rebuild_as_listed(
     furnished: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change
 ) -> None:
     """

@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import RECORD_AT_ONCE, WARM_MODULES, Editable
+from editable_install import RECORD_AT_ONCE, WARM_MODULES, Editable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,7 +67,7 @@ def test_the_traceback_of_a_failed_import_is_short(plain: Checkout, broken: str,
     assert ran.out.split() == [kind, *frames]
 
 
-def test_a_foreign_import_costs_nothing(plain: Checkout) -> None:
+def test_an_import_outside_the_prefixes_loads_nothing(plain: Checkout) -> None:
     """
     An import of a name outside the prefixes loads no module of the toolkit, whether it is found or not.
     """

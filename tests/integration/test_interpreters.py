@@ -116,7 +116,9 @@ def test_a_stable_abi_entry_serves_every_interpreter(tmp_path: Path, equipped: d
     assert str(loads[0].file).endswith(".abi3.so")
 
 
-def test_interpreters_that_build_at_once_do_not_mix(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
+def test_interpreters_that_build_in_parallel_get_their_own_library(
+    plain: Checkout, equipped: dict[str, dict[str, str]]
+) -> None:
     """
     Interpreters that build in parallel in one cache each get a library compiled for them.
     """

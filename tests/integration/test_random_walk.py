@@ -105,8 +105,8 @@ def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
     """
     One or two modules, more often those whose facts changed.
     """
-    moved = [module for module in sorted(MODULES) if walk.key(module) != before[module]]
-    among = moved if moved and walk.random.random() < 0.8 else sorted(MODULES)
+    changed = [module for module in sorted(MODULES) if walk.key(module) != before[module]]
+    among = changed if changed and walk.random.random() < 0.8 else sorted(MODULES)
     return walk.random.sample(among, min(len(among), walk.random.choice((1, 1, 2))))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
-from hooked import RECORD_AT_ONCE
+from editable_install import RECORD_AT_ONCE
 from processes import Gate, killed_at_exit
 from undeclared_words import value
 

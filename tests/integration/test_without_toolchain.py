@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from changes import hit
 from commands import CommandResult, rust_ext
-from hooked import RECORD_AT_ONCE, Editable
+from editable_install import RECORD_AT_ONCE, Editable
 from processes import tool
 
 from rust_ext_loader.cache import _store
@@ -165,7 +165,7 @@ def edit(checkout: Checkout) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "then"),
+    ("change", "then"),
     [
         pytest.param(put_tools, "same", id="a toolchain appears"),
         pytest.param(lambda checkout: store(checkout, 2e9, by("1.96.0")), "newer", id="a newer build appears"),
@@ -173,7 +173,7 @@ def edit(checkout: Checkout) -> None:
     ],
 )
 def test_a_record_is_used_until_something_changes(
-    stored: Checkout, happens: Callable[[Checkout], object], then: str
+    stored: Checkout, change: Callable[[Checkout], object], then: str
 ) -> None:
     """
     Without a toolchain the second import is warm until a toolchain, a newer build or an edit appears.
@@ -186,7 +186,7 @@ def test_a_record_is_used_until_something_changes(
     assert "hashlib" not in warm.imported
     assert (first.spawned, warm.spawned, warm.stderr) == ((), (), "")
 
-    happens(stored)
+    change(stored)
     after = editable.run(IMPORT)
 
     assert "hashlib" in after.imported

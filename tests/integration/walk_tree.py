@@ -230,7 +230,7 @@ def facts(tree: Tree, module: str, variables: Mapping[str, str]) -> Facts:
     return found | {name: variables[name] for name in asked_for if name in variables}
 
 
-def moved(old: Facts, new: Facts) -> set[str]:
+def changed_facts(old: Facts, new: Facts) -> set[str]:
     """
     Names of the facts that differ.
     """

@@ -312,7 +312,7 @@ class Walk:
         self.counts.builds += 1
         lines = re.findall(rf"(?m)^((?:re)?building) {re.escape(module)}: (.*)$", stderr)
         known = self.here.known.get(module)
-        names = walk_tree.moved(known, self.facts(module)) if known is not None else set()
+        names = walk_tree.changed_facts(known, self.facts(module)) if known is not None else set()
         nothing_moved = "not built here yet" if known is None else "its stored build is gone or damaged"
         wanted = expected_reason or ("" if names else nothing_moved)
         if len(lines) == 1 and lines[0][0] == ("building" if known is None else "rebuilding"):

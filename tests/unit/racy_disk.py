@@ -169,9 +169,9 @@ ON_A_FILE = (
 STEPS = ("begin", "list", "read a", "read b", "stat folder", "stat a", "stat b", "record", "check")
 
 
-def grouped(age: int, happened: list[tuple[str, Action]]) -> dict[str, list[Action]]:
+def grouped(age: int, events: list[tuple[str, Action]]) -> dict[str, list[Action]]:
     script: dict[str, list[Action]] = {"begin": [(Disk.wait, age)]}
-    for step, action in happened:
+    for step, action in events:
         script.setdefault(step, []).append(action)
     return script
 
@@ -187,7 +187,7 @@ class Decision:
     happen: Callable[[str], object]
     read_content: dict[str, int] = field(default_factory=dict)
     recorded: bool = False
-    stands: bool = False
+    valid: bool = False
 
     def make(self) -> Decision:
         self.happen("begin")
@@ -215,7 +215,7 @@ class Decision:
             {path: seen for path, seen in present.items() if path in {FOLDER, *watched} or path in self.read_content},
         )
         self.happen("check")
-        self.stands = self._check()
+        self.valid = self._check()
         return self
 
     def _read(self, path: str, listed: Sequence[str]) -> None:

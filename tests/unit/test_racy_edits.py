@@ -82,7 +82,7 @@ def test_a_valid_record_implies_the_content_that_was_read(
     """
     decision = decide(root, granularity, script)
 
-    assert not decision.stands or decision.disk.truth() == decision.read_content
+    assert not decision.valid or decision.disk.truth() == decision.read_content
 
 
 def test_a_file_missing_at_the_read_is_watched(root: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_file_missing_at_the_read_is_watched(root: Path) -> None:
             "read a": [(Disk.remove, CONFIG)],
             "stat folder": [(Disk.add, CONFIG)],
         }
-        assert not decide(root, granularity, script).stands
+        assert not decide(root, granularity, script).valid
 
 
 QUIET: list[Action] = [(Disk.wait, 5 * SECOND)]
@@ -106,7 +106,7 @@ def test_a_quiet_disk_has_a_valid_record(root: Path, granularity: int) -> None:
     """
     Files that are left alone for some seconds get a record that stays valid. So the law above is not kept trivially.
     """
-    assert decide(root, granularity, {"begin": QUIET, "check": [(Disk.wait, 100 * HOUR)]}).stands
+    assert decide(root, granularity, {"begin": QUIET, "check": [(Disk.wait, 100 * HOUR)]}).valid
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES.values(), ids=GRANULARITIES)
@@ -120,7 +120,7 @@ def test_a_change_after_the_start_invalidates(
     """
     decision = decide(root, granularity, {"begin": QUIET, step: [(act, A)]})
 
-    assert not decision.stands
+    assert not decision.valid
 
 
 def weaker(name: str, value: object) -> Callable[[], AbstractContextManager[object]]:
@@ -169,9 +169,9 @@ def test_each_rule_is_needed(
         wrong = decide(root, 2 * SECOND, script)
     right = decide(root, 2 * SECOND, script)
 
-    assert wrong.stands
+    assert wrong.valid
     assert wrong.disk.truth() != wrong.read_content
-    assert not right.stands
+    assert not right.valid
 
 
 def test_real_files_with_the_real_clock(root: Path, tmp_path: Path) -> None:

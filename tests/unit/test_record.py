@@ -84,7 +84,7 @@ def appear_dangling(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "happened",
+    "change",
     [
         pytest.param(lambda world: world.source.write_text("edited, and longer than before"), id="source edited"),
         pytest.param(edit_keeping_mtime, id="source edited: same size, mtime restored"),
@@ -105,11 +105,11 @@ def appear_dangling(world: World) -> None:
         pytest.param(lambda world: world.library.unlink(), id="library gone"),
     ],
 )
-def test_a_change_invalidates_the_record(world: World, happened: Callable[[World], object]) -> None:
+def test_a_change_invalidates_the_record(world: World, change: Callable[[World], object]) -> None:
     """
     A change of anything that the decision checked makes the read return `None`.
     """
-    happened(world)
+    change(world)
 
     assert world.read() is None
 
@@ -265,7 +265,7 @@ def change_owner(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "happened",
+    "change",
     [
         pytest.param(cut(0), id="empty"),
         pytest.param(cut(7), id="shorter than a seal"),
@@ -284,11 +284,11 @@ def change_owner(world: World) -> None:
     ],
 )
 @pytest.mark.timeout(30)
-def test_an_untrusted_record_is_ignored(world: World, happened: Callable[[World], object]) -> None:
+def test_an_untrusted_record_is_ignored(world: World, change: Callable[[World], object]) -> None:
     """
     A truncated, altered or planted record is ignored, without blocking and without an error.
     """
-    happened(world)
+    change(world)
 
     assert world.read() is None
 

@@ -111,7 +111,7 @@ def cache_root(entry: _store.Entry) -> Path:
 
 
 @pytest.mark.parametrize(
-    "happened",
+    "change",
     [
         pytest.param(lambda entry: entry.library.unlink(), id="library gone"),
         pytest.param(write("alpha.so", b""), id="library empty"),
@@ -177,14 +177,14 @@ def cache_root(entry: _store.Entry) -> Path:
         pytest.param(give_away(cache_root), id="root of another user"),
     ],
 )
-def test_an_untrusted_entry_is_a_miss(root: Path, happened: Callable[[_store.Entry], None]) -> None:
+def test_an_untrusted_entry_is_a_miss(root: Path, change: Callable[[_store.Entry], None]) -> None:
     """
     A truncated, altered, foreign or planted entry is found by neither look-up, and never raises.
     """
     entry = publish(root)
     assert look_up(root) is not None
 
-    happened(entry)
+    change(entry)
 
     assert look_up(root) is None
     assert _store.equal_but_for([root], MODULE, Fingerprint(FACTS), "toolchain") is None

@@ -37,7 +37,7 @@ def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
         return values([checkout.finish(process, timeout=300) for process in running])
 
 
-def test_eight_load_round_after_round(plain: Checkout, tmp_path: Path) -> None:
+def test_eight_processes_load_in_several_rounds(plain: Checkout, tmp_path: Path) -> None:
     """
     Eight processes load cold, then eight after each edit. In every round all get the current code, compiled once.
     """
@@ -88,7 +88,7 @@ def test_workers_of_a_test_run_compile_once(plain: Checkout, prebuilt: bool) -> 
 # Processes with old code.
 
 
-def test_old_code_runs_on_while_new_code_replaces_it(plain: Checkout) -> None:
+def test_old_code_keeps_running_while_new_code_replaces_it(plain: Checkout) -> None:
     """
     A process keeps the library that it mapped, unchanged, while others force builds, edit and rebuild.
     """

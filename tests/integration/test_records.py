@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import ROOT
-from hooked import RECORD_AT_ONCE, WARM_MODULES, Editable
+from editable_install import RECORD_AT_ONCE, WARM_MODULES, Editable
 from processes import Gate, killed_at_exit
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
 @pytest.mark.parametrize(
     "act",
     [
-        pytest.param(same_size_same_time, id="source: same size, time put back"),
+        pytest.param(same_size_same_time, id="source: same size, mtime restored"),
         pytest.param(write("alpha/src/new.rs"), id="file added to src"),
         pytest.param(write("alpha/src/deep/deeper/new.rs"), id="folders added to src"),
         pytest.param(write("alpha/build.rs", "fn main() {}"), id="build script added"),
@@ -111,9 +111,9 @@ def on_records(act: Callable[[Path], object]) -> Callable[[Checkout], object]:
         pytest.param(lambda checkout: checkout.install_tools(), id="cargo replaced"),
         pytest.param(earlier_cargo, id="a cargo that PATH finds first"),
         pytest.param(replace_library, id="library replaced by an equal file"),
-        pytest.param(lambda checkout: os.truncate(checkout.stored_library(), 1000), id="library torn"),
+        pytest.param(lambda checkout: os.truncate(checkout.stored_library(), 1000), id="library truncated"),
         pytest.param(on_records(lambda record: record.write_bytes(b"")), id="record empty"),
-        pytest.param(on_records(lambda record: os.truncate(record, 100)), id="record torn"),
+        pytest.param(on_records(lambda record: os.truncate(record, 100)), id="record truncated"),
         pytest.param(on_records(lambda record: record.write_bytes(bytes(500))), id="record foreign"),
         pytest.param(on_records(lambda record: record.chmod(0o666)), id="record writable by all"),
         pytest.param(on_records(lambda record: record.unlink()), id="record gone"),
@@ -175,7 +175,7 @@ def add_bundled_library(editable: Editable) -> None:
 
 
 @pytest.mark.parametrize(
-    ("happens", "compilations", "trusted", "types", "message"),
+    ("change", "compilations", "trusted", "types", "message"),
     [
         pytest.param(lambda _: None, 1, True, (), "", id="nothing"),
         pytest.param(declare_twice, 2, False, ("DuplicateModule",), "", id="another crate declares the module too"),
@@ -186,7 +186,7 @@ def add_bundled_library(editable: Editable) -> None:
 )
 def test_changes_during_a_build_are_noticed(
     plain: Checkout,
-    happens: Callable[[Editable], object],
+    change: Callable[[Editable], object],
     compilations: int,
     trusted: bool,
     types: tuple[str, ...],
@@ -202,7 +202,7 @@ def test_changes_during_a_build_are_noticed(
     )
     with killed_at_exit(builder):
         gate.reached(builder)
-        happens(editable)
+        change(editable)
         gate.let_through()
         for _ in range(compilations - 1):
             gate.reached(builder)

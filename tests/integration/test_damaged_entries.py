@@ -146,7 +146,7 @@ HARM: dict[str, Callable[[Path], object]] = {
     "slot writable by others": lambda library: library.parents[1].chmod(0o777),
     "manifest gone": lambda library: manifest_of(library).unlink(),
     "manifest empty": lambda library: manifest_of(library).write_bytes(b""),
-    "manifest torn": lambda library: os.truncate(manifest_of(library), 100),
+    "manifest truncated": lambda library: os.truncate(manifest_of(library), 100),
     "manifest of garbage": lambda library: manifest_of(library).write_bytes(b"\xff\x00nonsense"),
     "manifest a list": lambda library: manifest_of(library).write_text("[1, 2]"),
     "manifest a bare word": lambda library: manifest_of(library).write_text("null"),
@@ -179,7 +179,7 @@ HARM: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("harm", HARM)
-def test_a_torn_entry_is_a_miss(stored: Checkout, harm: str) -> None:
+def test_a_damaged_entry_is_a_miss(stored: Checkout, harm: str) -> None:
     """
     A damaged entry is not loaded. It is rebuilt without a warning, and the next load hits.
     """
@@ -218,7 +218,7 @@ def test_an_entry_under_another_name_is_a_miss(stored: Checkout) -> None:
     assert (loaded.value, loaded.compiled) == ("alpha-1 part-2 middle-1", ["alpha"])
 
 
-def test_a_torn_record_only_costs_time(plain: Checkout) -> None:
+def test_a_damaged_record_only_costs_time(plain: Checkout) -> None:
     """
     A truncated, foreign or invalid record changes no verdict.
     """

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from hooked import RECORD_AT_ONCE, WARM_MODULES, Editable
+from editable_install import RECORD_AT_ONCE, WARM_MODULES, Editable
 
 if TYPE_CHECKING:
     from checkout import Checkout
-    from hooked import Ran
+    from editable_install import Ran
 
 #: Modules of a warm load through the public call instead of the hook.
 WARM_CALL_MODULES = WARM_MODULES | {"rust_ext_loader._api"}

@@ -104,7 +104,7 @@ def test_no_writable_cache_is_one_clear_error(plain: Checkout, mounts: Mounts) -
         pytest.param("os.environ['HOME'] = '/proc'", id="not writable"),
     ],
 )
-def test_no_home_is_needed(plain: Checkout, home: str) -> None:
+def test_no_home_folder_is_needed(plain: Checkout, home: str) -> None:
     """
     Without a home folder the cache is a private folder under the temporary folder. The next load hits it.
     """
