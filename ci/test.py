@@ -42,11 +42,11 @@ IMPORT_TESTS = (
     "hook",
     "interpreters",
     "keys",
+    "linked_libraries",
     "modes",
-    "needed",
     "process_state",
-    "shortcut",
-    "warm",
+    "records",
+    "warm_import",
 )
 _WORKERS = ("-n", "2", "--dist", "worksteal")
 
