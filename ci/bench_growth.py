@@ -36,16 +36,16 @@ _WARM, _CONTENT, _DISCOVERY, _REST = "warm import, over plain", "decision by con
 
 #: What a decision by content consists of: module, function, and what it is called here.
 _STAGES = (
-    ("_discover", "extensions", _DISCOVERY),
-    ("_closure", "of", "dependencies and lockfile"),
-    ("_sources", "Sources.add_package", "listing and hashing files"),
-    ("_inputs", "gather", "manifests and digests"),
-    ("_environment", "gather", "environment and configuration"),
-    ("_toolchain", "probe", "toolchain, remembered"),
-    ("_fingerprint", "_digest", "keys"),
-    ("_store", "look_up", "looking up"),
-    ("_store", "remember", "facts for explanations"),
-    ("_case", "Case._write_record", "the record"),
+    ("declare._discover", "extensions", _DISCOVERY),
+    ("facts._closure", "of", "dependencies and lockfile"),
+    ("facts._sources", "Sources.add_package", "listing and hashing files"),
+    ("facts._inputs", "gather", "manifests and digests"),
+    ("facts._environment", "gather", "environment and configuration"),
+    ("facts._toolchain", "probe", "toolchain, remembered"),
+    ("facts._fingerprint", "_digest", "keys"),
+    ("cache._store", "look_up", "looking up"),
+    ("cache._store", "remember", "facts for explanations"),
+    ("_note", "_write_record", "the record"),
 )
 
 # Runs in an interpreter of its own; prints what `Way` reads, and the stages on a line of their own to a file.

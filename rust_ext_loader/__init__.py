@@ -31,10 +31,17 @@ if TYPE_CHECKING:
     from ._errors import StaleExtension as StaleExtension
     from ._errors import StaleExtensionWarning as StaleExtensionWarning
     from ._errors import ToolchainMissing as ToolchainMissing
+    from ._model import Readiness as Readiness
     from ._model import State as State
     from ._model import Verdict as Verdict
 
-_HOMES = {"can_load": "_api", "load_rust_extension": "_api", "State": "_model", "Verdict": "_model"}
+_HOMES = {
+    "can_load": "_api",
+    "load_rust_extension": "_api",
+    "Readiness": "_model",
+    "State": "_model",
+    "Verdict": "_model",
+}
 
 __all__ = (
     "AlreadyImported",
@@ -49,6 +56,7 @@ __all__ = (
     "LockfileMissing",
     "LockfileOutdated",
     "ManifestError",
+    "Readiness",
     "RemoteUnavailable",
     "RustExtensionError",
     "SettingError",

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-    from ._ensure import Request
     from ._model import Verdict
+    from ._request import Request
 
 
 def load_rust_extension(
@@ -84,15 +84,15 @@ def can_load(
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
     chosen = _settings.build_mode(mode, _overlaid(environment))
-    from ._model import State, Verdict
+    from ._model import Readiness, State, Verdict
 
     if module in sys.modules:
         from ._errors import AlreadyImported
 
         library = getattr(sys.modules[module], "__file__", None)
-        forced = chosen == "force"
-        why = str(AlreadyImported(module)) if forced else "imported by this process"
-        return Verdict(module, State.IMPORTED, not forced, False, library, why)
+        if chosen == "force":
+            return Verdict(module, State.IMPORTED, Readiness.UNAVAILABLE, library, str(AlreadyImported(module)))
+        return Verdict(module, State.IMPORTED, Readiness.READY, library, "imported by this process")
     from . import _ensure
 
     return _ensure.judge(_request(module, mode, where, cache, features, environment))
@@ -114,7 +114,7 @@ def _request(
     features: Sequence[str],
     environment: Mapping[str, str] | None,
 ) -> Request:
-    from ._ensure import Request
+    from ._request import Request
 
     return Request(
         module, mode=mode, workspace=workspace, cache_dir=cache_dir, features=tuple(features), overlay=environment

@@ -1,15 +1,13 @@
 """
-The one story: which library is a module, and how it comes to exist.
+Answer one request: which library is a module, built first if it must be.
 
-    declared? -> bundled and right -> cached -> lock -> look again -> pull -> build -> publish
+    declaration -> sightings -> decision -> carry it out -> note it
 
-`locate` tells it to the end, building if the mode allows; `judge` tells it up to
-the point where a compiler would be called. What is found is noted in a record,
-so that the next process need not ask again.
+`locate` carries the decision out, and builds if the decision says so; `judge`
+only reports it. Both ask `_decide`, so they cannot differ.
 
-Invariant: a library is returned only if it was made from the facts as they are
-now, or else with a warning that names what differs. The lock is released before
-anything is imported.
+Invariant: a library is returned only if it matches the present facts, or else
+with a warning that names what differs. No lock is held when a module is imported.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from . import _settings
-from ._case import Case, Request, parent_folders
+from . import _gather, _note, _settings
+from ._decide import Build, Refuse, Sightings, UseBundled, UseCached
 from ._errors import (
     CacheWarning,
     DuplicateModule,
@@ -30,15 +28,14 @@ from ._errors import (
     LibraryMissing,
     ManifestError,
     RustExtensionError,
-    StaleExtension,
     StaleExtensionWarning,
     ToolchainMissing,
 )
-from ._model import State, Verdict
-from .cache import _bundled, _local_copy, _roots, _store
+from ._gather import Gatherer, Observed
+from ._model import ExtensionSpec, Mode, Readiness, State, Verdict
+from ._request import Request, target_of
+from .cache import _local_copy, _roots, _store
 from .declare import _discover
-from .facts import _snapshot
-from .facts._fingerprint import reason, summary
 from .files import _staging
 from .library import _needed
 
@@ -46,109 +43,187 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._model import ExtensionSpec
+    from ._decide import Decision, History
     from .cache._store import Entry
-    from .facts._fingerprint import Change
     from .facts._snapshot import Snapshot
     from .remote._exchange import Pushed
     from .remote._signature import Signer
 
-__all__ = ("Moved", "Request", "changes", "declares", "judge", "locate", "pull", "push", "repair", "snapshot", "stored")
+__all__ = (
+    "Changes", "Pulled", "Request", "changes", "declares", "judge", "locate", "observe", "pull", "push", "repair", "stored",
+)  # fmt: skip
 
 
 def locate(request: Request) -> str:
     """
-    The library to load, built if it must be and may be.
+    The path of the library to load, built first if it must be and may be.
 
-    Raises a `RustExtensionError` that says what to do.
+    Raises a `RustExtensionError` whose text says what to do.
     """
-    mode = _settings.build_mode(request.mode, request.environment)
-    spec = _declared(request, mode)
-    if spec is None:
-        return _installed(request, mode)
-    return _Story(Case(request, mode, spec)).tell()
+    declaration = _declaration(request)
+    if isinstance(declaration, ExtensionSpec):
+        gatherer = Gatherer(target_of(request, declaration))
+        return _carry_out(gatherer.decide(), gatherer)
+    return _carry_out(_decide_installed(request, declaration), None)
 
 
 def judge(request: Request) -> Verdict:
     """
-    Where the module would come from, without building and without raising for what is wrong with it.
+    Where the module would come from. Builds nothing; an error becomes part of the verdict.
     """
-    mode = _settings.build_mode(request.mode, request.environment)
+    # An impossible mode is the caller's error, whatever the module.
+    _ = request.effective_mode
     try:
-        spec = _declared(request, mode)
-        if spec is not None:
-            return _Story(Case(request, mode, spec)).judge()
-        library = _installed(request, mode)
-    except ExtensionNotFound as error:
-        return Verdict(request.module, State.UNDECLARED, False, False, None, str(error))
+        declaration = _declaration(request)
+        if isinstance(declaration, ExtensionSpec):
+            return _verdict(request.module, Gatherer(target_of(request, declaration)).decide())
+        return _verdict(request.module, _decide_installed(request, declaration))
     except RustExtensionError as error:
-        return Verdict(request.module, State.BROKEN, False, False, None, str(error))
-    return Verdict(request.module, State.BUNDLED, True, False, library, "installed with its package")
+        return Verdict(request.module, State.BROKEN, Readiness.UNAVAILABLE, None, str(error))
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+def _declaration(request: Request) -> ExtensionSpec | ExtensionNotFound | None:
+    if request.workspace is None:
+        return None
+    try:
+        return _discover.find(request.module, Path(request.workspace))
+    except ExtensionNotFound as undeclared:
+        return undeclared
+
+
+def _decide_installed(request: Request, undeclared: ExtensionNotFound | None) -> Decision:
+    sightings = Sightings(module=request.module, declaration=undeclared, extra_features=bool(request.features))
+    return _gather.decide_installed(request, sightings)
+
+
+def _carry_out(decision: Decision, gatherer: Gatherer | None) -> str:
+    for warning in decision.warnings:
+        warnings.warn(StaleExtensionWarning(warning), stacklevel=3)
+    if isinstance(decision, Refuse):
+        raise decision.error
+    if isinstance(decision, UseBundled):
+        bundled = decision.bundled
+        # A stale library is used without a note, so that every process warns.
+        if gatherer is None or bundled.staleness:
+            return str(bundled.library)
+        return _note.note(gatherer, bundled.library, gatherer.sources, bundled.seen)
+    assert gatherer is not None
+    if isinstance(decision, UseCached):
+        return _note.used(gatherer, decision.entry.library, decision.entry.seen, decision.basis)
+    return _build(decision, gatherer)
+
+
+def _build(decision: Build, gatherer: Gatherer) -> str:
+    if gatherer.target.mode is Mode.FORCE and gatherer.target.request.overlay is None:
+        # Child processes accept what this process builds.
+        os.environ.setdefault(_settings.FORCE_TOKEN, _staging.unique_name())
+    # Imported late: most decisions build nothing, and the modules that build take long to import.
+    from ._produce import produce
+
+    return produce(gatherer, decision.facts)
+
+
+def _verdict(module: str, decision: Decision) -> Verdict:
+    if isinstance(decision, UseBundled):
+        library = str(decision.bundled.library)
+        return Verdict(module, decision.state, Readiness.READY, library, decision.why)
+    if isinstance(decision, UseCached):
+        return Verdict(module, State.CACHED, Readiness.READY, str(decision.entry.library), decision.why)
+    stale = None if decision.stale is None else str(decision.stale.library)
+    readiness = Readiness.NEEDS_BUILD if isinstance(decision, Build) else Readiness.UNAVAILABLE
+    return Verdict(module, decision.state, readiness, stale, decision.why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
     """
-    What moved since a checkout last used a module.
+    What changed since a checkout last used a module.
     """
 
-    changes: list[Change]
-    #: Whether it has used it before.
-    known: bool
+    history: History
     #: Why the toolchain's facts are left out, if they are.
     missing: ToolchainMissing | None
 
 
-def changes(request: Request) -> Moved:
+def changes(request: Request) -> Changes:
     """
-    What moved since this checkout last used the module; without a toolchain, of all the rest.
+    What changed since this checkout last used the module; without a toolchain, of all other facts.
     """
-    case = _case(request)
-    now, missing = case.told
-    return Moved(*case.changes(now), missing)
+    gatherer = _declared(request)
+    observed = gatherer.observed
+    return Changes(history=_gather.history(gatherer.target, observed.facts), missing=observed.missing)
 
 
-def snapshot(request: Request) -> tuple[Snapshot, ToolchainMissing | None]:
+def observe(request: Request) -> Observed:
     """
-    Every fact of a declared extension as it is now; where no toolchain is usable, without its facts and with the reason.
+    Every fact of a declared extension, as far as a toolchain is usable.
     """
-    return _case(request).told
+    return _declared(request).observed
 
 
 def stored(request: Request) -> Entry | None:
     """
-    The cache entry of what there is now, verified to its last byte; without a toolchain, of whichever one made it.
+    The cache entry of the present facts, with its digest verified; without a toolchain, of any toolchain.
     """
-    case = _case(request)
-    now, missing = case.told
-    return case.entry(now) if missing is None else case.entry_of_any_toolchain()
+    gatherer = _declared(request)
+    if gatherer.observed.missing is not None:
+        return _gather.cached_by_any_toolchain(gatherer.target, gatherer.sources)
+    return _gather.cached(gatherer.target, gatherer.observed.facts)
 
 
-def pull(request: Request) -> tuple[Entry | None, bool]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
     """
-    The cache entry of what there is now, fetched from the remote if it is not here; and whether it was fetched. Builds nothing.
+    The result of a pull: the entry, if there is one.
+    """
+
+    entry: Entry | None
+    #: Whether the entry came from the remote; `False` if it was here.
+    fetched: bool
+
+
+def pull(request: Request) -> Pulled:
+    """
+    Fetch the entry of the present facts from the remote unless it is here. Builds nothing.
+
+    Raises `RemoteUnavailable`, `SettingError`, `ToolchainMissing` or `OSError`.
     """
     from .remote import _exchange
 
-    case = _case(request)
-    settings, here = _exchange.required_remote(case), case.entry(case.snapshot)
+    gatherer = _declared(request)
+    target, facts = gatherer.target, _required_facts(gatherer)
+    settings, here = _exchange.required_remote(target), _gather.cached(target, facts)
     if here is not None:
-        return here, False
-    return _exchange.pull(case, case.snapshot, settings, _exchange.PATIENCE_OF_COMMAND), True
+        return Pulled(entry=here, fetched=False)
+    root = _roots.required_writable(request.cache_dir, target.environment)
+    entry = _exchange.pull(target, facts, root, settings, _exchange.PATIENCE_OF_COMMAND)
+    return Pulled(entry=entry, fetched=True)
 
 
 def push(request: Request, signer: Signer) -> Pushed:
     """
-    Publish the cache entry of what there is now at the remote.
+    Sign the entry of the present facts and publish it at the remote.
+
+    Raises `ExtensionNotFound`, `RemoteUnavailable`, `SettingError` or `ToolchainMissing`.
     """
     from .remote import _exchange
 
-    return _exchange.push(_case(request), signer)
+    gatherer = _declared(request)
+    _exchange.check_signer(gatherer.target, signer)
+    entry = _gather.cached(gatherer.target, _required_facts(gatherer))
+    return _exchange.push(gatherer.target, entry, signer)
 
 
-def _case(request: Request) -> Case:
-    mode = _settings.build_mode(request.mode, request.environment)
-    return Case(request, mode, _discover.find(request.module, Path(_required_workspace(request))))
+def _required_facts(gatherer: Gatherer) -> Snapshot:
+    if gatherer.observed.missing is not None:
+        raise gatherer.observed.missing
+    return gatherer.observed.facts
+
+
+def _declared(request: Request) -> Gatherer:
+    if request.workspace is None:
+        raise ExtensionNotFound(request.module, "no workspace is known that could declare it", "name one")
+    return Gatherer(target_of(request, _discover.find(request.module, Path(request.workspace))))
 
 
 def declares(module: str, workspace: str, path: Sequence[str] | None) -> bool:
@@ -177,228 +252,47 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     """
     Another library in place of a cached one that the dynamic linker refused.
 
-    A bundled library's error is its own, and in mode `never` nothing can be done. What lacks another library is built once
-    more, which helps where that one has a new name by now; if the result lacks the same, nobody builds it again for that.
+    The error of a bundled library is raised as it is, and so is any error in mode `never`. A library that lacks another
+    library is rebuilt once, which helps if the other one was renamed. If the result lacks the same, it is not rebuilt again.
     """
     if not os.path.lexists(library):
-        # Collected between the look and the load; a second look finds that out, and what there is instead.
+        # Garbage collection removed it between the look-up and the load; look again.
         return locate(request)
     if os.strerror(errno.ESTALE) in str(error):
-        # A network file system forgot what it knew; it looks again when it is asked again.
+        # A stale handle of a network file system: opening the path again gets a new one.
         return library
-    mode = _settings.build_mode(request.mode, request.environment)
     missing = _needed.missing(Path(library))
     if _local_copy.set_aside(Path(library)):
         return locate(request)
-    for root in _settings.read_roots(request.cache_dir, request.environment):
-        artifacts = os.path.join(root, "artifacts") + os.sep
-        if mode != "never" and library.startswith(artifacts) and not _was_in_vain(Path(root), Path(library), missing):
-            # On a noexec mount it is sound, and serves others.
-            if _roots.may_serve(Path(root)):
-                _store.quarantine_library(Path(root), Path(library))
-            warnings.warn(CacheWarning(f"{library} cannot be loaded ({error}); it is built anew"), stacklevel=2)
-            # What it was copied from may be as wrong as the copy.
-            library = locate(replace(request, from_scratch=True))
-            missing = _needed.missing(Path(library))
-            if not missing:
-                return library
-            break
+    root = _root_of(request, library)
+    if root is not None and request.effective_mode is not Mode.NEVER and not _rebuilt_before(root, library, missing):
+        # On a noexec mount the library is sound, and other hosts may use it.
+        if _roots.may_serve(root):
+            _store.quarantine_library(root, Path(library))
+        warnings.warn(CacheWarning(f"{library} cannot be loaded ({error}); rebuilding it"), stacklevel=2)
+        # From scratch: the build output that the library was copied from may be damaged as well.
+        library = locate(replace(request, from_scratch=True))
+        missing = _needed.missing(Path(library))
+        if not missing:
+            return library
     if missing:
         raise LibraryMissing(request.module, library, missing) from error
     raise error
 
 
-def _was_in_vain(root: Path, library: Path, missing: tuple[str, ...]) -> bool:
+def _root_of(request: Request, library: str) -> Path | None:
     """
-    Whether a library that lacks others is what came of building anew another one that lacked the same.
+    The cache root that holds a library; `None` for one that is bundled.
     """
-    return bool(missing) and any(_needed.missing(old) == missing for old in _store.set_aside_before(root, library))
+    for root in _settings.read_roots(request.cache_dir, request.environment):
+        if library.startswith(os.path.join(root, "artifacts") + os.sep):
+            return Path(root)
+    return None
 
 
-def _required_workspace(request: Request) -> str:
-    if request.workspace is None:
-        raise ExtensionNotFound(request.module, "no workspace is known that could declare it", "name one")
-    return request.workspace
-
-
-def _declared(request: Request, mode: str) -> ExtensionSpec | None:
+def _rebuilt_before(root: Path, library: str, missing: tuple[str, ...]) -> bool:
     """
-    The declaration of the module, or `None` when it can only be an installed one.
+    Whether a rebuild has already failed to supply these missing libraries.
     """
-    if request.workspace is None:
-        return None
-    try:
-        return _discover.find(request.module, Path(request.workspace))
-    except ExtensionNotFound:
-        if mode != "force" and not request.features and _bundled.find(request.leaf, parent_folders(request.module)):
-            return None
-        raise
-
-
-def _installed(request: Request, mode: str) -> str:
-    bundled = _bundled.find(request.leaf, parent_folders(request.module))
-    if mode == "force":
-        raise ExtensionNotFound(
-            request.module,
-            "mode `force` builds from source, and no workspace is known that declares it",
-            "pass `workspace=`, or install the project editable",
-        )
-    if request.features:
-        raise ExtensionNotFound(
-            request.module,
-            "extra features need a build, and no workspace is known that declares it",
-            "pass `workspace=`",
-        )
-    if bundled is None:
-        raise ExtensionNotFound(
-            request.module,
-            "it is not installed, and no workspace is known that declares it",
-            "pass `workspace=`, or install the project editable or a wheel that has it",
-        )
-    _warn_of_others(request.module, bundled)
-    return str(bundled.library)
-
-
-def _warn_of_others(module: str, bundled: _bundled.Bundled) -> None:
-    if bundled.others:
-        names = ", ".join(map(str, bundled.others))
-        warnings.warn(
-            StaleExtensionWarning(f"{module}: {bundled.library} is used; remove what lies beside it: {names}"),
-            stacklevel=3,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Story:
-    """
-    What the modes make of one case.
-    """
-
-    case: Case
-
-    def tell(self) -> str:
-        if self.case.mode == "force":
-            return self._force()
-        if self.case.bundled is not None:
-            _warn_of_others(self.case.spec.module, self.case.bundled)
-        return self._never() if self.case.mode == "never" else self._auto()
-
-    def judge(self) -> Verdict:
-        bundled = str(self.case.bundled.library) if self.case.bundled else None
-        if self.case.mode == "force":
-            return self._judge_force(bundled)
-        if self.case.bundled and not self.case.staleness:
-            return self._verdict(State.BUNDLED, True, bundled, "its sidecar says: these sources, this ABI")
-        entry = self._entry_for_judgement()
-        if bundled and self.case.mode == "never":
-            return self._verdict(State.STALE, True, bundled, "; ".join(self.case.staleness[:3]))
-        if entry is not None:
-            return self._verdict(State.CACHED, True, str(entry.library), self._provenance(entry))
-        if self.case.mode == "never":
-            return self._verdict(State.MISSING, False, None, str(self._not_to_be_built()))
-        now, missing = self.case.told
-        moved, known = self.case.changes(now)
-        state = State.STALE if known or bundled else State.MISSING
-        why = self._why_not(moved, known)
-        if missing is None:
-            return Verdict(self.case.spec.module, state, False, True, bundled, why)
-        usable = bundled is not None and not _settings.stale_is_error(self.case.environment)
-        return self._verdict(state, usable, bundled, f"{why}; {missing.complaint}")
-
-    def _why_not(self, moved: list[Change], known: bool) -> str:
-        if self.case.bundled and not known:
-            return "; ".join(self.case.staleness[:3])
-        return "; ".join([reason(moved, known=known), *self.case.closed_roots])
-
-    def _provenance(self, entry: _store.Entry) -> str:
-        if self.case.mode != "never" and self.case.told[1] is None:
-            return "built from these facts"
-        return f"built from these sources, by rustc {entry.facts.get('toolchain/rustc', '(unknown)')}"
-
-    def _judge_force(self, bundled: str | None) -> Verdict:
-        now, missing = self.case.told
-        known = self.case.changes(now)[1]
-        state = State.STALE if known or bundled else State.MISSING
-        if missing is not None:
-            return self._verdict(state, False, bundled, f"mode `force` builds it anew; {missing.complaint}")
-        return Verdict(self.case.spec.module, state, False, True, bundled, "mode `force` builds it anew")
-
-    def _entry_for_judgement(self) -> _store.Entry | None:
-        if self.case.mode != "never" and self.case.told[1] is None:
-            return self.case.entry(self.case.snapshot)
-        return self.case.entry_of_any_toolchain()
-
-    def _verdict(self, state: State, ready: bool, library: str | None, why: str) -> Verdict:
-        return Verdict(self.case.spec.module, state, ready, False, library, why)
-
-    def _auto(self) -> str:
-        if self.case.bundled and not self.case.staleness:
-            return self.case.use(self.case.bundled.library, self.case.sources, self.case.seen_of_bundled)
-        try:
-            now = self.case.snapshot
-        except ToolchainMissing as missing:
-            return self._without_toolchain(missing)
-        if self.case.bundled:
-            self._warn_of_stale("is left aside")
-        entry = self.case.entry(now)
-        return self.case.use(entry.library, now, entry.seen) if entry else self._produce(now)
-
-    def _produce(self, now: Snapshot) -> str:
-        # Most decisions build nothing, and what builds takes long to import.
-        from ._produce import produce
-
-        return produce(self.case, now)
-
-    def _without_toolchain(self, missing: ToolchainMissing) -> str:
-        entry = self.case.entry_of_any_toolchain()
-        if entry is not None:
-            bound = None
-            # What a toolchain that is there says of itself may be mended without a trace that could be watched.
-            if missing.problem == "missing":
-                bound = _snapshot.while_there_is_no_toolchain(self.case.sources, self.case.environment)
-            return self.case.use(entry.library, bound, entry.seen) if bound else str(entry.library)
-        if self.case.bundled is None:
-            moved, known = self.case.changes(self.case.sources)
-            raise missing.because(self._why_not(moved, known)) from None
-        if _settings.stale_is_error(self.case.environment):
-            raise StaleExtension(
-                self.case.spec.module, str(self.case.bundled.library), self.case.staleness
-            ) from missing
-        self._warn_of_stale("is used all the same, since there is no toolchain")
-        return str(self.case.bundled.library)
-
-    def _never(self) -> str:
-        if self.case.bundled:
-            if self.case.staleness:
-                self._warn_of_stale("is used all the same, since the mode is `never`")
-                return str(self.case.bundled.library)
-            return self.case.use(self.case.bundled.library, self.case.sources, self.case.seen_of_bundled)
-        entry = self.case.entry_of_any_toolchain()
-        if entry is None:
-            raise self._not_to_be_built()
-        return self.case.use(entry.library, self.case.sources, entry.seen)
-
-    def _not_to_be_built(self) -> ExtensionNotFound:
-        broken = _store.damaged(self.case.roots, self.case.spec.module, self.case.sources.fingerprint)
-        moved, _ = self.case.changes(self.case.sources)
-        built = f"it is not built from what is here now ({summary(moved)})" if moved else "it is not built"
-        what = f"its cached copy was damaged (see {broken})" if broken else "; ".join([built, *self.case.closed_roots])
-        return ExtensionNotFound(
-            self.case.spec.module,
-            f"{what}, and {_settings.BUILD_MODE}=never forbids building it",
-            f"run `rust-ext build {self.case.spec.module}` or set {_settings.BUILD_MODE}=auto",
-        )
-
-    def _force(self) -> str:
-        if self.case.request.overlay is None:
-            # Children of this process accept what it built.
-            os.environ.setdefault(_settings.FORCE_TOKEN, _staging.unique_name())
-        return self._produce(self.case.snapshot)
-
-    def _warn_of_stale(self, fate: str) -> None:
-        assert self.case.bundled is not None
-        differs = "; ".join(self.case.staleness[:3])
-        text = (
-            f"{self.case.spec.module}: {self.case.bundled.library} {fate}; it was built from something else ({differs})"
-        )
-        warnings.warn(StaleExtensionWarning(text), stacklevel=2)
+    quarantined = _store.set_aside_before(root, Path(library)) if missing else []
+    return any(_needed.missing(old) == missing for old in quarantined)

@@ -289,8 +289,8 @@ class StaleExtension(RustExtensionError):
 
     def __str__(self) -> str:
         return (
-            f"{self.module}: {self.library} was built from something else ({'; '.join(self.differs)}) and there is no toolchain "
-            "to build it anew; install Rust, or accept it with SGLANG_RUST_STALE=warn"
+            f"{self.module}: {self.library} is stale ({'; '.join(self.differs)}) and there is no toolchain to rebuild it; "
+            "install Rust, or accept the stale library with SGLANG_RUST_STALE=warn"
         )
 
 

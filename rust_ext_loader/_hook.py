@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeVar
 
-    from ._ensure import Request
+    from ._request import Request
 
     _Answer = TypeVar("_Answer")
 
@@ -43,7 +43,7 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
             return None
 
     def request() -> Request:
-        from ._ensure import Request
+        from ._request import Request
 
         return Request(name, workspace=workspace)
 

@@ -112,6 +112,19 @@ class Toolchain:
     gathered: Gathered
 
 
+class Mode(enum.Enum):
+    """
+    Whether an import may or must build; the values of `SGLANG_RUST_BUILD_MODE`.
+    """
+
+    #: Build what is missing or stale.
+    AUTO = "auto"
+    #: Never build.
+    NEVER = "never"
+    #: Build even if a matching library exists.
+    FORCE = "force"
+
+
 class State(enum.Enum):
     """
     Where a module would come from.
@@ -126,20 +139,31 @@ class State(enum.Enum):
     BROKEN = "broken"
 
 
+class Readiness(enum.Enum):
+    """
+    Whether an import would succeed, and at what cost.
+    """
+
+    #: The import succeeds without compiling.
+    READY = "ready"
+    #: The import compiles first, which may fail.
+    NEEDS_BUILD = "needs-build"
+    #: The import fails.
+    UNAVAILABLE = "unavailable"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """
-    The answer to "could this module be imported, and from where", without building it.
+    Whether a module could be imported, and from where. It is true unless the import is known to fail.
     """
 
     module: str
     state: State
-    #: Whether importing it in the mode asked about would succeed without compiling.
-    ready: bool
-    #: Whether importing it may compile.
-    may_build: bool
+    readiness: Readiness
+    #: The library that would be loaded, or the stale one that is bundled.
     library: str | None
     why: str
 
     def __bool__(self) -> bool:
-        return self.ready or self.may_build
+        return self.readiness is not Readiness.UNAVAILABLE

@@ -1,11 +1,11 @@
 """
-Bring a library about: wait for whoever builds it already, else build and publish it.
+Carry out the decision to build: wait for a build that is running, or build and publish.
 
     lock -> look again -> pull -> build -> publish
 
-Invariant: the lock saves work and nothing rests on it. Whoever gets it looks
-again before building, and where locks do not work, everybody builds in a folder
-of his own and the first to publish wins.
+Invariant: the lock saves work; correctness does not rest on it. Each process
+looks again after it has taken the lock. Where locks do not work, each process
+builds in a folder of its own, and the first to publish wins.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import shutil
 import time
 import warnings
 
-from . import _settings
+from . import _gather, _note, _settings
 from ._errors import CacheUnavailable, CacheWarning
+from ._model import Mode
 from .build import _build
 from .build._progress import Progress
-from .cache import _gc, _store
+from .cache import _gc, _roots, _store
 from .facts import _sources
-from .facts._fingerprint import reason
 from .files import _locks, _staging
 from .remote import _exchange
 
@@ -29,108 +29,166 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ._case import Case
+    from ._gather import Gatherer
+    from ._request import Target
     from .facts._snapshot import Snapshot
 
 #: Seconds since the epoch.
 _IMPORTED = time.time()
 
 
-def produce(case: Case, now: Snapshot) -> str:
+def produce(gatherer: Gatherer, now: Snapshot) -> str:
     """
-    A library of exactly these facts, or of what they have become meanwhile.
+    The path of a library made from the facts *now*, or from the facts that a later look finds.
 
     Raises `BuildFailed`, `InvalidArtifact`, `SourcesMoved`, `LockTimeout` or `CacheUnavailable`.
     """
-    entry = _acceptable(case, now)
+    target = gatherer.target
+    entry = _acceptable(target, now)
     if entry is not None:
-        return case.use(entry.library, now, entry.seen)
-    progress = Progress(label=case.spec.module)
-    folder = _build.target_folder(case.write_root, now)
+        return _note.note(gatherer, entry.library, now, entry.seen)
+    run = _Run(gatherer, _roots.required_writable(target.request.cache_dir, target.environment))
+    folder = _build.target_folder(run.root, now)
     _staging.private_folder(folder.parent)
-    limit = _settings.seconds(_settings.LOCK_TIMEOUT, case.environment, 3600.0)
+    limit = _settings.seconds(_settings.LOCK_TIMEOUT, target.environment, 3600.0)
     try:
         with _locks.hold(
             folder.with_name(folder.name + ".lock"),
-            holder=case.spec.module,
+            holder=target.spec.module,
             timeout=limit,
-            ready=lambda: _acceptable(case, now),
-            say=progress.note,
+            ready=lambda: _acceptable(target, now),
+            say=run.progress.note,
         ) as got:
             if isinstance(got, _store.Entry):
-                return case.use(got.library, now, got.seen)
-            return _build_locked(case, folder, progress)
+                return _note.note(gatherer, got.library, now, got.seen)
+            return run.build_in(folder)
     except _locks.LockUnavailable as reason:
-        progress.note(f"{reason}; building in a folder of our own")
-        return _build_alone(case, folder, progress)
+        run.progress.note(f"{reason}; building in a private folder")
+        return run.build_alone(folder)
 
 
-def _acceptable(case: Case, now: Snapshot) -> _store.Entry | None:
+def _acceptable(target: Target, now: Snapshot) -> _store.Entry | None:
     """
-    What somebody else has built meanwhile and will do.
+    An entry of these facts that another process may have published since.
     """
-    if case.mode != "force":
-        return case.entry(now)
-    if case.request.always:
+    if target.mode is not Mode.FORCE:
+        return _gather.cached(target, now)
+    if target.request.always:
         return None
-    token = case.environment.get(_settings.FORCE_TOKEN)
+    token = target.environment.get(_settings.FORCE_TOKEN)
 
-    def made_for_us(entry: _store.Entry) -> bool:
-        # One that began in the future was made before a clock was set back, who knows when.
+    def is_fresh_enough(entry: _store.Entry) -> bool:
+        # A begin in the future means that the clock was set back since: the real age is unknown.
         return _process_began() <= entry.began <= time.time() or (token is not None and entry.token == token)
 
-    return case.entry(now, made_for_us)
+    return _gather.cached(target, now, is_fresh_enough)
 
 
-def _build_alone(case: Case, folder: Path, progress: Progress) -> str:
-    private = folder.with_name(f"{folder.name}-{os.getpid()}-{_staging.unique_name()[:8]}")
-    library = ""
-    try:
-        library = _build_locked(case, private, progress)
-    finally:
-        # What could not be stored is loaded from where it was built.
-        if not library.startswith(os.fspath(private) + os.sep):
-            shutil.rmtree(private, ignore_errors=True)
-    return library
-
-
-def _build_locked(case: Case, folder: Path, progress: Progress) -> str:
-    # While waiting for the lock, sources may have moved and somebody may have built them.
-    now = case.look(toolchain=True)
-    # Asked for under the lock: of all who wait for the same build, one pulls.
-    entry = _acceptable(case, now) or _exchange.instead_of_building(case, now, progress)
-    if entry is not None:
-        return case.use(entry.library, now, entry.seen)
-    moved, known = case.changes(now)
-    unusual = "" if case.spec.profile == "release" else f" ({case.spec.profile})"
-    forced = "asked for" if case.mode == "force" else ""
-    progress.announce(
-        f"{'re' if known else ''}building {case.spec.module}{unusual}: {forced or reason(moved, known=known)}"
-    )
-    for path in _named_in_vain(now):
-        progress.note(f"note: `source-inputs` names {path}, and nothing is there")
-    try:
-        built = _build.build(
-            now,
-            lambda: case.look(toolchain=True),
-            folder=folder,
-            logs=case.write_root / "logs",
-            environment=case.environment,
-            progress=progress,
-            from_scratch=case.mode == "force" or case.request.from_scratch,
-        )
-    except BaseException as error:
-        progress.finish(False, f"{case.spec.module} was not built")
-        if isinstance(error, OSError):
-            raise CacheUnavailable((f"{error.filename or folder}: {error.strerror or error}",)) from error
-        raise
-    progress.finish(True, f"built {case.spec.module} in {built.seconds:.1f} s ({case.spec.profile})")
-    return _publish(case, built)
-
-
-def _named_in_vain(now: Snapshot) -> list[str]:
+class _Run:
     """
-    What crates declare as inputs and is not there: a slip would leave an input unwatched in silence.
+    One build and its publication.
+    """
+
+    def __init__(self, gatherer: Gatherer, root: Path) -> None:
+        self.gatherer = gatherer
+        self.target = gatherer.target
+        #: The root to build in and to publish to.
+        self.root = root
+        self.progress = Progress(label=self.target.spec.module)
+
+    def build_alone(self, folder: Path) -> str:
+        """
+        Build where locks do not work: in a folder that no other process uses.
+        """
+        private = folder.with_name(f"{folder.name}-{os.getpid()}-{_staging.unique_name()[:8]}")
+        library = ""
+        try:
+            library = self.build_in(private)
+        finally:
+            # A library that could not be published is loaded from the build folder.
+            if not library.startswith(os.fspath(private) + os.sep):
+                shutil.rmtree(private, ignore_errors=True)
+        return library
+
+    def build_in(self, folder: Path) -> str:
+        """
+        Look again, then pull or build, and publish.
+        """
+        target = self.target
+        # While this process waited for the lock, sources may have changed and another process may have built them.
+        now = _gather.take_facts(target)
+        # The remote is asked under the lock: of all processes that wait for this build, one pulls.
+        entry = _acceptable(target, now) or _exchange.instead_of_building(target, now, self.root, self.progress)
+        if entry is not None:
+            return _note.note(self.gatherer, entry.library, now, entry.seen)
+        self._announce(now)
+        return self._publish(self._compile(now, folder))
+
+    def _announce(self, now: Snapshot) -> None:
+        target = self.target
+        past = _gather.history(target, now)
+        profile = "" if target.spec.profile == "release" else f" ({target.spec.profile})"
+        why = "mode `force`" if target.mode is Mode.FORCE else past.reason
+        self.progress.announce(f"{'re' if past.used_before else ''}building {target.spec.module}{profile}: {why}")
+        for path in _unmatched_source_inputs(now):
+            self.progress.note(f"note: no file matches {path}, which `source-inputs` names")
+
+    def _compile(self, now: Snapshot, folder: Path) -> _build.Built:
+        target = self.target
+        try:
+            built = _build.build(
+                now,
+                lambda: _gather.take_facts(target),
+                folder=folder,
+                logs=self.root / "logs",
+                environment=target.environment,
+                progress=self.progress,
+                from_scratch=target.mode is Mode.FORCE or target.request.from_scratch,
+            )
+        except BaseException as error:
+            self.progress.finish(False, f"{target.spec.module} was not built")
+            if isinstance(error, OSError):
+                raise CacheUnavailable((f"{error.filename or folder}: {error.strerror or error}",)) from error
+            raise
+        self.progress.finish(True, f"built {target.spec.module} in {built.seconds:.1f} s ({target.spec.profile})")
+        return built
+
+    def _publish(self, built: _build.Built) -> str:
+        target, now = self.target, built.snapshot
+        # Without a lock another process may have published first. Its entry stays in force: it may be loaded already.
+        entry = _acceptable(target, now)
+        if entry is not None:
+            return _note.note(self.gatherer, entry.library, now, entry.seen)
+        name = target.spec.leaf + now.abi.suffix
+        origin = self._origin(built)
+        try:
+            entry = _store.publish(self.root, target.spec.module, now.fingerprint, built.artifact, name, origin)
+        except OSError as error:
+            # The library is right; only the next process has to build again.
+            text = f"{target.spec.module} is loaded from {built.artifact}: storing it failed ({error})"
+            warnings.warn(CacheWarning(text), stacklevel=2)
+            return str(built.artifact)
+        _gc.after_build(self.root, target.environment)
+        return _note.note(self.gatherer, entry.library, now, entry.seen)
+
+    def _origin(self, built: _build.Built) -> _store.Origin:
+        target, now = self.target, built.snapshot
+        # Hashes of the same values differ in each build, because their keys do. The same set of inputs keeps one pointer.
+        before = _gather.cached(target, now, lambda found: found.seen.keys() == built.seen.keys())
+        return _store.Origin(
+            toolchain=now.toolchain.release if now.toolchain else "",
+            abi=now.abi.facts.get("abi/tag", ""),
+            glibc_floor=built.glibc_floor,
+            began=built.began,
+            seconds=built.seconds,
+            token=target.environment.get(_settings.FORCE_TOKEN) if target.mode is Mode.FORCE else None,
+            seen=before.seen if before else built.seen,
+        )
+
+
+def _unmatched_source_inputs(now: Snapshot) -> list[str]:
+    """
+    Names in `source-inputs` that match no file: a typing error there would leave an input unwatched.
     """
     return [
         name.removeprefix("source/")
@@ -139,41 +197,9 @@ def _named_in_vain(now: Snapshot) -> list[str]:
     ]
 
 
-def _publish(case: Case, built: _build.Built) -> str:
-    now = built.snapshot
-    # Where there is no lock, somebody may have been faster: nobody's module is moved from under him.
-    entry = _acceptable(case, now)
-    if entry is not None:
-        return case.use(entry.library, now, entry.seen)
-    # Hashes of the same values have other keys each time, and the same inputs shall have one place.
-    before = case.entry(now, lambda found: found.seen.keys() == built.seen.keys())
-    seen = before.seen if before else built.seen
-    origin = _store.Origin(
-        toolchain=now.toolchain.release if now.toolchain else "",
-        abi=now.abi.facts.get("abi/tag", ""),
-        glibc_floor=built.glibc_floor,
-        began=built.began,
-        seconds=built.seconds,
-        token=case.environment.get(_settings.FORCE_TOKEN) if case.mode == "force" else None,
-        seen=seen,
-    )
-    name = case.spec.leaf + now.abi.suffix
-    try:
-        entry = _store.publish(case.write_root, case.spec.module, now.fingerprint, built.artifact, name, origin)
-    except OSError as error:
-        # The module is right; only the next process has to build again.
-        warnings.warn(
-            CacheWarning(f"{case.spec.module} is loaded from {built.artifact}: storing it failed ({error})"),
-            stacklevel=2,
-        )
-        return str(built.artifact)
-    _gc.after_build(case.write_root, case.environment)
-    return case.use(entry.library, now, entry.seen)
-
-
 def _process_began() -> float:
     """
-    Seconds since the epoch at which this process started; where that cannot be told, when it imported this module.
+    Seconds since the epoch at which this process started; if that is unknown, when it imported this module.
     """
     try:
         with open("/proc/self/stat") as file:

@@ -18,7 +18,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-from ..facts._fingerprint import Fingerprint
+from ..facts._fingerprint import SOURCE_GROUPS, Fingerprint, explain
 from ._store import digest_of_file
 
 TYPE_CHECKING = False
@@ -38,7 +38,18 @@ class Bundled:
     """
 
     library: Path
-    others: tuple[Path, ...]
+    rivals: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """
+    What a sidecar says about its library's build.
+    """
+
+    facts: Mapping[str, str]
+    #: Undeclared inputs that the build read.
+    seen: Mapping[str, str]
 
 
 def sidecar_of(library: Path, leaf: str) -> Path:
@@ -63,9 +74,9 @@ def find(leaf: str, folders: Sequence[str]) -> Bundled | None:
     return Bundled(present[0], tuple(present[1:])) if present else None
 
 
-def describe(library: Path, leaf: str) -> tuple[dict[str, str], dict[str, str]] | None:
+def describe(library: Path, leaf: str) -> Described | None:
     """
-    The facts in a library's sidecar and the inputs that its build was seen to read; `None` without one of these very bytes.
+    What the sidecar says; `None` unless it describes exactly these bytes.
     """
     try:
         sidecar: dict[str, Any] = json.loads(sidecar_of(library, leaf).read_bytes())
@@ -77,7 +88,7 @@ def describe(library: Path, leaf: str) -> tuple[dict[str, str], dict[str, str]] 
             return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    return facts, seen
+    return Described(facts, seen)
 
 
 def sidecar(module: str, library: Path, facts: Mapping[str, str], seen: Mapping[str, str] | None = None) -> bytes:
@@ -96,19 +107,16 @@ def sidecar(module: str, library: Path, facts: Mapping[str, str], seen: Mapping[
     return json.dumps(fields, indent=1, sort_keys=True).encode()
 
 
-def differences(library: Path, leaf: str, wanted: Fingerprint, sight: Sight) -> tuple[str, ...]:
+def differences(described: Described | None, wanted: Fingerprint, sight: Sight) -> tuple[str, ...]:
     """
-    Why a bundled library is not what these sources would give; empty if it is.
+    Why a bundled library does not match the sources; empty if it does.
 
-    Source key, ABI, seen inputs and, for code made for one CPU, its features decide. The toolchain and the flags of the machine that
-    built it do not: a wheel is used as shipped.
+    Source key, ABI, undeclared inputs and, for code that is made for one CPU, its features are compared. Toolchain and flags
+    of the machine that built the library are not: a wheel is used as shipped.
     """
-    from ..facts._fingerprint import SOURCE_GROUPS, explain
-
-    described = describe(library, leaf)
     if described is None:
         return ("no sidecar describes it",)
-    facts, seen = described
     groups = (*SOURCE_GROUPS, "abi", "cpu")
-    changes = explain({**Fingerprint(facts).select(groups), **seen}, {**wanted.select(groups), **sight.now(seen)})
+    before = {**Fingerprint(described.facts).select(groups), **described.seen}
+    changes = explain(before, {**wanted.select(groups), **sight.now(described.seen)})
     return tuple(str(change) for change in changes)

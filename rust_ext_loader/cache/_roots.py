@@ -8,17 +8,61 @@ Whether one can be loaded from is found out without writing to it.
 from __future__ import annotations
 
 import os
+import warnings
+from pathlib import Path
 
+from .. import _settings
+from .._errors import CacheUnavailable, CacheWarning
 from ..files import _staging, _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Mapping
 
 _CACHEDIR_TAG = (
     "Signature: 8a477f597d28d172789f06886806bc55\n"
     "# This file marks a cache of rust-ext-loader; it may be removed at any time.\n"
 )
+
+
+def readable(cache_dir: str | None, environment: Mapping[str, str]) -> list[Path]:
+    """
+    Roots that entries may come from. Looked up each time: a root may appear while a process waits for a lock.
+    """
+    return [root for root in map(Path, _settings.read_roots(cache_dir, environment)) if may_serve(root)]
+
+
+def unusable(cache_dir: str | None, environment: Mapping[str, str]) -> list[str]:
+    """
+    Why roots that exist cannot be read; the entry that was looked for may be in one of them.
+    """
+    roots = map(Path, _settings.read_roots(cache_dir, environment))
+    return [reason for root in roots if os.path.lexists(root) and (reason := closed(root))]
+
+
+def first_writable(cache_dir: str | None, environment: Mapping[str, str]) -> Path | None:
+    """
+    The first root that can be written, without a warning if it is not the preferred one.
+    """
+    roots = map(Path, _settings.write_roots(cache_dir, environment))
+    return next((root for root in roots if ready(root) is None), None)
+
+
+def required_writable(cache_dir: str | None, environment: Mapping[str, str]) -> Path:
+    """
+    The first root that can be written, with a warning if it is not the preferred one.
+
+    Raises `CacheUnavailable` if there is none.
+    """
+    tried: list[str] = []
+    for root in map(Path, _settings.write_roots(cache_dir, environment)):
+        reason = ready(root)
+        if reason is None:
+            if tried:
+                warnings.warn(CacheWarning(f"{'; '.join(tried)}; using {root}"), stacklevel=2)
+            return root
+        tried.append(reason)
+    raise CacheUnavailable(tuple(tried))
 
 
 def ready(root: Path) -> str | None:

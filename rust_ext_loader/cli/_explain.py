@@ -36,13 +36,18 @@ def run(options: argparse.Namespace) -> int:
     if complaint:
         print(f"note: the toolchain is left out: {complaint}", file=sys.stderr)
     if options.json:
-        rows = [{"fact": change.name, "old": change.old, "new": change.new} for change in moved.changes]
-        story = {"module": options.module, "used_before": moved.known, "changes": rows, "toolchain_missing": complaint}
+        rows = [{"fact": change.name, "old": change.old, "new": change.new} for change in moved.history.changes]
+        story = {
+            "module": options.module,
+            "used_before": moved.history.used_before,
+            "changes": rows,
+            "toolchain_missing": complaint,
+        }
         print(json.dumps(story, indent=1))
-    elif not moved.known:
+    elif not moved.history.used_before:
         print(f"{options.module}: not built here yet")
-    elif not moved.changes:
+    elif not moved.history.changes:
         print(f"{options.module}: nothing moved")
     else:
-        print("\n".join(str(change) for change in moved.changes))
+        print("\n".join(str(change) for change in moved.history.changes))
     return 0

@@ -40,10 +40,11 @@ def run(options: argparse.Namespace) -> int:
     keys: dict[str, dict[str, str | None]] = {}
     complaints: dict[str, None] = {}
     for request in requests(options):
-        now, missing = _ensure.snapshot(request)
-        keys[request.module] = {"source_key": now.fingerprint.source_key, "build_key": now.build_key}
-        if missing is not None:
-            complaints[missing.complaint] = None
+        observed = _ensure.observe(request)
+        facts = observed.facts
+        keys[request.module] = {"source_key": facts.fingerprint.source_key, "build_key": facts.build_key}
+        if observed.missing is not None:
+            complaints[observed.missing.complaint] = None
     for complaint in complaints:
         print(f"note: no build key, which needs a toolchain: {complaint}", file=sys.stderr)
     if options.format == "json":

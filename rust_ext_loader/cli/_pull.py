@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     said: set[str] = set()
     for request in requests(options):
         try:
-            entry, fetched = _ensure.pull(request)
+            pulled = _ensure.pull(request)
         except (RustExtensionError, OSError) as error:
             # What is wrong with the remote is wrong with it for every module.
             if str(error) not in said:
@@ -44,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
             said.add(str(error))
             rows[request.module] = {"outcome": "failed", "library": None, "why": str(error)}
             continue
-        outcome = "absent" if entry is None else "pulled" if fetched else "present"
+        entry = pulled.entry
+        outcome = "absent" if entry is None else "pulled" if pulled.fetched else "present"
         rows[request.module] = {
             "outcome": outcome,
             "library": None if entry is None else str(entry.library),

@@ -8,6 +8,7 @@ import dataclasses
 import json
 
 from .. import _ensure
+from .._model import Readiness
 from ._modules import add_modules, requests
 
 TYPE_CHECKING = False
@@ -31,10 +32,13 @@ def run(options: argparse.Namespace) -> int:
     """
     verdicts = [_ensure.judge(request) for request in requests(options)]
     if options.json:
-        rows = [{**dataclasses.asdict(verdict), "state": verdict.state.value} for verdict in verdicts]
+        rows = [
+            {**dataclasses.asdict(verdict), "state": verdict.state.value, "readiness": verdict.readiness.value}
+            for verdict in verdicts
+        ]
         print(json.dumps(rows, indent=1))
     else:
         width = max((len(verdict.module) for verdict in verdicts), default=0)
         for verdict in verdicts:
             print(f"{verdict.module:{width}}  {verdict.state.value:10}  {verdict.why}")
-    return 0 if all(verdict.ready for verdict in verdicts) else 1
+    return 0 if all(verdict.readiness is Readiness.READY for verdict in verdicts) else 1

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from .. import _settings
 from .._errors import CacheWarning, ExtensionNotFound, RemoteUnavailable, RustExtensionError, SettingError
+from .._model import Mode
 from ..cache import _gc, _store
 from ..declare import _discover, _project
 from ..files import _staging
@@ -27,7 +28,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .._case import Case
+    from .._request import Target
     from ..build._progress import Progress
     from ..declare._project import RemoteSettings
     from ..facts._snapshot import Snapshot
@@ -41,19 +42,19 @@ PATIENCE_OF_COMMAND = 600.0
 _gave_up: list[str] = []
 
 
-def instead_of_building(case: Case, now: Snapshot, progress: Progress) -> _store.Entry | None:
+def instead_of_building(target: Target, now: Snapshot, root: Path, progress: Progress) -> _store.Entry | None:
     """
     An entry of exactly these facts that somebody else has built, if one is to be had and wanted.
     """
     # What was pulled and would not load is pulled no second time.
-    if case.mode != "auto" or case.request.from_scratch or _gave_up:
+    if target.mode is not Mode.AUTO or target.request.from_scratch or _gave_up:
         return None
     try:
-        settings = remote_of(case)
+        settings = remote_of(target)
         if settings is None:
             return None
         began = time.monotonic()
-        entry = pull(case, now, settings, PATIENCE_OF_IMPORT)
+        entry = pull(target, now, root, settings, PATIENCE_OF_IMPORT)
     except (RustExtensionError, OSError) as problem:
         _gave_up.append(str(problem))
         advice = f"mend that, or go without the remote with {_settings.REMOTE_URL}= (empty)"
@@ -62,50 +63,50 @@ def instead_of_building(case: Case, now: Snapshot, progress: Progress) -> _store
         )
         return None
     if entry is not None:
-        progress.note(f"pulled {case.spec.module} from {settings.shown} in {time.monotonic() - began:.1f} s")
+        progress.note(f"pulled {target.spec.module} from {settings.shown} in {time.monotonic() - began:.1f} s")
     return entry
 
 
-def remote_of(case: Case) -> RemoteSettings | None:
+def remote_of(target: Target) -> RemoteSettings | None:
     """
     The remote of the workspace that was asked; raises `ManifestError` or `SettingError`.
     """
-    asked = Path(case.request.workspace or case.spec.workspace)
-    return _project.remote(_discover.read_workspace(asked).root, case.environment)
+    asked = Path(target.request.workspace or target.spec.workspace)
+    return _project.remote(_discover.read_workspace(asked).root, target.environment)
 
 
-def required_remote(case: Case) -> RemoteSettings:
+def required_remote(target: Target) -> RemoteSettings:
     """
     The same, for whoever cannot go without.
     """
-    settings = remote_of(case)
+    settings = remote_of(target)
     if settings is None:
         where = f"`[tool.{_settings.PYPROJECT_TABLE}.remote] url` in pyproject.toml or {_settings.REMOTE_URL}"
         raise RemoteUnavailable("remote cache", f"none is configured; set {where}")
     return settings
 
 
-def pull(case: Case, now: Snapshot, settings: RemoteSettings, patience: float) -> _store.Entry | None:
+def pull(target: Target, now: Snapshot, root: Path, settings: RemoteSettings, patience: float) -> _store.Entry | None:
     """
     Fetch an entry of exactly these facts and store it here, with a warning that names what was refused.
 
     Raises `RemoteUnavailable`, `SettingError` or `OSError`.
     """
-    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, case.environment, patience)
-    name = case.spec.leaf + now.abi.suffix
-    with _staging.staged_folder(case.write_root) as folder:
+    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, target.environment, patience)
+    name = target.spec.leaf + now.abi.suffix
+    with _staging.staged_folder(root) as folder:
         with _translated(settings, seconds):
             from . import _remote
 
-            wanted = _remote.Wanted(case.spec.module, now.fingerprint, now.sight.holds)
+            wanted = _remote.Wanted(target.spec.module, now.fingerprint, now.sight.holds)
             answer = _remote.look_up(settings, wanted, folder / name, seconds)
         if answer.refused:
-            text = f"{case.spec.module}: refused what {settings.shown} offered: {'; '.join(answer.refused)}"
+            text = f"{target.spec.module}: refused what {settings.shown} offered: {'; '.join(answer.refused)}"
             warnings.warn(CacheWarning(text), stacklevel=2)
         if answer.origin is None:
             return None
-        entry = _store.publish(case.write_root, case.spec.module, now.fingerprint, folder / name, name, answer.origin)
-    _gc.after_build(case.write_root, case.environment)
+        entry = _store.publish(root, target.spec.module, now.fingerprint, folder / name, name, answer.origin)
+    _gc.after_build(root, target.environment)
     return entry
 
 
@@ -121,25 +122,34 @@ class Pushed:
     bound_by: tuple[str, ...] = ()
 
 
-def push(case: Case, signer: Signer) -> Pushed:
+def check_signer(target: Target, signer: Signer) -> None:
     """
-    Publish what is cached of exactly these facts, unless it is bound to this host.
+    Refuse a signing key that the workspace does not trust: no host would take what it signs.
 
-    Raises `ExtensionNotFound`, `RemoteUnavailable`, `SettingError` or `ToolchainMissing`.
+    Raises `RemoteUnavailable` or `SettingError`.
     """
-    settings = required_remote(case)
-    if signer.public_key not in settings.public_keys:
+    if signer.public_key not in required_remote(target).public_keys:
         raise SettingError(
             _settings.SIGNING_KEY,
             signer.public_key,
             "a key whose public half is trusted, else nobody would take what it signs",
         )
-    entry = case.entry(case.snapshot)
+
+
+def push(target: Target, entry: _store.Entry | None, signer: Signer) -> Pushed:
+    """
+    Sign and publish an entry, unless it is bound to this host.
+
+    Raises `ExtensionNotFound`, `RemoteUnavailable` or `SettingError`.
+    """
+    settings = required_remote(target)
     if entry is None:
         raise ExtensionNotFound(
-            case.spec.module, "it is not built, so there is nothing to push", f"run `rust-ext build {case.spec.module}`"
+            target.spec.module,
+            "it is not built, so there is nothing to push",
+            f"run `rust-ext build {target.spec.module}`",
         )
-    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, case.environment, PATIENCE_OF_COMMAND)
+    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, target.environment, PATIENCE_OF_COMMAND)
     with _translated(settings, seconds):
         from . import _remote
 

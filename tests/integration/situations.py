@@ -27,7 +27,7 @@ ALPHA = "alpha-1 part-1 middle-1"
 #: Prelude that prints the verdict of `can_load`.
 PRINT_VERDICT = """
 verdict = rust_ext_loader.can_load(request["module"], **request["arguments"])
-print("verdict", verdict.state.value, verdict.ready, verdict.may_build, verdict.why, file=sys.stderr)
+print("verdict", verdict.state.value, verdict.readiness.value, verdict.why, file=sys.stderr)
 """
 
 
@@ -190,8 +190,8 @@ class Fails:
 BUNDLED, CACHED, BUILT = Loads("bundled"), Loads("cached"), Loads("built")
 FAILED = Fails("BuildFailed", ("fx.alpha could not be built", "alpha/src/part.rs:1:1", "full log: "))
 NO_CARGO = Fails("ToolchainMissing", ("fx.alpha must be built, but `cargo` is not usable",))
-IGNORED_WARNING = ("is left aside; it was built from something else",)
-USED_WARNING = "is used all the same, since there is no toolchain; it was built from something else"
+IGNORED_WARNING = ("is stale (", "and is ignored; remove the file")
+USED_WARNING = "and is used anyway, since there is no toolchain; run `rust-ext build fx.alpha`"
 STALE_REASON = "alpha/src/part.rs changed"
 NO_SIDECAR = "no sidecar describes it"
 
@@ -200,9 +200,8 @@ def verdict(loaded: Loaded) -> str:
     return next(line for line in loaded.stderr.splitlines() if line.startswith("verdict "))
 
 
-def verdict_flags(loaded: Loaded) -> tuple[bool, bool]:
+def readiness(loaded: Loaded) -> str:
     """
-    The fields `ready` and `may_build` of the printed verdict.
+    The readiness in the printed verdict.
     """
-    _, _, ready, may_build, *_ = verdict(loaded).split()
-    return ready == "True", may_build == "True"
+    return verdict(loaded).split()[2]

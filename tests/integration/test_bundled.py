@@ -62,7 +62,7 @@ def test_a_sidecar_describes_its_library(library: Path) -> None:
     """
     The sidecar of an unchanged library returns its facts.
     """
-    assert _bundled.describe(library, "alpha") == (FACTS, {})
+    assert _bundled.describe(library, "alpha") == _bundled.Described(FACTS, {})
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_an_invalid_sidecar_is_ignored(library: Path, change: Callable[[Path], o
     change(library)
 
     assert _bundled.describe(library, "alpha") is None
-    assert _bundled.differences(library, "alpha", Fingerprint(FACTS), SIGHT) == ("no sidecar describes it",)
+    assert _bundled.differences(None, Fingerprint(FACTS), SIGHT) == ("no sidecar describes it",)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,9 @@ def test_what_makes_a_bundled_library_stale(
     """
     The source key and the ABI decide.
     """
-    assert _bundled.differences(library, "alpha", Fingerprint({**FACTS, **wanted}), SIGHT) == differences
+    described = _bundled.describe(library, "alpha")
+
+    assert _bundled.differences(described, Fingerprint({**FACTS, **wanted}), SIGHT) == differences
 
 
 @pytest.fixture

@@ -73,7 +73,7 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
     assert rust_ext(plain, "status", "fx.alpha", variables=edited) == CommandResult(
         1, f"fx.alpha  stale       {moved.strip().replace(chr(10), '; ')}\n", ""
     )
-    refused = "it is not built from what is here now (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never forbids building it"
+    refused = "it is not built from the present sources (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never forbids building it"
     assert refused in rust_ext(plain, "build", "--mode", "never", "fx.alpha").err
 
     before = len(plain.cargo_calls())
@@ -101,8 +101,8 @@ def test_a_missing_source_input_is_reported(built: Checkout) -> None:
     output = built.load().stderr
 
     assert [line for line in output.splitlines() if line.startswith("note: ")] == [
-        "note: `source-inputs` names protoo, and nothing is there",
-        "note: `source-inputs` names texts/*.txt, and nothing is there",
+        "note: no file matches protoo, which `source-inputs` names",
+        "note: no file matches texts/*.txt, which `source-inputs` names",
     ]
 
 
@@ -137,9 +137,9 @@ def test_explain_as_json(built: Checkout) -> None:
 def test_status_as_json(built: Checkout) -> None:
     rows = json.loads(rust_ext(built, "status", "--json").out)
 
-    assert [(row["module"], row["state"], row["ready"], row["may_build"]) for row in rows] == [
-        ("fx.alpha", "cached", True, False),
-        ("fx.beta", "cached", True, False),
+    assert [(row["module"], row["state"], row["readiness"]) for row in rows] == [
+        ("fx.alpha", "cached", "ready"),
+        ("fx.beta", "cached", "ready"),
     ]
     assert rows[0]["library"].startswith("[cache]/artifacts/fx.alpha/")
 

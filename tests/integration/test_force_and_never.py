@@ -12,8 +12,8 @@ from situations import (
     PRINT_VERDICT,
     bundled_current,
     nothing_stored,
+    readiness,
     verdict,
-    verdict_flags,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_an_imported_module_is_not_replaced(built: Checkout, mode: str, same: bo
         assert loaded.types[0] == "AlreadyImported"
         assert "start a new process" in str(loaded.error)
         assert loaded.in_sys_modules
-    assert verdict_flags(loaded) == (same, False)
+    assert readiness(loaded) == ("ready" if same else "unavailable")
 
 
 @pytest.mark.parametrize("mode", ["maybe", "", "AUTO"], ids=repr)
@@ -142,11 +142,11 @@ def test_never_distinguishes_a_damaged_entry_from_none(built: Checkout) -> None:
         refused = built.load(mode="never", prelude=PRINT_VERDICT)
         assert refused.reason == "not-found"
         assert "its cached copy was damaged (see " in str(refused.error)
-        assert verdict(refused) == f"verdict missing False False {refused.error}"
+        assert verdict(refused) == f"verdict missing unavailable {refused.error}"
     nothing_stored(built)
     refused = built.load(mode="never", prelude=PRINT_VERDICT)
     assert "it is not built, and SGLANG_RUST_BUILD_MODE=never forbids" in str(refused.error)
-    assert verdict(refused) == f"verdict missing False False {refused.error}"
+    assert verdict(refused) == f"verdict missing unavailable {refused.error}"
 
 
 def test_a_damaged_entry_is_quarantined_and_rebuilt(built: Checkout) -> None:

@@ -48,7 +48,7 @@ def keys(
     request = _ensure.Request(
         module, workspace=str(checkout.root), cache_dir=str(checkout.cache), features=features, overlay=variables
     )
-    found = _ensure.snapshot(request)[0].fingerprint
+    found = _ensure.observe(request).facts.fingerprint
     return found.source_key, found.build_key
 
 

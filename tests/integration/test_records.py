@@ -180,7 +180,7 @@ def add_bundled_library(editable: Editable) -> None:
         pytest.param(lambda _: None, 1, True, (), "", id="nothing"),
         pytest.param(declare_twice, 2, False, ("DuplicateModule",), "", id="another crate declares the module too"),
         pytest.param(
-            add_bundled_library, 1, False, (), "is left aside", id="a library appears in the package's folder"
+            add_bundled_library, 1, False, (), "and is ignored", id="a library appears in the package's folder"
         ),
     ],
 )

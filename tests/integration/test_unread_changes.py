@@ -118,7 +118,7 @@ def facts(checkout: Checkout, variables: dict[str, str] | None = None) -> dict[s
     request = _ensure.Request(
         "fx.alpha", workspace=str(checkout.root), cache_dir=str(checkout.cache), overlay=variables
     )
-    return dict(_ensure.snapshot(request)[0].fingerprint.facts)
+    return dict(_ensure.observe(request).facts.fingerprint.facts)
 
 
 def test_changes_of_unread_files_build_nothing(built: Checkout) -> None:

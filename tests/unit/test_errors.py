@@ -117,8 +117,8 @@ SAMPLES = [
     ),
     pytest.param(
         rel.StaleExtension("fx.alpha", "fx/alpha.so", ("src/lib.rs changed", "a added")), "stale",
-        "fx.alpha: fx/alpha.so was built from something else (src/lib.rs changed; a added) and there is no toolchain "
-        "to build it anew; install Rust, or accept it with SGLANG_RUST_STALE=warn", id="stale",
+        "fx.alpha: fx/alpha.so is stale (src/lib.rs changed; a added) and there is no toolchain to "
+        "rebuild it; install Rust, or accept the stale library with SGLANG_RUST_STALE=warn", id="stale",
     ),
     pytest.param(
         rel.CacheUnavailable(("a is not writable", "b belongs to user 3")), "cache-unavailable",

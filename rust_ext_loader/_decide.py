@@ -1,0 +1,396 @@
+"""
+Decide what one request gets: the bundled library, a cached one, a build, or an error.
+
+`decide` reads *sightings*, that is what has been looked up so far. It returns a
+decision, or the question that must be answered first. It asks the cheap
+questions first: a fresh bundled library is used without a toolchain.
+
+Invariant: pure. Nothing here reads the disk, the environment or the clock, so
+the table of modes and situations is tested without any of them.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from . import _settings
+from ._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
+from ._model import ExtensionSpec, Mode, State
+from .facts._fingerprint import reason, summary
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from ._errors import RustExtensionError
+    from .cache._store import Entry
+    from .facts._fingerprint import Change
+    from .facts._snapshot import Snapshot
+
+
+class Question(enum.Enum):
+    """
+    Something that must be looked up before a decision can be made.
+    """
+
+    #: Is a library bundled, and does it match the sources?
+    BUNDLED = enum.auto()
+    #: What are all the facts, the toolchain's included?
+    FACTS = enum.auto()
+    #: Which cached entry has exactly these facts?
+    CACHED = enum.auto()
+    #: Which cached entry differs from these facts in the toolchain at most?
+    CACHED_BY_ANY_TOOLCHAIN = enum.auto()
+    #: What has changed since this checkout last used the module?
+    HISTORY = enum.auto()
+    #: Is a stale bundled library an error?
+    STALE_IS_ERROR = enum.auto()
+
+
+class Unasked(enum.Enum):
+    """
+    Stands for the answer of a question that was not asked yet.
+    """
+
+    UNASKED = enum.auto()
+
+
+UNASKED = Unasked.UNASKED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BundledLibrary:
+    """
+    The library in the package's folder that `import` would load.
+    """
+
+    library: Path
+    #: Further libraries of the same module, which `import` would pass over.
+    rivals: tuple[Path, ...] = ()
+    #: Why the library does not match the sources; empty if it matches.
+    staleness: tuple[str, ...] = ()
+    #: Undeclared inputs that its build read.
+    seen: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """
+    What this checkout used last, compared with what there is now.
+    """
+
+    changes: tuple[Change, ...] = ()
+    #: Whether the checkout has used the module before.
+    used_before: bool = False
+    #: Why caches that exist cannot be read.
+    unusable_roots: tuple[str, ...] = ()
+    #: Folder of a damaged entry of the same sources.
+    damaged: Path | None = None
+
+    @property
+    def why(self) -> str:
+        """
+        Why no build of the present sources was found.
+        """
+        return "; ".join([self.reason, *self.unusable_roots])
+
+    @property
+    def reason(self) -> str:
+        """
+        The same, from the changes alone.
+        """
+        return reason([*self.changes], known=self.used_before)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sightings:
+    """
+    What was looked up for one request.
+    """
+
+    module: str
+    #: The declaration; why the workspace has none; or `None` without a workspace.
+    declaration: ExtensionSpec | ExtensionNotFound | None
+    #: Whether the request asks for more features than are declared.
+    extra_features: bool = False
+    bundled: BundledLibrary | Unasked | None = UNASKED
+    facts: Snapshot | ToolchainMissing | Unasked = UNASKED
+    cached: Entry | Unasked | None = UNASKED
+    cached_by_any_toolchain: Entry | Unasked | None = UNASKED
+    history: History | Unasked = UNASKED
+    stale_is_error: bool | Unasked = UNASKED
+
+
+class RecordBasis(enum.Enum):
+    """
+    What a record of a decision rests on: if it changes, the decision is made again.
+    """
+
+    #: Every fact, the toolchain's included.
+    ALL_FACTS = enum.auto()
+    #: Every fact but the toolchain's.
+    SOURCES = enum.auto()
+    #: Every fact but the toolchain's, and that no toolchain is installed.
+    SOURCES_WITHOUT_TOOLCHAIN = enum.auto()
+    #: Nothing that could be watched: no record is written.
+    NOTHING = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseBundled:
+    """
+    Load the bundled library. A stale one is used without a record, so that every process warns.
+    """
+
+    bundled: BundledLibrary
+    state: State
+    why: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseCached:
+    """
+    Load the library of a cache entry.
+    """
+
+    entry: Entry
+    basis: RecordBasis
+    why: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """
+    Build the module from these facts.
+    """
+
+    facts: Snapshot
+    state: State
+    why: str
+    #: The bundled library that does not match the sources.
+    stale: BundledLibrary | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refuse:
+    """
+    Raise an error.
+    """
+
+    error: RustExtensionError
+    state: State
+    why: str
+    #: The bundled library that does not match the sources.
+    stale: BundledLibrary | None = None
+    warnings: tuple[str, ...] = ()
+
+
+Decision: TypeAlias = UseBundled | UseCached | Build | Refuse
+
+
+def decide(sightings: Sightings, mode: Mode) -> Decision | Question:
+    """
+    The decision, or the question whose answer is missing.
+    """
+    if not isinstance(sightings.declaration, ExtensionSpec):
+        return _decide_installed(sightings, mode)
+    if isinstance(sightings.bundled, Unasked):
+        return Question.BUNDLED
+    if mode is Mode.FORCE:
+        return _decide_force(sightings, sightings.bundled)
+    if sightings.bundled is not None and not sightings.bundled.staleness:
+        return UseBundled(
+            bundled=sightings.bundled,
+            state=State.BUNDLED,
+            why="its sidecar says: these sources, this ABI",
+            warnings=_rivals(sightings.module, sightings.bundled),
+        )
+    if mode is Mode.NEVER:
+        return _decide_never(sightings, sightings.bundled)
+    return _decide_auto(sightings, sightings.bundled)
+
+
+def _decide_installed(sightings: Sightings, mode: Mode) -> Decision | Question:
+    """
+    Without a declaration the module can only be an installed one.
+    """
+    undeclared = sightings.declaration if isinstance(sightings.declaration, ExtensionNotFound) else None
+    if mode is Mode.FORCE:
+        return _not_found(
+            undeclared,
+            sightings.module,
+            "mode `force` builds from source, and no workspace is known that declares it",
+            "pass `workspace=`, or install the project editable",
+        )
+    if sightings.extra_features:
+        return _not_found(
+            undeclared,
+            sightings.module,
+            "extra features need a build, and no workspace is known that declares it",
+            "pass `workspace=`",
+        )
+    if isinstance(sightings.bundled, Unasked):
+        return Question.BUNDLED
+    if sightings.bundled is None:
+        return _not_found(
+            undeclared,
+            sightings.module,
+            "it is not installed, and no workspace is known that declares it",
+            "pass `workspace=`, or install the project editable or a wheel that has it",
+        )
+    return UseBundled(
+        bundled=sightings.bundled,
+        state=State.BUNDLED,
+        why="installed with its package",
+        warnings=_rivals(sightings.module, sightings.bundled),
+    )
+
+
+def _not_found(undeclared: ExtensionNotFound | None, module: str, problem: str, advice: str) -> Refuse:
+    error = undeclared or ExtensionNotFound(module, problem, advice)
+    return Refuse(error=error, state=State.UNDECLARED, why=str(error))
+
+
+def _decide_force(sightings: Sightings, bundled: BundledLibrary | None) -> Decision | Question:
+    if isinstance(sightings.facts, Unasked):
+        return Question.FACTS
+    if isinstance(sightings.history, Unasked):
+        return Question.HISTORY
+    state = _state_without_build(sightings.history, bundled)
+    if isinstance(sightings.facts, ToolchainMissing):
+        why = f"mode `force` rebuilds it; {sightings.facts.complaint}"
+        return Refuse(error=sightings.facts, state=state, why=why, stale=bundled)
+    return Build(facts=sightings.facts, state=state, why="mode `force` rebuilds it", stale=bundled)
+
+
+def _decide_never(sightings: Sightings, stale: BundledLibrary | None) -> Decision | Question:
+    if isinstance(sightings.cached_by_any_toolchain, Unasked):
+        return Question.CACHED_BY_ANY_TOOLCHAIN
+    entry = sightings.cached_by_any_toolchain
+    if entry is not None:
+        return UseCached(
+            entry=entry,
+            basis=RecordBasis.SOURCES,
+            why=_by_toolchain(entry),
+            warnings=_ignored(sightings.module, stale),
+        )
+    if stale is not None:
+        return _use_stale(sightings, stale, "the mode is `never`", _first_differences(stale))
+    if isinstance(sightings.history, Unasked):
+        return Question.HISTORY
+    error = _not_built(sightings.module, sightings.history)
+    return Refuse(error=error, state=State.MISSING, why=str(error))
+
+
+def _decide_auto(sightings: Sightings, stale: BundledLibrary | None) -> Decision | Question:
+    if isinstance(sightings.facts, Unasked):
+        return Question.FACTS
+    if isinstance(sightings.facts, ToolchainMissing):
+        return _decide_without_toolchain(sightings, stale, sightings.facts)
+    if isinstance(sightings.cached, Unasked):
+        return Question.CACHED
+    warnings = _ignored(sightings.module, stale)
+    if sightings.cached is not None:
+        return UseCached(
+            entry=sightings.cached, basis=RecordBasis.ALL_FACTS, why="built from these facts", warnings=warnings
+        )
+    if isinstance(sightings.history, Unasked):
+        return Question.HISTORY
+    return Build(
+        facts=sightings.facts,
+        state=_state_without_build(sightings.history, stale),
+        why=_why_not(sightings.history, stale),
+        stale=stale,
+        warnings=warnings,
+    )
+
+
+def _decide_without_toolchain(
+    sightings: Sightings, stale: BundledLibrary | None, missing: ToolchainMissing
+) -> Decision | Question:
+    if isinstance(sightings.cached_by_any_toolchain, Unasked):
+        return Question.CACHED_BY_ANY_TOOLCHAIN
+    entry = sightings.cached_by_any_toolchain
+    if entry is not None:
+        # Any other problem than a missing toolchain can be repaired without changing a watched file.
+        absent = missing.problem == "missing"
+        return UseCached(
+            entry=entry,
+            basis=RecordBasis.SOURCES_WITHOUT_TOOLCHAIN if absent else RecordBasis.NOTHING,
+            why=_by_toolchain(entry),
+            warnings=_ignored(sightings.module, stale),
+        )
+    if isinstance(sightings.history, Unasked):
+        return Question.HISTORY
+    why = f"{_why_not(sightings.history, stale)}; {missing.complaint}"
+    if stale is None:
+        state = _state_without_build(sightings.history, stale)
+        return Refuse(error=missing.because(_why_not(sightings.history, stale)), state=state, why=why)
+    if isinstance(sightings.stale_is_error, Unasked):
+        return Question.STALE_IS_ERROR
+    if sightings.stale_is_error:
+        error = StaleExtension(sightings.module, str(stale.library), stale.staleness)
+        error.__cause__ = missing
+        return Refuse(error=error, state=State.STALE, why=why, stale=stale, warnings=_rivals(sightings.module, stale))
+    return _use_stale(sightings, stale, "there is no toolchain", why)
+
+
+def _use_stale(sightings: Sightings, stale: BundledLibrary, reason: str, why: str) -> UseBundled:
+    advice = f"run `rust-ext build {sightings.module}`"
+    text = f"{_described(sightings.module, stale)} and is used anyway, since {reason}; {advice}"
+    return UseBundled(bundled=stale, state=State.STALE, why=why, warnings=(*_rivals(sightings.module, stale), text))
+
+
+def _ignored(module: str, stale: BundledLibrary | None) -> tuple[str, ...]:
+    if stale is None:
+        return ()
+    return (*_rivals(module, stale), f"{_described(module, stale)} and is ignored; remove the file")
+
+
+def _described(module: str, stale: BundledLibrary) -> str:
+    return f"{module}: {stale.library} is stale ({_first_differences(stale)})"
+
+
+def _first_differences(stale: BundledLibrary) -> str:
+    return "; ".join(stale.staleness[:3])
+
+
+def _rivals(module: str, bundled: BundledLibrary) -> tuple[str, ...]:
+    if not bundled.rivals:
+        return ()
+    names = ", ".join(map(str, bundled.rivals))
+    return (f"{module}: {bundled.library} comes first on the path; remove the other libraries of the module: {names}",)
+
+
+def _state_without_build(history: History, bundled: BundledLibrary | None) -> State:
+    return State.STALE if history.used_before or bundled is not None else State.MISSING
+
+
+def _why_not(history: History, stale: BundledLibrary | None) -> str:
+    return _first_differences(stale) if stale is not None and not history.used_before else history.why
+
+
+def _by_toolchain(entry: Entry) -> str:
+    return f"built from these sources, by rustc {entry.facts.get('toolchain/rustc', '(unknown)')}"
+
+
+def _not_built(module: str, history: History) -> ExtensionNotFound:
+    if history.damaged:
+        problem = f"its cached copy was damaged (see {history.damaged})"
+    elif history.changes:
+        problem = f"it is not built from the present sources ({summary([*history.changes])})"
+    else:
+        problem = "it is not built"
+    if not history.damaged:
+        problem = "; ".join([problem, *history.unusable_roots])
+    return ExtensionNotFound(
+        module,
+        f"{problem}, and {_settings.BUILD_MODE}=never forbids building it",
+        f"run `rust-ext build {module}` or set {_settings.BUILD_MODE}=auto",
+    )

@@ -1,0 +1,232 @@
+"""
+Answer the questions of `_decide` for one request, each at most once.
+
+Invariant: looks only. Nothing here builds, writes a record or changes an entry.
+A damaged entry that a look-up finds is quarantined by the cache.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib.machinery import PathFinder
+
+from . import _record, _settings
+from ._decide import BundledLibrary, History, Question, Sightings, decide
+from ._errors import ToolchainMissing
+from ._model import Mode
+from .cache import _bundled, _roots, _store
+from .declare import _discover
+from .facts import _snapshot
+from .facts._fingerprint import Fingerprint, explain
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ._decide import Decision
+    from ._request import Request, Target
+    from .facts._snapshot import Snapshot
+
+
+def parent_folders(module: str) -> list[str]:
+    """
+    Folders in which `import` would look for the module, found without importing anything.
+    """
+    folders: list[str] | None = None if "." in module else sys.path
+    parts = module.split(".")[:-1]
+    for length in range(1, len(parts) + 1):
+        imported = sys.modules.get(".".join(parts[:length]))
+        if imported is not None:
+            folders = list(getattr(imported, "__path__", ()))
+            continue
+        # Only the last part: a namespace package looked up by its full name would ask for its parent, which is not imported.
+        spec = PathFinder.find_spec(parts[length - 1], folders)
+        if spec is None or spec.submodule_search_locations is None:
+            return []
+        folders = list(spec.submodule_search_locations)
+    return list(_record.folders_of(folders or []))
+
+
+def take_sources(target: Target) -> Snapshot:
+    """
+    Read every fact but the toolchain's.
+
+    Raises a `RustExtensionError` when the crate or its dependencies cannot be read.
+    """
+    workspace = _discover.read_workspace(target.spec.workspace)
+    return _snapshot.take(target.spec, workspace, target.environment, features=target.request.features)
+
+
+def take_facts(target: Target) -> Snapshot:
+    """
+    Read every fact. A build reads them again to see whether something changed.
+
+    Raises `ToolchainMissing`, or another `RustExtensionError` when the crate or its dependencies cannot be read.
+    """
+    return with_toolchain(target, take_sources(target))
+
+
+def with_toolchain(target: Target, sources: Snapshot) -> Snapshot:
+    """
+    The same facts and the toolchain's; raises `ToolchainMissing`.
+    """
+    return _snapshot.with_toolchain(sources, target.environment, notes_root(target))
+
+
+def notes_root(target: Target) -> Path | None:
+    """
+    The root for records and other files that only save time; `None` if no root can be written.
+    """
+    return _roots.first_writable(target.request.cache_dir, target.environment)
+
+
+def cached(
+    target: Target, facts: Snapshot, accept: Callable[[_store.Entry], bool] = lambda _: True
+) -> _store.Entry | None:
+    """
+    The accepted entry with exactly these facts, whose undeclared inputs are unchanged.
+    """
+    roots = _roots.readable(target.request.cache_dir, target.environment)
+    return _store.look_up(
+        roots,
+        target.spec.module,
+        facts.fingerprint,
+        lambda found: facts.sight.holds(found.seen) and accept(found),
+    )
+
+
+def cached_by_any_toolchain(target: Target, sources: Snapshot) -> _store.Entry | None:
+    """
+    The newest entry that differs from these facts in the toolchain at most.
+    """
+    return _store.equal_but_for(
+        _roots.readable(target.request.cache_dir, target.environment),
+        target.spec.module,
+        sources.fingerprint,
+        "toolchain",
+        lambda found: sources.sight.holds(found.seen),
+    )
+
+
+def history(target: Target, now: Snapshot) -> History:
+    """
+    What changed since this checkout last used the module. Without toolchain facts in *now*, those are left out.
+    """
+    cache_dir, environment = target.request.cache_dir, target.environment
+    roots = _roots.readable(cache_dir, environment)
+    found = History(
+        unusable_roots=tuple(_roots.unusable(cache_dir, environment)),
+        # Only a refusal names it, and finding it reads every entry of these sources.
+        damaged=_store.damaged(roots, target.spec.module, now.fingerprint) if target.mode is Mode.NEVER else None,
+    )
+    for root in filter(None, [notes_root(target), *roots]):
+        known = _store.recall(root, target.spec.workspace, target.spec.module)
+        if known is not None:
+            old = known if now.toolchain is not None else Fingerprint(known).without("toolchain")
+            seen = {name: value for name, value in known.items() if name.startswith("seen/")}
+            changes = explain(old, {**now.fingerprint.facts, **now.sight.now(seen)})
+            return replace(found, changes=tuple(changes), used_before=True)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """
+    All facts; where no toolchain is usable, all but its own and the reason.
+    """
+
+    facts: Snapshot
+    missing: ToolchainMissing | None = None
+
+
+class Gatherer:
+    """
+    Looks up what `decide` asks about one declared extension.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+
+    @cached_property
+    def folders(self) -> list[str]:
+        """
+        Folders in which `import` would look for the module.
+        """
+        return parent_folders(self.target.spec.module)
+
+    @cached_property
+    def bundled(self) -> _bundled.Bundled | None:
+        """
+        The library in the package's folder. A request with extra features never uses it.
+        """
+        return None if self.target.request.features else _bundled.find(self.target.spec.leaf, self.folders)
+
+    @cached_property
+    def sources(self) -> Snapshot:
+        """
+        Every fact but the toolchain's.
+        """
+        return take_sources(self.target)
+
+    @cached_property
+    def observed(self) -> Observed:
+        """
+        Every fact, as far as a toolchain is usable.
+        """
+        try:
+            return Observed(facts=with_toolchain(self.target, self.sources))
+        except ToolchainMissing as missing:
+            return Observed(facts=self.sources, missing=missing)
+
+    def decide(self) -> Decision:
+        """
+        Look up what is asked until a decision is reached.
+        """
+        sightings = Sightings(module=self.target.spec.module, declaration=self.target.declared)
+        while isinstance(outcome := decide(sightings, self.target.mode), Question):
+            sightings = self._answer(outcome, sightings)
+        return outcome
+
+    def _answer(self, question: Question, sightings: Sightings) -> Sightings:
+        match question:
+            case Question.BUNDLED:
+                return replace(sightings, bundled=self._bundled_library())
+            case Question.FACTS:
+                return replace(sightings, facts=self.observed.missing or self.observed.facts)
+            case Question.CACHED:
+                return replace(sightings, cached=cached(self.target, self.observed.facts))
+            case Question.CACHED_BY_ANY_TOOLCHAIN:
+                return replace(sightings, cached_by_any_toolchain=cached_by_any_toolchain(self.target, self.sources))
+            case Question.HISTORY:
+                # Without a question for all facts, as in mode `never`, no toolchain is asked.
+                now = self.observed.facts if "observed" in vars(self) else self.sources
+                return replace(sightings, history=history(self.target, now))
+            case Question.STALE_IS_ERROR:
+                return replace(sightings, stale_is_error=_settings.stale_is_error(self.target.environment))
+
+    def _bundled_library(self) -> BundledLibrary | None:
+        if self.bundled is None:
+            return None
+        described = _bundled.describe(self.bundled.library, self.target.spec.leaf)
+        return BundledLibrary(
+            library=self.bundled.library,
+            rivals=self.bundled.rivals,
+            staleness=_bundled.differences(described, self.sources.fingerprint, self.sources.sight),
+            seen=described.seen if described else {},
+        )
+
+
+def decide_installed(request: Request, undeclared: Sightings) -> Decision:
+    """
+    The decision on a module that no workspace declares.
+    """
+    outcome = decide(undeclared, request.effective_mode)
+    if isinstance(outcome, Question):
+        found = _bundled.find(request.leaf, parent_folders(request.module))
+        library = None if found is None else BundledLibrary(library=found.library, rivals=found.rivals, seen={})
+        outcome = decide(replace(undeclared, bundled=library), request.effective_mode)
+    assert not isinstance(outcome, Question)
+    return outcome

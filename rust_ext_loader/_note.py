@@ -1,0 +1,136 @@
+"""
+Note which library a request used: for later explanations, and as a record for the warm path.
+
+Invariant: notes only save time or explain. A failure to write one is ignored,
+and no note is written for a decision that every process must warn about.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from . import _gather, _record, _settings
+from ._decide import RecordBasis
+from ._errors import RustExtensionError
+from ._model import Mode, Watched
+from .cache import _bundled, _local_copy, _store
+from .declare import _discover
+from .facts import _seen, _snapshot
+from .facts._fingerprint import SHORT
+from .files import _staging, _stat
+from .files._watching import watch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._gather import Gatherer
+    from .facts._snapshot import Snapshot
+
+
+def used(gatherer: Gatherer, library: Path, seen: Mapping[str, str], basis: RecordBasis) -> str:
+    """
+    Note the use of a library that was found; returns the path to load it from.
+    """
+    if basis is RecordBasis.NOTHING:
+        return str(library)
+    if basis is RecordBasis.ALL_FACTS:
+        return note(gatherer, library, gatherer.observed.facts, seen)
+    if basis is RecordBasis.SOURCES:
+        return note(gatherer, library, gatherer.sources, seen)
+    bound = _snapshot.while_there_is_no_toolchain(gatherer.sources, gatherer.target.environment)
+    return str(library) if bound is None else note(gatherer, library, bound, seen)
+
+
+def note(gatherer: Gatherer, library: Path, now: Snapshot, seen: Mapping[str, str]) -> str:
+    """
+    Note the use of a library that was made from the facts *now*; *seen* are the undeclared inputs of its build.
+
+    Returns the path to load it from: on a network file system that is a local copy.
+    """
+    target = gatherer.target
+    _store.stamp_use(library)
+    loaded = _local_copy.nearest(library)
+    if loaded != library:
+        _store.stamp_use(loaded)
+    root = _gather.notes_root(target)
+    if root is None:
+        return str(loaded)
+    if now.toolchain is not None:
+        facts = {**now.fingerprint.facts, **seen}
+        _store.remember(root, target.spec.workspace, target.spec.module, facts)
+    if not target.request.features and not target.request.overlay:
+        # An error here is reported by the next process, which decides without a record.
+        with contextlib.suppress(OSError, RustExtensionError):
+            _write_record(gatherer, root, library, loaded, now, seen)
+    return str(loaded)
+
+
+def _write_record(
+    gatherer: Gatherer, root: Path, library: Path, loaded: Path, now: Snapshot, seen: Mapping[str, str]
+) -> None:
+    target = gatherer.target
+    if target.mode is Mode.FORCE or _must_warn(gatherer, library):
+        return
+    workspace = target.request.workspace or str(target.spec.workspace)
+    identity = _record.identify(target.spec.module, workspace, target.mode.value, target.environment, gatherer.folders)
+    declared = _discover.extensions(Path(workspace))
+    # Both were looked up before the facts were read, and a build may have run since.
+    bundled = _bundled.find(target.spec.leaf, gatherer.folders)
+    if declared.specs.get(target.spec.module) != target.declared or bundled != gatherer.bundled:
+        return
+    watched = now.watched | now.sight.watched(seen) | declared.watched | _newer_builds(gatherer, now)
+    beside = set(_bundled.candidates(target.spec.leaf, gatherer.folders))
+    # Paths that are replaced as a whole: a forced build replaces an entry without changing a fact.
+    renamed: set[str] = set()
+    present = watched.present | {path for path in beside if os.path.lexists(path)}
+    if str(library) in beside:
+        present |= {str(_bundled.sidecar_of(library, target.spec.leaf))}
+    else:
+        renamed = {str(library), str(_store.pointer_of(library)), str(loaded)}
+        present |= renamed
+    signatures = {path: found for path in present if (found := _stat.signature(path)) is not None}
+    if len(signatures) != len(present):
+        return
+    # Checked after the stat of the pointer was taken: a pointer that was replaced since leads elsewhere.
+    if renamed and not _store.in_force(library):
+        return
+    data = _record.compose(
+        identity,
+        declared=[
+            *_snapshot.declared_values(target.spec, target.environment),
+            *((name, target.environment.get(name)) for name in _seen.variables(seen)),
+        ],
+        present=signatures,
+        absent=watched.absent | (beside - present),
+        library=str(loaded),
+        started_ns=_stat.started_at(now.began, _stat.clocks()),
+        boot=_record.boot_id() if now.native else None,
+        renamed=renamed,
+        search_path=tuple(sys.path) if target.spec.key_on else None,
+    )
+    if data is not None:
+        _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
+
+
+def _newer_builds(gatherer: Gatherer, now: Snapshot) -> Watched:
+    """
+    Folders in which a newer build by another compiler would appear; without toolchain facts the newest build is used.
+    """
+    if now.toolchain is not None:
+        return Watched()
+    target = gatherer.target
+    roots = map(Path, _settings.read_roots(target.request.cache_dir, target.environment))
+    tops = [root / "artifacts" / target.spec.module / now.fingerprint.source_key[:SHORT] for root in roots]
+    return watch(str(path) for top in tops for path in (top, *top.glob("*")))
+
+
+def _must_warn(gatherer: Gatherer, library: Path) -> bool:
+    """
+    Whether every process must warn about a library in the package's folder.
+    """
+    bundled = gatherer.bundled
+    return bundled is not None and (bool(bundled.rivals) or bundled.library != library)

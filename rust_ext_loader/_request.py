@@ -1,0 +1,95 @@
+"""
+What a caller asks for, and one declared extension in the settings of that call.
+
+Invariant: frozen values. The process's environment is read through `Request`
+only; nothing here reads the disk.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import KW_ONLY, dataclass, replace
+
+from . import _settings
+from ._model import Mode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ._model import ExtensionSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """
+    One call: a module and the settings to find or build it with.
+    """
+
+    module: str
+    _: KW_ONLY
+    mode: str | None = None
+    workspace: str | None = None
+    cache_dir: str | None = None
+    features: tuple[str, ...] = ()
+    #: Variables that replace those of the process's environment.
+    overlay: Mapping[str, str] | None = None
+    #: With mode `force`: compile even if another process has just built the module.
+    always: bool = False
+    #: If a build is needed: remove the compiled objects in the target folder first.
+    from_scratch: bool = False
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """
+        The environment from which facts are read.
+        """
+        return {**os.environ, **self.overlay} if self.overlay else os.environ
+
+    @property
+    def leaf(self) -> str:
+        """
+        Last part of the module's name.
+        """
+        return self.module.rpartition(".")[2]
+
+    @property
+    def effective_mode(self) -> Mode:
+        """
+        The mode of this call: its argument, else the environment's, else `auto`.
+
+        Raises `SettingError` for an unknown mode.
+        """
+        return Mode(_settings.build_mode(self.mode, self.environment))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """
+    One declared extension and the request for it.
+    """
+
+    request: Request
+    mode: Mode
+    #: The extension as its crate declares it.
+    declared: ExtensionSpec
+    #: The extension as it is built: with the profile that the environment asks for.
+    spec: ExtensionSpec
+    environment: Mapping[str, str]
+
+
+def target_of(request: Request, declared: ExtensionSpec) -> Target:
+    """
+    The target of a request whose module is declared.
+
+    Raises `SettingError` for an impossible mode or profile.
+    """
+    environment = request.environment
+    profile = _settings.profile(environment)
+    return Target(
+        request=request,
+        mode=request.effective_mode,
+        declared=declared,
+        spec=replace(declared, profile=profile) if profile else declared,
+        environment=environment,
+    )

@@ -1,0 +1,318 @@
+"""
+The decision as a pure function: one row for each cell of the table of modes and situations.
+
+The rows "already imported", "present but does not load" and "the build fails" of the contract
+are decided before or after `decide`; tests/integration/test_modes.py has them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from rust_ext_loader._decide import (
+    Build,
+    BundledLibrary,
+    History,
+    Question,
+    RecordBasis,
+    Refuse,
+    Sightings,
+    Unasked,
+    UseBundled,
+    UseCached,
+    decide,
+)
+from rust_ext_loader._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
+from rust_ext_loader._model import ExtensionSpec, Mode, State
+from rust_ext_loader.cache._store import Entry
+from rust_ext_loader.facts._fingerprint import Change
+
+if TYPE_CHECKING:
+    from rust_ext_loader._decide import Decision
+    from rust_ext_loader.facts._snapshot import Snapshot
+
+MODULE = "fx.alpha"
+SPEC = ExtensionSpec(MODULE, "alpha", "alpha", Path("ws/alpha/Cargo.toml"), Path("ws"))
+LIBRARY = Path("site/fx/alpha.so")
+FRESH = BundledLibrary(library=LIBRARY, seen={})
+STALE = replace(FRESH, staleness=("src/lib.rs changed",))
+#: `decide` only passes the facts on.
+FACTS = cast("Snapshot", object())
+NO_TOOLCHAIN = ToolchainMissing("cargo", "missing", "not found", MODULE)
+ENTRY = Entry(
+    folder=Path("cache/entry"),
+    library=Path("cache/entry/alpha.so"),
+    facts={"toolchain/rustc": "1.95.0"},
+    seen={},
+    began=0.0,
+    token=None,
+    source_key="s",
+    build_key="b",
+)
+NEVER_USED = History()
+CHANGED = History(changes=(Change("source/src/lib.rs", "a", "b"),), used_before=True)
+
+#: A checkout in which nothing is bundled or cached, with a usable toolchain.
+CHECKOUT = Sightings(
+    module=MODULE,
+    declaration=SPEC,
+    bundled=None,
+    facts=FACTS,
+    cached=None,
+    cached_by_any_toolchain=None,
+    history=NEVER_USED,
+    stale_is_error=False,
+)
+INSTALLED = Sightings(module=MODULE, declaration=None)
+
+SITUATIONS = {
+    "installed wheel, bundled": replace(INSTALLED, bundled=FRESH),
+    "installed wheel, absent": replace(INSTALLED, bundled=None),
+    "checkout, bundled and fresh": replace(CHECKOUT, bundled=FRESH),
+    "checkout, bundled stale, cached": replace(CHECKOUT, bundled=STALE, cached=ENTRY, cached_by_any_toolchain=ENTRY),
+    "checkout, bundled stale, not cached": replace(CHECKOUT, bundled=STALE),
+    "bundled stale, no toolchain, cached": replace(
+        CHECKOUT, bundled=STALE, facts=NO_TOOLCHAIN, cached_by_any_toolchain=ENTRY
+    ),
+    "bundled stale, no toolchain, not cached": replace(CHECKOUT, bundled=STALE, facts=NO_TOOLCHAIN),
+    "bundled stale, no toolchain, stale is an error": replace(
+        CHECKOUT, bundled=STALE, facts=NO_TOOLCHAIN, stale_is_error=True
+    ),
+    "nothing bundled, cached": replace(CHECKOUT, cached=ENTRY, cached_by_any_toolchain=ENTRY),
+    "nothing bundled, cached, no toolchain": replace(CHECKOUT, facts=NO_TOOLCHAIN, cached_by_any_toolchain=ENTRY),
+    "nothing bundled, not cached": CHECKOUT,
+    "nothing bundled, not cached, changed": replace(CHECKOUT, history=CHANGED),
+    "nothing bundled, not cached, no toolchain": replace(CHECKOUT, facts=NO_TOOLCHAIN),
+}
+
+BUNDLED = (UseBundled, State.BUNDLED)
+STALE_USED = (UseBundled, State.STALE)
+CACHED = (UseCached, RecordBasis.ALL_FACTS)
+CACHED_NEVER = (UseCached, RecordBasis.SOURCES)
+CACHED_NO_TOOLCHAIN = (UseCached, RecordBasis.SOURCES_WITHOUT_TOOLCHAIN)
+BUILD = (Build, State.MISSING)
+REBUILD = (Build, State.STALE)
+NOT_FOUND = (Refuse, ExtensionNotFound)
+NEEDS_TOOLCHAIN = (Refuse, ToolchainMissing)
+REFUSE_STALE = (Refuse, StaleExtension)
+
+#: Situation: the outcome in the modes `auto`, `never` and `force`.
+TABLE = {
+    "installed wheel, bundled": (BUNDLED, BUNDLED, NOT_FOUND),
+    "installed wheel, absent": (NOT_FOUND, NOT_FOUND, NOT_FOUND),
+    "checkout, bundled and fresh": (BUNDLED, BUNDLED, REBUILD),
+    "checkout, bundled stale, cached": (CACHED, CACHED_NEVER, REBUILD),
+    "checkout, bundled stale, not cached": (REBUILD, STALE_USED, REBUILD),
+    "bundled stale, no toolchain, cached": (CACHED_NO_TOOLCHAIN, CACHED_NEVER, NEEDS_TOOLCHAIN),
+    "bundled stale, no toolchain, not cached": (STALE_USED, STALE_USED, NEEDS_TOOLCHAIN),
+    "bundled stale, no toolchain, stale is an error": (REFUSE_STALE, STALE_USED, NEEDS_TOOLCHAIN),
+    "nothing bundled, cached": (CACHED, CACHED_NEVER, BUILD),
+    "nothing bundled, cached, no toolchain": (CACHED_NO_TOOLCHAIN, CACHED_NEVER, NEEDS_TOOLCHAIN),
+    "nothing bundled, not cached": (BUILD, NOT_FOUND, BUILD),
+    "nothing bundled, not cached, changed": (REBUILD, NOT_FOUND, REBUILD),
+    "nothing bundled, not cached, no toolchain": (NEEDS_TOOLCHAIN, NOT_FOUND, NEEDS_TOOLCHAIN),
+}
+
+CELLS = [
+    pytest.param(SITUATIONS[name], mode, outcome, id=f"{name}: {mode.value}")
+    for name, row in TABLE.items()
+    for mode, outcome in zip((Mode.AUTO, Mode.NEVER, Mode.FORCE), row, strict=True)
+]
+
+
+#: The same situations and modes, without the outcomes.
+CASES = [
+    pytest.param(sightings, mode, id=f"{name}: {mode.value}") for name, sightings in SITUATIONS.items() for mode in Mode
+]
+
+
+def decided(sightings: Sightings, mode: Mode) -> Decision:
+    outcome = decide(sightings, mode)
+    assert not isinstance(outcome, Question)
+    return outcome
+
+
+def test_every_situation_has_a_row() -> None:
+    assert TABLE.keys() == SITUATIONS.keys()
+
+
+@pytest.mark.parametrize(("sightings", "mode", "outcome"), CELLS)
+def test_each_cell_of_the_table(sightings: Sightings, mode: Mode, outcome: tuple[type, Any]) -> None:
+    """
+    A situation and a mode lead to one kind of decision.
+    """
+    decision = decided(sightings, mode)
+
+    kind, detail = outcome
+    assert type(decision) is kind
+    if isinstance(decision, UseCached):
+        assert decision.basis is detail
+    elif isinstance(decision, Refuse):
+        assert type(decision.error) is detail
+    else:
+        assert decision.state is detail
+
+
+@pytest.mark.parametrize(("sightings", "mode"), CASES)
+def test_every_stale_library_is_named_in_a_warning_or_an_error(sightings: Sightings, mode: Mode) -> None:
+    """
+    A stale bundled library is never used or ignored silently. Mode `force` replaces it anyway.
+    """
+    decision = decided(sightings, mode)
+
+    stale = isinstance(sightings.bundled, BundledLibrary) and sightings.bundled.staleness
+    told = [*decision.warnings, *([str(decision.error)] if isinstance(decision, Refuse) else [])]
+    if stale and mode is not Mode.FORCE:
+        assert any(str(LIBRARY) in text and "src/lib.rs changed" in text for text in told)
+    else:
+        assert decision.warnings == ()
+
+
+def questions(sightings: Sightings, mode: Mode) -> list[Question]:
+    """
+    The questions that `decide` asks, each answered as in these sightings.
+    """
+    fields = {
+        Question.BUNDLED: "bundled",
+        Question.FACTS: "facts",
+        Question.CACHED: "cached",
+        Question.CACHED_BY_ANY_TOOLCHAIN: "cached_by_any_toolchain",
+        Question.HISTORY: "history",
+        Question.STALE_IS_ERROR: "stale_is_error",
+    }
+    known: dict[str, Any] = dict.fromkeys(fields.values(), Unasked.UNASKED)
+    asked: list[Question] = []
+    while isinstance(outcome := decide(replace(sightings, **known), mode), Question):
+        asked.append(outcome)
+        known[fields[outcome]] = getattr(sightings, fields[outcome])
+    # Errors have no equality of their own.
+    assert repr(outcome) == repr(decide(sightings, mode))
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("situation", "mode", "asked"),
+    [
+        pytest.param("installed wheel, bundled", Mode.AUTO, [Question.BUNDLED], id="wheel: no workspace, no cache"),
+        pytest.param("installed wheel, bundled", Mode.FORCE, [], id="wheel, force: nothing to look up"),
+        pytest.param("checkout, bundled and fresh", Mode.AUTO, [Question.BUNDLED], id="fresh: no toolchain, no cache"),
+        pytest.param(
+            "nothing bundled, cached", Mode.AUTO, [Question.BUNDLED, Question.FACTS, Question.CACHED], id="cache hit"
+        ),
+        pytest.param(
+            "nothing bundled, cached",
+            Mode.NEVER,
+            [Question.BUNDLED, Question.CACHED_BY_ANY_TOOLCHAIN],
+            id="never: no toolchain",
+        ),
+        pytest.param(
+            "nothing bundled, not cached",
+            Mode.NEVER,
+            [Question.BUNDLED, Question.CACHED_BY_ANY_TOOLCHAIN, Question.HISTORY],
+            id="never, refused: no toolchain",
+        ),
+        pytest.param(
+            "nothing bundled, cached", Mode.FORCE, [Question.BUNDLED, Question.FACTS, Question.HISTORY], id="force"
+        ),
+    ],
+)
+def test_only_the_needed_questions_are_asked_cheap_ones_first(
+    situation: str, mode: Mode, asked: list[Question]
+) -> None:
+    """
+    A decision that needs no toolchain asks for none: without one it must work, with one it must be fast.
+    """
+    assert questions(SITUATIONS[situation], mode) == asked
+
+
+@pytest.mark.parametrize(("sightings", "mode"), CASES)
+def test_answers_one_by_one_lead_to_the_same_decision(sightings: Sightings, mode: Mode) -> None:
+    """
+    The order of looking changes no decision, and no question is asked twice.
+    """
+    asked = questions(sightings, mode)
+
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(
+    ("sightings", "mode", "error"),
+    [
+        pytest.param(
+            replace(INSTALLED, extra_features=True),
+            Mode.AUTO,
+            "no Rust extension fx.alpha: extra features need a build, and no workspace is known that declares it; "
+            "pass `workspace=`",
+            id="extra features without a workspace",
+        ),
+        pytest.param(
+            replace(INSTALLED, bundled=None, declaration=ExtensionNotFound(MODULE, "ws declares fx.beta only")),
+            Mode.AUTO,
+            "no Rust extension fx.alpha: ws declares fx.beta only",
+            id="a workspace without the declaration",
+        ),
+        pytest.param(
+            replace(CHECKOUT, history=CHANGED),
+            Mode.NEVER,
+            "no Rust extension fx.alpha: it is not built from the present sources (src/lib.rs changed), and "
+            "SGLANG_RUST_BUILD_MODE=never forbids building it; run `rust-ext build fx.alpha` or set "
+            "SGLANG_RUST_BUILD_MODE=auto",
+            id="never, changed since the last use",
+        ),
+        pytest.param(
+            replace(CHECKOUT, history=replace(NEVER_USED, damaged=Path("cache/quarantine/x"))),
+            Mode.NEVER,
+            "no Rust extension fx.alpha: its cached copy was damaged (see cache/quarantine/x), and "
+            "SGLANG_RUST_BUILD_MODE=never forbids building it; run `rust-ext build fx.alpha` or set "
+            "SGLANG_RUST_BUILD_MODE=auto",
+            id="never, damaged entry",
+        ),
+        pytest.param(
+            replace(CHECKOUT, history=replace(NEVER_USED, unusable_roots=("/c is on a noexec mount",))),
+            Mode.NEVER,
+            "no Rust extension fx.alpha: it is not built; /c is on a noexec mount, and "
+            "SGLANG_RUST_BUILD_MODE=never forbids building it; run `rust-ext build fx.alpha` or set "
+            "SGLANG_RUST_BUILD_MODE=auto",
+            id="never, a cache that cannot be read",
+        ),
+        pytest.param(
+            replace(CHECKOUT, facts=NO_TOOLCHAIN, history=CHANGED),
+            Mode.AUTO,
+            "fx.alpha must be built (src/lib.rs changed), but `cargo` is not usable: not found; install Rust "
+            "(https://rustup.rs) or put it on PATH, or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never",
+            id="auto, no toolchain",
+        ),
+    ],
+)
+def test_a_refusal_says_what_where_and_what_next(sightings: Sightings, mode: Mode, error: str) -> None:
+    decision = decided(sightings, mode)
+
+    assert isinstance(decision, Refuse)
+    assert str(decision.error) == error
+
+
+def test_a_broken_toolchain_leaves_no_record() -> None:
+    """
+    A broken toolchain can be repaired without changing any watched file, so no record may rest on it.
+    """
+    broken = replace(
+        CHECKOUT, facts=ToolchainMissing("cargo", "broken", "exit status 1"), cached_by_any_toolchain=ENTRY
+    )
+    decision = decided(broken, Mode.AUTO)
+
+    assert isinstance(decision, UseCached)
+    assert decision.basis is RecordBasis.NOTHING
+
+
+def test_rival_libraries_are_named() -> None:
+    """
+    `import` would pass over further libraries of the same module. Their presence is a warning, not an error.
+    """
+    rivals = replace(FRESH, rivals=(Path("site/fx/alpha.abi3.so"),))
+    decision = decided(replace(CHECKOUT, bundled=rivals), Mode.AUTO)
+
+    assert [str(rivals.rivals[0]) in warning for warning in decision.warnings] == [True]
