@@ -1,9 +1,9 @@
 """
 Build and load Rust extension modules on demand.
 
-The public surface, and nothing else. Names are resolved when they are used: an
-editable install's import hook imports this package on every start of a program
-that uses an extension, and must not pay for what it does not need.
+Exports the public names and nothing else. Each name is imported when it is first
+used, because the import hook of an editable install imports this package in every
+program that uses an extension.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    # Not by `importlib`, which a plain interpreter has not loaded: `load_rust_extension` is asked for on the warm path.
+    # Not with `importlib`, which a plain interpreter has not loaded: `load_rust_extension` is part of the warm path.
     home = __import__(f"{__name__}.{_HOMES.get(name, '_errors')}", fromlist=[name])
     return getattr(home, name)
 

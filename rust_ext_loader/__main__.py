@@ -1,5 +1,5 @@
 """
-`python -m rust_ext_loader`: the command line, for whoever has no script on PATH.
+`python -m rust_ext_loader`: the command line, if the script `rust-ext` is not on PATH.
 """
 
 from __future__ import annotations

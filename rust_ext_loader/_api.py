@@ -1,9 +1,9 @@
 """
-What a program calls: load an extension now, or ask whether it could be loaded.
+The public functions: load an extension, or ask whether it could be loaded.
 
-Invariant: an unknown mode is refused before anything else is looked at, and a
-module that is imported already is never replaced. Part of the warm path: while
-the record holds, only what `_hook` imports is imported.
+Invariant: an unknown mode is refused first, and an imported module is never
+replaced. Part of the warm path: while the record is valid, this module imports
+only what `_hook` imports.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ def load_rust_extension(
     """
     Import an extension module, building it first if it must be and may be.
 
-    *module* is its dotted name. *mode* is `auto`, `never` or `force`; by default what `SGLANG_RUST_BUILD_MODE` says, else
-    `auto`. *workspace* is the folder of the cargo workspace that declares it; by default that of the editable install which
-    registered the name. *features* are cargo features on top of the declared ones; they never match a bundled module.
-    *environment* overlays `os.environ`, for the facts and for the build.
+    *module* is the dotted name of the module. *mode* is `auto`, `never` or `force`; the default is the value of
+    `SGLANG_RUST_BUILD_MODE`, else `auto`. *workspace* is the folder of the cargo workspace that declares the module; the
+    default is the workspace of the editable install that registered the name. *features* are cargo features in addition to
+    the declared ones; with them a bundled module is never used. *environment* replaces variables of `os.environ`, for the
+    facts and for the build.
 
-    Raises `SettingError` (a `ValueError`) for an unknown mode, and otherwise `RustExtensionError` (an `ImportError`):
-    `ExtensionNotFound`, `BuildFailed`, `ToolchainMissing`, `LockTimeout` and the rest of that hierarchy. What the module's
-    own initialisation raises passes through.
+    Raises `SettingError` (a `ValueError`) for an unknown mode, and otherwise a `RustExtensionError` (an `ImportError`):
+    `ExtensionNotFound`, `BuildFailed`, `ToolchainMissing`, `LockTimeout` and the other subclasses. An exception that the
+    module's own initialisation raises is not changed.
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
     chosen = _settings.build_mode(mode, _overlaid(environment))
@@ -59,7 +60,7 @@ def load_rust_extension(
         return _request(module, mode, where, cache, features, environment)
 
     def recorded(path: Sequence[str] | None) -> str | None:
-        # What is asked for beyond the declaration has no record.
+        # Requests with more than the declared settings have no record.
         if where is None or features or environment:
             return None
         return _hook.recorded(module, where, chosen, cache, path)
@@ -79,8 +80,8 @@ def can_load(
     """
     Whether `load_rust_extension` would succeed, and where the module would come from.
 
-    Builds nothing and raises nothing for a module that cannot be had: the verdict says why. It is true if the module can be
-    loaded or a build may be tried. Only an unknown mode raises (`SettingError`).
+    Builds nothing. The verdict is true if the module can be loaded, or if a build may be attempted; otherwise its `why`
+    holds the reason. Raises only `SettingError`, for an unknown mode.
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
     chosen = _settings.build_mode(mode, _overlaid(environment))
@@ -123,7 +124,7 @@ def _request(
 
 class _OneModule:
     """
-    Finds one module, for the thread that asked for it.
+    Finds one module, for the thread that requested it.
     """
 
     def __init__(

@@ -228,11 +228,11 @@ def _declared(request: Request) -> Gatherer:
 
 def declares(module: str, workspace: str, path: Sequence[str] | None) -> bool:
     """
-    Whether a workspace makes this module; what is wrong with it is reported only if nothing else provides the name.
+    Whether a workspace declares this module. A broken manifest is reported only if no other finder provides the name.
     """
     if not os.path.isdir(workspace):
         if PathFinder.find_spec(module, path) is None:
-            gone = f"{module}: the workspace of its editable install is gone ({workspace}); if it has moved, install the project again"
+            gone = f"{module}: the workspace of its editable install does not exist ({workspace}); if it was moved, install the project again"
             warnings.warn(StaleExtensionWarning(gone), stacklevel=2)
         return False
     try:

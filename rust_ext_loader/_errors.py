@@ -1,12 +1,13 @@
 """
-What can go wrong, as types.
+The errors and warnings that this package raises.
 
-One root, `RustExtensionError`, which is an `ImportError`: a fallback written as
-`except ImportError` works. Each leaf holds its facts as fields, has a stable
-`reason` slug for programs and a text for people: what, where, what to do next.
+`RustExtensionError` is the base class. It is an `ImportError`, so a fallback
+written as `except ImportError` works. Each subclass holds its facts as fields, a
+stable `reason` for programs, and a text that says what happened, where, and what
+to do next.
 
-Invariant: every error survives pickling (its `args` rebuild it), so it crosses
-process pools whole. Imports nothing: raised from the import hook as well.
+Invariant: every error survives pickling, because its `args` rebuild it. The
+module imports nothing, because the import hook raises errors as well.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from __future__ import annotations
 
 class RustExtensionError(ImportError):
     """
-    Base of every error this package raises on purpose.
+    Base class of every error that this package raises.
     """
 
-    #: Stable machine name of the failure.
+    #: Stable name of the failure, for programs.
     reason = "error"
 
     def __reduce__(self) -> tuple[type[RustExtensionError], tuple[object, ...]]:
@@ -26,7 +27,7 @@ class RustExtensionError(ImportError):
 
 class ManifestError(RustExtensionError):
     """
-    A manifest cannot be read or declares something impossible.
+    A manifest cannot be read, or it declares something impossible.
     """
 
     reason = "manifest"
@@ -44,7 +45,7 @@ class ManifestError(RustExtensionError):
 
 class LockfileMissing(RustExtensionError):
     """
-    The workspace has no `Cargo.lock`, so what would be built is undecided.
+    The workspace has no `Cargo.lock`, so the versions of its dependencies are not fixed.
     """
 
     reason = "lockfile-missing"
@@ -59,7 +60,7 @@ class LockfileMissing(RustExtensionError):
 
 class LockfileOutdated(RustExtensionError):
     """
-    `Cargo.lock` lacks a package that the manifests ask for.
+    `Cargo.lock` lacks a package that the manifests require.
     """
 
     reason = "lockfile-outdated"
@@ -70,7 +71,7 @@ class LockfileOutdated(RustExtensionError):
         self.package = package
 
     def __str__(self) -> str:
-        return f"{self.lockfile} does not know package `{self.package}`; run `cargo check` beside it to bring it up to date"
+        return f"{self.lockfile} does not contain package `{self.package}`; run `cargo check` beside it to update it"
 
 
 class DuplicateModule(RustExtensionError):
@@ -91,7 +92,7 @@ class DuplicateModule(RustExtensionError):
 
 class ExtensionNotFound(RustExtensionError, ModuleNotFoundError):
     """
-    No extension of this name can be had, in this mode.
+    No extension of this name was found, and this mode does not build one.
     """
 
     reason = "not-found"
@@ -110,7 +111,7 @@ class ExtensionNotFound(RustExtensionError, ModuleNotFoundError):
 
 class AlreadyImported(RustExtensionError):
     """
-    A rebuild was forced for a module that this process already runs.
+    A rebuild was forced for a module that this process has already imported.
     """
 
     reason = "already-imported"
@@ -140,29 +141,31 @@ class ToolchainMissing(RustExtensionError):
         self.problem = problem
         self.detail = detail
         self.needed_for = needed_for
-        #: Why what is needed is not there already.
+        #: Why the module must be built.
         self.why = why
 
     def because(self, why: str) -> ToolchainMissing:
         """
-        The same, and why a build is needed at all.
+        The same error with the reason why a build is needed.
         """
         return ToolchainMissing(self.tool, self.problem, self.detail, self.needed_for, why)
 
     @property
     def complaint(self) -> str:
         """
-        What is wrong with the toolchain and how to mend it, whatever it is needed for.
+        What is wrong with the toolchain and how to repair it.
         """
         remedy = {
             "missing": "install Rust (https://rustup.rs) or put it on PATH",
             "no-home": "set CARGO_HOME to a folder of your own",
             "no-default": "run `rustup default stable`",
-            "not-installed": "install the toolchain that is asked for (`rustup toolchain install NAME`), "
-            "or drop what asks for it (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)",
-            "too-old": "run `rustup update`, or drop what asks for the old one (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)",
-            "no-answer": f"run `{self.tool} -vV` to see what holds it, or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is merely slow",
-        }.get(self.problem, f"run `{self.tool} -vV` to see what it says")
+            "not-installed": "install that toolchain (`rustup toolchain install NAME`), "
+            "or remove the setting that selects it (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)",
+            "too-old": "run `rustup update`, or remove the setting that selects the old toolchain "
+            "(RUSTUP_TOOLCHAIN, a rust-toolchain file, an override)",
+            "no-answer": f"run `{self.tool} -vV` to see why it hangs, "
+            "or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is only slow",
+        }.get(self.problem, f"run `{self.tool} -vV` to see its error")
         return f"`{self.tool}` is not usable: {self.detail}; {remedy}"
 
     def __str__(self) -> str:
@@ -173,7 +176,7 @@ class ToolchainMissing(RustExtensionError):
 
 class BuildFailed(RustExtensionError):
     """
-    Cargo or the compiler refused; `output` holds their words.
+    Cargo or the compiler failed; `output` holds what they printed.
     """
 
     reason = "build-failed"
@@ -198,7 +201,7 @@ class BuildFailed(RustExtensionError):
 
 class InvalidArtifact(RustExtensionError):
     """
-    A library was made, but it is not the extension module that was declared.
+    The build made a library that is not the declared extension module.
     """
 
     reason = "invalid-artifact"
@@ -215,7 +218,7 @@ class InvalidArtifact(RustExtensionError):
 
 class LibraryMissing(RustExtensionError):
     """
-    The module is there, and a library that it needs is not.
+    The module was found, but a shared library that it needs was not.
     """
 
     reason = "library-missing"
@@ -229,8 +232,8 @@ class LibraryMissing(RustExtensionError):
     def __str__(self) -> str:
         what = "a library it needs is missing" if len(self.missing) == 1 else "libraries it needs are missing"
         return (
-            f"{self.module} was found, but {what}: {', '.join(self.missing)}; install what provides "
-            f"{'it' if len(self.missing) == 1 else 'them'}, where the dynamic linker looks ({self.library})"
+            f"{self.module} was found, but {what}: {', '.join(self.missing)}; install "
+            f"{'it' if len(self.missing) == 1 else 'them'} in a folder that the dynamic linker searches ({self.library})"
         )
 
 
@@ -250,7 +253,7 @@ class SourcesMoved(RustExtensionError):
     def __str__(self) -> str:
         return (
             f"{self.module} was built {self.attempts} times and its sources changed during each build: "
-            f"{', '.join(self.moved)}; stop what keeps writing there, then import again"
+            f"{', '.join(self.moved)}; stop the program that writes there, then import again"
         )
 
 
@@ -270,13 +273,13 @@ class LockTimeout(RustExtensionError):
     def __str__(self) -> str:
         return (
             f"{self.lock_file} is still held by {self.holder} after {self.seconds:g} s; "
-            "raise RUST_EXT_LOCK_TIMEOUT (seconds) if that build is simply slow"
+            "raise RUST_EXT_LOCK_TIMEOUT (seconds) if that build is only slow"
         )
 
 
 class StaleExtension(RustExtensionError):
     """
-    Only a module built from other sources is at hand, and that was forbidden.
+    Only a stale bundled module is available, and `SGLANG_RUST_STALE=error` forbids using it.
     """
 
     reason = "stale"
@@ -296,7 +299,7 @@ class StaleExtension(RustExtensionError):
 
 class CacheUnavailable(RustExtensionError):
     """
-    No folder was found that can be trusted and written.
+    No cache folder is both trusted and writable.
     """
 
     reason = "cache-unavailable"
@@ -306,12 +309,15 @@ class CacheUnavailable(RustExtensionError):
         self.tried = tried
 
     def __str__(self) -> str:
-        return f"nowhere to build: {'; '.join(self.tried)}; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) on a writable disk"
+        return (
+            f"no cache folder can be used: {'; '.join(self.tried)}; "
+            "set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) on a writable disk"
+        )
 
 
 class RemoteUnavailable(RustExtensionError):
     """
-    The remote cache did not answer, or cannot be asked; an import builds instead.
+    The remote cache cannot be used; an import builds instead.
     """
 
     reason = "remote-unavailable"
@@ -327,7 +333,7 @@ class RemoteUnavailable(RustExtensionError):
 
 class SettingError(RustExtensionError, ValueError):
     """
-    A setting has a value that means nothing.
+    A setting has an invalid value.
     """
 
     reason = "setting"
@@ -339,19 +345,17 @@ class SettingError(RustExtensionError, ValueError):
         self.expected = expected
 
     def __str__(self) -> str:
-        what = (
-            f"{self.setting}={self.value!r} is not understood" if self.value else f"{self.setting} is empty or not set"
-        )
+        what = f"{self.setting}={self.value!r} is invalid" if self.value else f"{self.setting} is empty or not set"
         return f"{what}; expected {self.expected}"
 
 
 class StaleExtensionWarning(RuntimeWarning):
     """
-    A module is used, or left unused, that was built from something else.
+    A stale module is used, or ignored.
     """
 
 
 class CacheWarning(RuntimeWarning):
     """
-    The cache could not be used as intended; nothing is wrong with the module.
+    The cache could not be used as intended. The module itself is correct.
     """

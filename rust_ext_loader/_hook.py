@@ -1,12 +1,12 @@
 """
-Answer the import system for names under an editable install's prefixes.
+Answer the import system for names under the prefixes of an editable install.
 
-The `.pth` file of an editable install puts a finder of a few lines into
-`sys.meta_path`; it calls `find_spec` here when a name under its prefixes is
-asked for, and not before. `registered_workspace` finds those finders again.
+The `.pth` file of an editable install adds a small finder to `sys.meta_path`. It
+calls `find_spec` here only when a name under its prefixes is imported.
+`registered_workspace` looks those finders up.
 
-Invariant: asking for a spec never builds. While the record holds, only
-`_record`, `_settings` and `_load` are imported.
+Invariant: `find_spec` never builds. While the record is valid, only `_record`,
+`_settings`, `_load` and what those need are imported.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
     """
     The spec of a declared extension, or `None` when the name is not one.
 
-    Raises `ManifestError` when the name is not declared, nothing else provides it, and a broken manifest may be why.
+    Raises `ManifestError` if no crate declares the name, no other finder provides it, and a manifest is broken.
     """
-    workspace = _present(name, workspace)
+    workspace = _current_path(name, workspace)
     library = recorded(name, workspace, _settings.build_mode(None, os.environ), None, path)
     if library is None:
         from . import _ensure
@@ -52,7 +52,7 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
 
 def recorded(module: str, workspace: str, mode: str, cache_dir: str | None, path: Sequence[str] | None) -> str | None:
     """
-    The library that was chosen last time, if nothing moved since; `path` is the `__path__` of the parent.
+    The library of the last decision, if nothing has changed since; `path` is the parent's `__path__`.
     """
     if mode == "force":
         return None
@@ -62,7 +62,7 @@ def recorded(module: str, workspace: str, mode: str, cache_dir: str | None, path
 
 def spec_of(name: str, library: str | None, request: Callable[[], Request]) -> ModuleSpec:
     """
-    The spec of an extension whose library is known, or is asked for when the module is created.
+    The spec of an extension. An unknown library is located when the module is created.
     """
 
     def locate() -> str:
@@ -80,7 +80,7 @@ def spec_of(name: str, library: str | None, request: Callable[[], Request]) -> M
 
 def _without_frames(ask: Callable[[], _Answer]) -> _Answer:
     """
-    The answer. What we raise on purpose says what happened; our way there would bury it below a screen of frames.
+    The result of a call. The traceback of our own errors is removed: its frames would hide the message.
     """
     from ._errors import RustExtensionError
 
@@ -92,19 +92,19 @@ def _without_frames(ask: Callable[[], _Answer]) -> _Answer:
 
 def registered_workspace(module: str, finders: Sequence[object] | None = None) -> str | None:
     """
-    Workspace of the editable install that registered a prefix of this module.
+    The workspace of the editable install that registered a prefix of this module.
     """
     for finder in sys.meta_path if finders is None else finders:
         prefixes = getattr(finder, "rust_ext_prefixes", ())
         if module.startswith(tuple(prefixes)):
             workspace = getattr(finder, "rust_ext_workspace", None)
-            return _present(module, workspace) if isinstance(workspace, str) else None
+            return _current_path(module, workspace) if isinstance(workspace, str) else None
     return None
 
 
-def _present(module: str, workspace: str) -> str:
+def _current_path(module: str, workspace: str) -> str:
     """
-    The workspace of an editable install, found again if it has moved together with this interpreter's environment.
+    The workspace of an editable install, or its new path if it was moved together with the virtual environment in it.
     """
     if os.path.isdir(workspace):
         return workspace

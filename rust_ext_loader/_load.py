@@ -1,13 +1,13 @@
 """
-Turn a library file into a module, put in place as `import` would.
+Load a library file as a module, the way `import` does.
 
-The import system does the placing: it holds the module's lock, imports the
-parents, sets the attribute on the parent and removes what failed. This module
-supplies the loader, which learns its file only when the module is created, and
-stand-ins for parents that nobody provides.
+The import system holds the module's lock, imports the parents, sets the attribute
+on the parent and removes a module that failed. This file supplies the loader,
+which locates its library only when the module is created, and namespace packages
+for parents that no finder provides.
 
 Invariant: `find_spec` never builds; `create_module` may. Part of the warm path,
-so nothing heavy is imported.
+so the imports here are cheap.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import _thread
 import sys
 
-# Where `importlib.machinery` has them from: that module would bring `importlib` and `warnings` along, a seventh of a warm import.
+# Not from `importlib.machinery`: it imports `importlib` and `warnings`, a seventh of the cost of a warm import.
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import ExtensionFileLoader
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 class RustExtensionLoader(ExtensionFileLoader):
     """
-    Loads one extension module from a library that is decided upon late.
+    Loads one extension module from a library that is located late.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class RustExtensionLoader(ExtensionFileLoader):
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """
-        Decide which library it is, building it if need be, and open it.
+        Locate the library, which may build it, and open it.
 
-        A library that the dynamic linker refuses gets one chance of repair; what a module's own init raises is its own.
+        If the dynamic linker refuses the library, it is repaired once. An error of the module's own init is not changed.
         """
         library = self._library or self._locate()
         try:
@@ -64,32 +64,32 @@ class RustExtensionLoader(ExtensionFileLoader):
 
 class ParentFinder:
     """
-    Supplies the parents of one module as namespace packages, where nobody else does, to the thread that asks for the module.
+    Supplies missing parents of one module as namespace packages, to the thread that imports the module.
     """
 
     def __init__(self, module: str) -> None:
         self._module = module
         self._thread = _thread.get_ident()
-        self._made: list[ModuleSpec] = []
+        self._supplied: list[ModuleSpec] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """
-        A namespace package without folders, for ancestors of the module only.
+        A namespace package without folders, only for ancestors of the module.
         """
         if not self._module.startswith(name + ".") or _thread.get_ident() != self._thread:
             return None
         spec = ModuleSpec(name, None, is_package=True)
         spec.submodule_search_locations = []
-        self._made.append(spec)
+        self._supplied.append(spec)
         return spec
 
-    def take_back(self) -> None:
+    def remove_supplied(self) -> None:
         """
-        Remove the stand-ins, lowest first, unless somebody has put something below them meanwhile.
+        Remove the supplied parents, innermost first, unless another module below them has been imported since.
         """
-        for spec in reversed(self._made):
+        for spec in reversed(self._supplied):
             module = sys.modules.get(spec.name)
             if getattr(module, "__spec__", None) is not spec or any(
                 name.startswith(spec.name + ".") for name in list(sys.modules)
@@ -104,7 +104,7 @@ class ParentFinder:
 
 def import_with(finder: object, module: str) -> ModuleType:
     """
-    Import a module while one more finder is asked first, and missing parents are supplied.
+    Import a module with an additional finder that is asked first, and with missing parents supplied.
     """
     parents = ParentFinder(module)
     sys.meta_path.insert(0, finder)  # type: ignore[arg-type]  # a finder needs find_spec alone
@@ -112,7 +112,7 @@ def import_with(finder: object, module: str) -> ModuleType:
     try:
         __import__(module)
     except BaseException:
-        parents.take_back()
+        parents.remove_supplied()
         raise
     finally:
         sys.meta_path.remove(finder)  # type: ignore[arg-type]

@@ -1,9 +1,5 @@
 """
-The values that the rooms hand to each other.
-
-Frozen and without behaviour worth testing on its own: a spec says what is
-declared, a fingerprint what decides, a snapshot what was seen and when, an
-entry what is stored, a verdict what will happen.
+Values that several modules share: frozen dataclasses and enums.
 
 Invariant: nothing here reads the disk, the environment or the clock.
 """
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class ExtensionSpec:
     """
-    One declared extension: a cargo package and the Python module it becomes.
+    One declared extension: a cargo package and the Python module that is built from it.
     """
 
     #: Dotted name of the Python module.
@@ -37,13 +33,13 @@ class ExtensionSpec:
     workspace: Path
     features: tuple[str, ...] = ()
     profile: str = "release"
-    #: Files, folders or globs outside the crate's own files, relative to the crate.
+    #: Additional inputs: files, folders or globs, relative to the crate.
     source_inputs: tuple[str, ...] = ()
     #: Environment variables that the build reads.
     env: tuple[str, ...] = ()
-    #: Installed distributions whose version matters.
+    #: Installed distributions whose version is a fact.
     key_on: tuple[str, ...] = ()
-    #: Globs, relative to the crate, of files that do not matter.
+    #: Globs of files that are not inputs, relative to the crate.
     exclude: tuple[str, ...] = ()
 
     @property
@@ -64,12 +60,12 @@ class ExtensionSpec:
 @dataclass(frozen=True, slots=True)
 class Watched:
     """
-    The paths whose stat stands for a set of facts: if none moved, no fact did.
+    The paths whose stat shows whether a set of facts changed.
     """
 
-    #: Files and folders that exist (a folder stands for the files it could gain).
+    #: Files and folders that exist. A folder is watched because files can be added to it.
     present: frozenset[str] = frozenset()
-    #: Paths that do not exist and would matter if they did.
+    #: Paths that do not exist and would change a fact if they did.
     absent: frozenset[str] = frozenset()
 
     def __or__(self, other: Watched) -> Watched:
@@ -79,7 +75,7 @@ class Watched:
 @dataclass(frozen=True, slots=True)
 class Gathered:
     """
-    What one source of facts contributes.
+    The facts from one source, and the paths to watch for changes.
     """
 
     facts: Mapping[str, str]
@@ -89,20 +85,20 @@ class Gathered:
 @dataclass(frozen=True, slots=True)
 class PathPackage:
     """
-    A package of the closure whose sources are on this disk.
+    A package of the dependency closure whose sources are local files.
     """
 
     name: str
     version: str
     directory: Path
-    #: Digest over the names and contents of its files.
+    #: Digest of the names and contents of its files.
     digest: str
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
     """
-    The compiler that cargo would use in a crate's folder.
+    The cargo and compiler that would build in a crate's folder.
     """
 
     cargo: str

@@ -1,14 +1,14 @@
 """
-Run a command that cannot outlive us.
+Run a command that cannot outlive this process.
 
-The command leads a session and process group of its own, so that one signal
-ends it with all its children. It starts behind a *gate*, a shell that waits for
-a word before it turns into the command; a *watcher*, a second shell, holds a
-pipe to this process and kills the group when the pipe closes without a word.
-However this process ends, SIGKILL included, the kernel closes both pipes.
+The command leads its own session and process group, so that one signal ends it
+with all its children. It starts behind a *gate*: a shell that waits for a line
+and then executes the command. A *watcher*, a second shell, reads a pipe from this
+process, and kills the group if the pipe closes without a line. The kernel closes
+both pipes however this process ends, SIGKILL included.
 
-Invariant: no instruction of the command runs before its watcher does, and no
-other process ever holds a copy of the pipes.
+Invariant: the command starts only after its watcher. No other process ever holds
+a copy of the pipes.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
 
 _SHELL = "/bin/sh"
 
-#: Turns into its arguments once a line arrives; ends if the pipe closes first.
+#: Executes its arguments when a line arrives; exits if the pipe closes first.
 _GATE = 'IFS= read -r go && exec "$@" </dev/null'
 
-#: Its argument is the group's id. The word comes on every ordinary end.
-_WATCH = 'IFS= read -r word || kill -s KILL -- "-$1"'
+#: Its argument is the id of the group. The line arrives on every normal end.
+_WATCH = 'IFS= read -r line || kill -s KILL -- "-$1"'
 
-#: An ignored SIGCHLD is inherited, and cargo could then wait for no compiler. Shells may not reset it (POSIX); Python may.
+#: An ignored SIGCHLD is inherited, and cargo could then not wait for its compilers. POSIX forbids shells to reset it.
 _RESET_SIGCHLD = (
     "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
 )
 
-#: Our ends of the pipes to gates and watchers.
+#: This process's ends of the pipes to gates and watchers.
 _open_ends: set[int] = set()
-#: Held while a pipe is made and noted, and over a fork: no child gets a pipe that it does not know of.
+#: Held while a pipe is made and registered, and during a fork, so that a forked child can close every pipe.
 _making = threading.RLock()
 
 
 def _close_ends_in_child() -> None:
-    # A forked worker may live for long; with a copy of the pipe it would keep the watcher from seeing our death.
+    # A forked worker that kept a copy of the pipe would hide this process's death from the watcher.
     while _open_ends:
         with contextlib.suppress(OSError):
             os.close(_open_ends.pop())
@@ -59,18 +59,18 @@ if hasattr(os, "register_at_fork"):
 
 class ProcessGroup:
     """
-    A running command with everything it starts; output comes through two pipes.
+    A command and every process that it starts; its output arrives through two pipes.
 
-    Raises `OSError` when it cannot be started. Whoever makes one lets it `go`, and must
-    `close` it in the end, with `kill` if that end is not an ordinary one.
+    Raises `OSError` if the command cannot be started. The caller calls `go`, and must call `close` at the end, with `kill`
+    unless the command is to end by itself.
     """
 
     stdout: IO[bytes]
     stderr: IO[bytes]
 
     def __init__(self, command: Sequence[str], *, directory: Path, environment: Mapping[str, str]) -> None:
-        self._gate: _Word | None = None
-        self._word: _Word | None = None
+        self._gate: _LinePipe | None = None
+        self._watcher_pipe: _LinePipe | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self._status: int | None = None
         self._ended = False
@@ -80,55 +80,55 @@ class ProcessGroup:
             try:
                 self._start_watched(command, directory, environment)
             except BaseException:
-                self._forget_pipes()
+                self._close_pipes()
                 raise
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self.stdout, self.stderr = self._process.stdout, self._process.stderr
 
     def _start_watched(self, command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
-        self._gate, self._word = _Word(), _Word()
-        gated = [*_reset_if_needed(), _SHELL, "-c", _GATE, "gate", *command]
+        self._gate, self._watcher_pipe = _LinePipe(), _LinePipe()
+        gated = [*_sigchld_reset(), _SHELL, "-c", _GATE, "gate", *command]
         self._process = _start(gated, self._gate.reader, directory, environment)
         self._watcher = subprocess.Popen(
             [_SHELL, "-c", _WATCH, "watcher", str(self._process.pid)],
-            stdin=self._word.reader,
+            stdin=self._watcher_pipe.reader,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
             start_new_session=True,
         )
         self._gate.close_reader()
-        self._word.close_reader()
+        self._watcher_pipe.close_reader()
 
     def go(self) -> None:
         """
-        Let the command begin. Apart from the start, so that the caller can be ready to `kill` whatever interrupts him.
+        Let the command begin. This is a second step so that the caller can handle an interrupt before the command runs.
         """
         if self._gate is not None:
-            self._gate.say()
+            self._gate.write_line()
             self._gate.close()
 
-    def _forget_pipes(self) -> None:
-        # Without a word the gate ends, and the watcher ends what is left: nothing stays of a start that failed half-way.
-        for pipe in (self._gate, self._word):
+    def _close_pipes(self) -> None:
+        # Without a line the gate exits and the watcher kills the group, so a failed start leaves no process.
+        for pipe in (self._gate, self._watcher_pipe):
             if pipe is not None:
                 pipe.close()
 
     def poll(self) -> bool:
         """
-        Whether the command itself has ended. It is not reaped yet, so its group id cannot be anyone else's.
+        Whether the command itself has ended. It is not reaped yet, so the kernel cannot reuse its group id.
         """
         if not self._ended:
-            self._ended, self._status = _look(self._process)
+            self._ended, self._status = _exit_status(self._process)
         return self._ended
 
     def kill(self) -> None:
         """
-        End the whole group at once. Compilers have nothing to save, and a gentle signal could be ignored.
+        Kill the whole group. Compilers have no state to save, and a milder signal could be ignored.
         """
         if sys.platform == "win32":
-            # The system's own folder is first on the search path of every Windows process.
+            # The system folder is first on the search path of every Windows process.
             subprocess.run(["taskkill", "/T", "/F", "/PID", str(self._process.pid)], check=False, capture_output=True)  # noqa: S607
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -136,7 +136,7 @@ class ProcessGroup:
 
     def close(self, *, kill: bool = False) -> int | None:
         """
-        Wait for the end, dismiss the watcher, and tell the exit status: negative for a signal, `None` if nobody knows it.
+        Wait for the end, stop the watcher and return the exit status: negative for a signal, `None` if unknown.
         """
         try:
             if kill:
@@ -147,17 +147,17 @@ class ProcessGroup:
                 self._status, self._ended = code, True
             return self._status
         finally:
-            # A second interrupt may have come between: without the word the watcher ends what has not ended.
-            if self._word is not None and self._ended:
-                self._word.say()
-            self._forget_pipes()
+            # After a second interrupt the command may still run: without the line the watcher kills it.
+            if self._watcher_pipe is not None and self._ended:
+                self._watcher_pipe.write_line()
+            self._close_pipes()
             if self._watcher is not None:
                 self._watcher.wait()
 
 
-class _Word:
+class _LinePipe:
     """
-    A pipe on which one line is said, or which closes in silence.
+    A pipe that carries one line, or closes without one.
     """
 
     def __init__(self) -> None:
@@ -165,13 +165,13 @@ class _Word:
             self.reader, self._writer = os.pipe()
             _open_ends.update((self.reader, self._writer))
 
-    def say(self) -> None:
-        # The listener may have been killed.
+    def write_line(self) -> None:
+        # The reader may have been killed.
         with contextlib.suppress(OSError):
             os.write(self._writer, b"done\n")
 
     def close_reader(self) -> None:
-        # Once only: a number that was closed may by now be another thread's pipe.
+        # Closed once: the kernel may have given the number of a closed pipe to another thread.
         self.reader = _close_once(self.reader)
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ class _Word:
 
 def _close_once(descriptor: int) -> int:
     with _making:
-        # Absent in a forked child, which closed them all at its birth.
+        # A forked child has already closed all pipes.
         if descriptor in _open_ends:
             _open_ends.remove(descriptor)
             os.close(descriptor)
@@ -198,26 +198,26 @@ def _start(
         stderr=subprocess.PIPE,
         cwd=directory,
         env=dict(environment),
-        # No `preexec_fn`: it may deadlock when other threads are about.
+        # No `preexec_fn`: it may deadlock if other threads run.
         start_new_session=True,
         creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         bufsize=0,
     )
 
 
-def _reset_if_needed() -> list[str]:
+def _sigchld_reset() -> list[str]:
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN and sys.executable:
         return [sys.executable, "-I", "-S", "-c", _RESET_SIGCHLD]
     return []
 
 
-def _look(process: subprocess.Popen[bytes]) -> tuple[bool, int | None]:
+def _exit_status(process: subprocess.Popen[bytes]) -> tuple[bool, int | None]:
     if not hasattr(os, "waitid"):
         return process.poll() is not None, process.returncode
     try:
         seen = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        # SIGCHLD is ignored, or somebody else reaped it: it has ended, nobody knows how.
+        # SIGCHLD is ignored, or another thread reaped the process: it has ended with an unknown status.
         return True, None
     if seen is None:
         return False, None

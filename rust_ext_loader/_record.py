@@ -1,17 +1,16 @@
 """
-Decide in a millisecond whether what was right last time is still right.
+Decide within a millisecond whether the last decision is still valid.
 
-A record holds, for one module, workspace, interpreter, mode and environment,
-the stat of everything that the last full decision looked at and the library
-that it chose. If all of it stands as it stood, that library is loaded. Anything
-else is "in doubt", and the full decision is made by content.
+A record belongs to one module, workspace, interpreter, mode and environment. It
+holds the library that the last full decision chose, and the stat of every file
+and folder that the decision read. If none changed, that library is loaded.
+Otherwise the full decision is made again, by content.
 
-Invariant: a record is only a shortcut; deleting it never changes a verdict. It
-is not written while any time stamp is too young to be told from a later edit in
-the same clock tick. One thing no stat can tell: an edit of the same length, in
-place, after the clock was set back to the very tick of the edit before. This
-module imports nothing that a plain interpreter has not loaded already: it *is*
-the warm path.
+Invariant: a record only saves time; deleting it never changes a decision. No
+record is written while a timestamp is so young that a later edit in the same clock
+tick would not change it. One edit is invisible: of the same length, in place, after
+the clock was set back to the tick of the previous edit. This module imports only
+modules that a plain interpreter has already loaded, and `files` ones that do the same.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Mapping
     from typing import Any, TypeAlias
 
-    #: What one record is about: plain values, as `marshal` takes them.
+    #: What a record belongs to: plain values that `marshal` accepts.
     Identity: TypeAlias = tuple[Any, ...]
 
-#: Raise it whenever the fields below change meaning.
+#: Raise it when the fields below change their meaning.
 FORMAT = 4
 
-#: Which field of a record names the library.
+#: Index of the field that names the library.
 _LIBRARY = 7
 
-#: Variables that can change what is built or which compiler is found. Too many only make more records.
+#: Prefixes of variables that can change the build or the compiler. A needless one only causes more records.
 _RELEVANT = (
     "AR",
     "CARGO",
@@ -60,14 +59,14 @@ _RELEVANT = (
     "SGLANG_RUST_",
     "TARGET_",
 )
-#: The same, by their whole names.
+#: Full names of such variables.
 _RELEVANT_NAMES = frozenset({"CI", "HOME", "USERPROFILE"})
-#: Set anew for every job or package, some of them secret, and read by nothing that we build.
+#: Prefixes that cargo and registries set per job or package. Some are secret, and no build reads them.
 _IRRELEVANT = ("CARGO_REGISTR", "CARGO_PKG_", "CARGO_MANIFEST_")
 #: Per-target forms such as `x86_64_unknown_linux_gnu_CC` or `CFLAGS_x86_64-unknown-linux-gnu`.
 _RELEVANT_ENDS = ("_AR", "_ARFLAGS", "_CC", "_CFLAGS", "_CPPFLAGS", "_CXX", "_CXXFLAGS", "_LDFLAGS", "_RANLIB")
 
-#: A pipe planted in a record's place must not hold the import.
+#: A named pipe in the place of a record must not block the import.
 _OPEN = os.O_RDONLY
 for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):
     _OPEN |= getattr(os, _flag, 0)
@@ -77,7 +76,7 @@ _INTERPRETER = (sys.version, sys.implementation.cache_tag, sys.platform, sys.max
 
 def _host() -> tuple[str, str]:
     """
-    Machine and C library: a home folder may be shared by hosts that cannot load the same library.
+    Machine and C library: hosts that share a home folder may need different libraries.
     """
     machine = os.uname().machine if hasattr(os, "uname") else ""
     try:
@@ -89,7 +88,7 @@ def _host() -> tuple[str, str]:
 
 def relevant(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """
-    The part of an environment that a record is made for.
+    The variables that a record depends on.
     """
     return tuple(sorted((name, environment[name]) for name in environment if _is_relevant(name)))
 
@@ -102,18 +101,18 @@ def _is_relevant(name: str) -> bool:
 
 def sealed(value: object) -> str:
     """
-    A digest that stands for a value which may be secret; 128 bits, for comparing alone.
+    A 128-bit digest of a value that may be secret; only for comparing.
     """
-    # The interpreter's own hash: hashlib would load OpenSSL, which costs more than all the rest of a warm import.
+    # Not hashlib: it would load OpenSSL, which costs more than the rest of a warm import.
     data = ascii(value).encode("ascii")
     return (_imp.source_hash(FORMAT, data) + _imp.source_hash(~FORMAT, data)).hex()
 
 
 def path_of(root: str, identity: Identity) -> str:
     """
-    File of a record. The name may collide: the identity is stored and compared.
+    The file of a record. Names may collide, so the stored identity is compared.
     """
-    # Not of marshal's bytes, which depend on reference counts.
+    # Not a digest of marshal's bytes, which depend on reference counts.
     return os.path.join(root, "records", sealed(identity))
 
 
@@ -121,9 +120,9 @@ def identify(
     module: str, workspace: str, mode: str, environment: Mapping[str, str], path: Iterable[str] | None
 ) -> Identity:
     """
-    What one record is about; `path` is the `__path__` of the module's parent, if it has one.
+    What a record belongs to; `path` is the `__path__` of the module's parent, if it has one.
 
-    The workspace counts by its real path, since one name may lead to another checkout tomorrow.
+    The workspace is named by its real path, because a link may lead to another checkout later.
     """
     place = (os.path.realpath(workspace), folders_of(path))
     return (module, place, mode, _INTERPRETER, _host(), sealed(relevant(environment)))
@@ -131,14 +130,14 @@ def identify(
 
 def folders_of(path: Iterable[str] | None) -> tuple[str, ...]:
     """
-    Where `import` looks for a module: in its parent's path, without a parent in `sys.path`.
+    The folders in which `import` looks for a module: the parent's path, or `sys.path` without a parent.
     """
     return tuple(os.path.abspath(folder) for folder in (sys.path if path is None else path))
 
 
 def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str | None:
     """
-    The library to load, or `None` when in doubt.
+    The library to load, or `None` if anything may have changed.
     """
     try:
         if _trust.distrusted(os.lstat(root)):
@@ -168,7 +167,7 @@ def _stamps(signatures: Iterable[_stat.Signature | None]) -> bytes:
     """
     _stat.Signatures as bytes, which are compared sooner than hundreds of tuples are unpacked.
     """
-    # As of version 2, which refers to nothing that it wrote before: equal values are equal bytes.
+    # Version 2 of the format has no back references, so equal values give equal bytes.
     return marshal.dumps([*signatures], 2)
 
 
@@ -176,7 +175,7 @@ def _load(path: str, *, stamp: bool = True) -> tuple[Any, ...] | None:
     descriptor = os.open(path, _OPEN)
     try:
         status = os.fstat(descriptor)
-        # The record names code to run: it must be ours, as the code must.
+        # The record names code to run, so it needs the same owner and permissions as the code.
         if _trust.distrusted(status):
             return None
         data = os.read(descriptor, status.st_size)
@@ -184,10 +183,10 @@ def _load(path: str, *, stamp: bool = True) -> tuple[Any, ...] | None:
             _stamp(path)
     finally:
         os.close(descriptor)
-    # A torn or altered record must not reach `marshal`, which trusts its input.
+    # `marshal` trusts its input, so a truncated or altered record must not reach it.
     if data[:8] != _imp.source_hash(FORMAT, data[8:]):
         return None
-    fields = marshal.loads(data[8:])  # noqa: S302 - ours by owner and mode, whole by its checksum
+    fields = marshal.loads(data[8:])  # noqa: S302 - trusted by owner and mode, complete by its checksum
     return fields if isinstance(fields, tuple) and len(fields) == 9 else None
 
 
@@ -195,13 +194,13 @@ def _stamp(path: str) -> None:
     try:
         os.utime(path)
     except OSError:
-        # A root that cannot be written is nobody's to collect.
+        # Garbage collection never runs on a root that cannot be written, so the timestamp is not needed.
         return
 
 
 def uses(root: str) -> dict[str, float]:
     """
-    When each library was last led to by a record of this root, in seconds since the epoch, to the day.
+    When a record of this root last named each library: seconds since the epoch, accurate to a day.
     """
     found: dict[str, float] = {}
     folder = os.path.join(root, "records")
@@ -219,7 +218,7 @@ def uses(root: str) -> dict[str, float]:
 
 def find(roots: Iterable[str], identity: Identity, environment: Mapping[str, str]) -> str | None:
     """
-    The library to load by the first record that is in no doubt.
+    The library of the first record that is still valid.
     """
     for root in roots:
         library = read(root, identity, environment)
@@ -241,12 +240,11 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
     search_path: tuple[str, ...] | None = None,
 ) -> bytes | None:
     """
-    The bytes of a record, or `None` while any stamp is unsettled, or when this boot has no name.
+    The bytes of a record; `None` while a timestamp is not settled, or if the boot id is unknown.
 
-    `search_path` is `sys.path`, if installed distributions were looked at; `boot` the name of this boot, if the CPU was.
-
-    `started_ns` is the wall clock before the first of `present` was looked at (`started_at`). What is `renamed` is only ever replaced by
-    another file, never written to: its stamps need not settle.
+    `search_path` is `sys.path` if installed distributions were read. `boot` is the boot id if CPU features were read.
+    `started_ns` is the wall clock before the first file of `present` was read (`started_at`). Files in `renamed` are only
+    replaced by a rename and never written in place, so their timestamps need not be settled.
     """
     if boot == "":
         return None
@@ -272,7 +270,7 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
 
 def boot_id() -> str:
     """
-    Names the running kernel's boot, since CPU features may differ after the next one.
+    The id of the running kernel's boot; CPU features may differ after the next one. Empty if unknown.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:

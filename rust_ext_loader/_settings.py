@@ -1,11 +1,10 @@
 """
-Every environment variable and every default, in one place.
+Every environment variable and its default.
 
-Reads settings and turns them into values; decides nothing else. The names of
-the `sglang` project are defaults here and nowhere else.
+Reads settings and converts them to values. The names of the `sglang` project are
+defaults that only this module knows.
 
-Invariant: imports only `os` and `sys`, because the warm path asks it for the
-cache folder.
+Invariant: imports only `os` and `sys`, because the warm path uses it.
 """
 
 from __future__ import annotations
@@ -20,56 +19,56 @@ if TYPE_CHECKING:
 
     _Default = TypeVar("_Default", float, None)
 
-#: `auto`, `never` or `force`: whether an import may or must build.
+#: `auto`, `never` or `force`: whether an import builds.
 BUILD_MODE = "SGLANG_RUST_BUILD_MODE"
-#: `warn` or `error`: what to do when only a stale bundled module is at hand. Default: `error` where `CI=true`.
+#: `warn` or `error`: what to do if only a stale bundled module is available. Default: `error` if `CI=true`, else `warn`.
 STALE = "SGLANG_RUST_STALE"
-#: Root of the cache.
+#: Root folder of the cache.
 CACHE_DIR = "RUST_EXT_CACHE_DIR"
-#: Root of the host project's caches; ours is its subfolder `rust_extensions`.
+#: Parent folder of the host project's caches; this cache is its subfolder `rust_extensions`.
 HOST_CACHE_DIR = "SGLANG_CACHE_DIR"
-#: Further roots that are read and never written, separated as in PATH (image-baked, site-wide).
+#: Further roots that are read but never written, separated as in PATH: part of an image, or site-wide.
 CACHE_PATH = "RUST_EXT_CACHE_PATH"
-#: Folders that lie on other machines, separated as in PATH, where the kernel does not say so.
+#: Folders on network file systems that the kernel does not report as such, separated as in PATH.
 NETWORK_PATHS = "RUST_EXT_NETWORK_PATHS"
-#: `1`: the cache is a team's. What members of its group write is trusted, and what is written is for the group. Only the
-#: process's own environment counts.
+#: `1`: the cache is shared by a group. Files that its members wrote are trusted, and new files are made for the group.
+#: Read from the process's own environment only.
 SHARED = "RUST_EXT_SHARED"
 #: Seconds to wait for another process's build. Default: one hour.
 LOCK_TIMEOUT = "RUST_EXT_LOCK_TIMEOUT"
 #: Seconds a build may take. Default: no limit.
 BUILD_TIMEOUT = "RUST_EXT_BUILD_TIMEOUT"
-#: Seconds that cargo and rustc may take to tell their versions. Default: 30.
+#: Seconds that cargo and rustc may take to print their versions. Default: 30.
 PROBE_TIMEOUT = "RUST_EXT_PROBE_TIMEOUT"
 #: Parallel compiler jobs. Default: cargo's.
 JOBS = "RUST_EXT_JOBS"
-#: Cargo profile to build with, in place of what the crates declare.
+#: Cargo profile to build with, instead of the declared one.
 PROFILE = "RUST_EXT_PROFILE"
-#: Further arguments to cargo, quoted as for a shell; part of what decides.
+#: Further arguments to cargo, quoted as for a shell; they are a fact of the build.
 CARGO_ARGUMENTS = "RUST_EXT_CARGO_ARGS"
-#: `1`: cargo may not use the network. With `--locked`, which it always gets, that is cargo's `--frozen`.
-#: No remote cache is asked then that is not a folder.
+#: `1`: cargo may not use the network. Together with `--locked`, which is always passed, that is cargo's `--frozen`.
+#: A remote cache is then used only if it is a folder.
 OFFLINE = "RUST_EXT_OFFLINE"
-#: Bytes that the cache may hold before the least recently used goes, as in `10G`; `0` for no limit. Default: 10 GB.
+#: Size limit of the cache, as in `10G`; `0` for none. Past it the least recently used entries are removed. Default: 10 GB.
 CACHE_LIMIT = "RUST_EXT_CACHE_LIMIT"
-#: `1`: warnings of the compiler are shown when a build succeeds.
+#: `1`: show compiler warnings of a successful build.
 SHOW_WARNINGS = "RUST_EXT_SHOW_WARNINGS"
-#: URL of the remote cache, in place of the project's; empty: none.
+#: URL of the remote cache, instead of the project's; empty: none.
 REMOTE_URL = "RUST_EXT_REMOTE_URL"
-#: Public keys that are trusted to sign what comes from there, in place of the project's; separated by commas or blanks.
+#: Public keys whose signatures are trusted, instead of the project's; separated by commas or spaces.
 REMOTE_KEYS = "RUST_EXT_REMOTE_KEYS"
-#: Seconds that asking the remote may take. Default: 10 while importing, 600 for a command.
+#: Time limit for the remote in seconds. Default: 10 for an import, 600 for a command.
 REMOTE_TIMEOUT = "RUST_EXT_REMOTE_TIMEOUT"
-#: File of the private key with which `rust-ext push` signs.
+#: File of the private key that `rust-ext push` signs with.
 SIGNING_KEY = "RUST_EXT_SIGNING_KEY"
-#: Set by a forcing process for its children, which accept what it built.
+#: Set by a process in mode `force` for its child processes, which then accept its builds.
 FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"  # noqa: S105 - a variable's name
 
 DEFAULT_LIMIT = 10 * 10**9
 
 MODES = ("auto", "never", "force")
 
-#: `[package.metadata.<table>]` of a crate declares its Python module, unless its workspace names another table.
+#: `[package.metadata.<table>]` of a crate declares its Python module. A workspace can name another table.
 METADATA_TABLE = "sglang"
 #: `[workspace.metadata.<here>] metadata-table = "..."` names that table.
 WORKSPACE_TABLE = "rust-ext-loader"
@@ -79,9 +78,9 @@ PYPROJECT_TABLE = "rust-ext-loader"
 
 def build_mode(argument: str | None, environment: Mapping[str, str]) -> str:
     """
-    The mode in force: the argument, else the environment, else `auto`.
+    The mode: the argument, else the environment, else `auto`.
 
-    Raises `SettingError` (a `ValueError`) when it is none of `MODES`.
+    Raises `SettingError` (a `ValueError`) if it is not one of `MODES`.
     """
     mode = argument if argument is not None else environment.get(BUILD_MODE) or "auto"
     if mode not in MODES:
@@ -135,9 +134,9 @@ def _number(name: str, text: str | None, default: _Default, expected: str) -> fl
 
 def profile(environment: Mapping[str, str]) -> str | None:
     """
-    The cargo profile that is asked for in place of the declared ones.
+    The cargo profile that replaces the declared ones.
 
-    Raises `SettingError` for what can be no profile's name.
+    Raises `SettingError` for a name that no profile can have.
     """
     chosen = environment.get(PROFILE)
     if chosen and not chosen.replace("-", "").replace("_", "").isalnum():
@@ -153,7 +152,7 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 def size(name: str, environment: Mapping[str, str], default: int) -> int | None:
     """
-    A number of bytes; zero stands for no limit.
+    A number of bytes; `None` for zero, which means no limit.
     """
     text = environment.get(name)
     value = parse_size(name, text) if text else default
@@ -196,7 +195,7 @@ def _amount(name: str, text: str, number: str, unit: float | None, expected: str
 
 def spell_size(count: int) -> str:
     """
-    A number of bytes as people read it.
+    A number of bytes with a decimal unit, as in `1.5 GB`.
     """
     value, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
@@ -208,17 +207,17 @@ def spell_size(count: int) -> str:
 
 def switched_on(name: str, environment: Mapping[str, str]) -> bool:
     """
-    Whether a yes/no variable says yes.
+    Whether a boolean variable is on.
     """
     return environment.get(name, "") not in ("", "0", "false", "no")
 
 
 def cache_root(argument: str | None, environment: Mapping[str, str]) -> str:
     """
-    Absolute path of the cache that is meant to be written.
+    Absolute path of the preferred root to write to.
 
-    A short ladder instead of platformdirs: this runs on every warm import, where importing that package would cost more
-    than the import itself.
+    Not by `platformdirs`: this runs on every warm import, and importing that package would cost more than the import
+    itself.
     """
     if argument:
         return os.path.abspath(argument)
@@ -238,7 +237,7 @@ def _user_cache_folder(environment: Mapping[str, str]) -> str:
     if sys.platform != "darwin" and os.path.isabs(xdg):
         return xdg
     home = environment.get("HOME", "")
-    # Without HOME the password database is not asked: in containers the uid is often unknown there.
+    # The password database is not used without HOME: in a container it often lacks the uid.
     if not os.path.isabs(home) or not os.path.isdir(home):
         return ""
     return os.path.join(home, "Library/Caches" if sys.platform == "darwin" else ".cache")
@@ -246,16 +245,16 @@ def _user_cache_folder(environment: Mapping[str, str]) -> str:
 
 def temporary_root() -> str:
     """
-    The last resort: a folder per user under the system's temporary folder.
+    The fallback: a folder per user in the system's temporary folder.
     """
-    folder = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the folder in it is ours by owner and mode
+    folder = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the folder in it is checked by owner and mode
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     return os.path.join(os.path.abspath(folder), f"rust_ext_loader-{user}")
 
 
 def read_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
     """
-    Every root that is searched, the writable one first.
+    Every root to search, the writable one first.
     """
     extra = [os.path.abspath(item) for item in environment.get(CACHE_PATH, "").split(os.pathsep) if item]
     return list(dict.fromkeys([cache_root(argument, environment), *extra, temporary_root()]))
@@ -263,6 +262,6 @@ def read_roots(argument: str | None, environment: Mapping[str, str]) -> list[str
 
 def write_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
     """
-    Roots to write to, best first; one that cannot be used is passed over.
+    Roots to write to, preferred first; an unusable one is skipped.
     """
     return list(dict.fromkeys([cache_root(argument, environment), temporary_root()]))

@@ -1,11 +1,11 @@
 """
-Tell which paths lie on other machines.
+Decide which paths are on network file systems.
 
-There, locks are a matter of servers and mount options, and a mapped file that
-is replaced kills whoever mapped it.
+Locks depend on server and mount options there. A process that has mapped a file
+dies if another host replaces it.
 
-Invariant: asks the kernel's table and the user's own word; never the server,
-which may not answer.
+Invariant: reads the kernel's mount table and a setting, and never asks the
+server, which may not answer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 
 from .. import _settings
 
-#: By the names that the kernel gives them.
+#: Types as the kernel names them.
 NETWORK_FILE_SYSTEMS = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "ncpfs", "afs", "coda"]
     + ["ceph", "lustre", "gpfs", "beegfs", "glusterfs", "orangefs", "pvfs2", "panfs"]
@@ -28,12 +28,12 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 def network(path: str | os.PathLike[str]) -> str:
     """
-    What kind of network file system a path lies on; empty if it lies on none that is known.
+    The type of network file system that a path is on; empty if it is on none of the known ones.
     """
     real = os.path.realpath(path)
     for folder in os.environ.get(_settings.NETWORK_PATHS, "").split(os.pathsep):
         if folder and (real + os.sep).startswith(os.path.realpath(folder).rstrip(os.sep) + os.sep):
-            return f"what {_settings.NETWORK_PATHS} names"
+            return f"a folder in {_settings.NETWORK_PATHS}"
     kind = file_system_of(real, _mount_table())
     return kind if kind in NETWORK_FILE_SYSTEMS else ""
 
@@ -58,7 +58,7 @@ def file_system_of(path: str, mount_table: str) -> str:
             continue
         point = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4])
         inside = path == point or path.startswith(point.rstrip("/") + "/")
-        # The last of several mounts on one folder is the one that is seen.
+        # Of several mounts on one folder the last is visible.
         if inside and len(point) >= len(best):
             best, kind = point, source.split(" ")[0]
     return kind

@@ -1,13 +1,13 @@
 """
-Let one process at a time build in a folder, and the others wait aloud.
+Let one process at a time build in a folder. The others wait and report it.
 
-The kernel holds the lock, so a dead holder never blocks anyone, whatever files
-it left behind. A waiter says who builds and since when, and stops waiting as
-soon as what it came for has been published by another.
+The kernel holds the lock, so a dead holder blocks no process, whatever files it
+left. A waiting process says which process builds and since when. It stops waiting
+as soon as another process has published the entry that it waits for.
 
-Invariant: correctness never rests on the lock. Where the file system cannot
-lock, or where a lock would mean nothing, `LockUnavailable` tells the caller to
-build in a folder of its own; each file system is put to the test first.
+Invariant: correctness does not rest on the lock. If the file system cannot lock,
+or if its locks exclude no process, `LockUnavailable` tells the caller to build in
+a private folder. Each file system is tested first.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds of waiting before the first word, and between later ones.
-FIRST_WORD = 2.0
-NEXT_WORD = 15.0
-#: Seconds between two tries: at first, and at most.
+#: Seconds of waiting before the first message, and between later messages.
+FIRST_MESSAGE = 2.0
+NEXT_MESSAGE = 15.0
+#: Seconds between two attempts: at first, and at most.
 _POLL_FIRST = 0.02
 _POLL_LAST = 0.25
 
-#: Seconds after which a call that may not block counts as blocked for ever.
-_ANSWER = 5.0
+#: Seconds after which a non-blocking call counts as blocked.
+_TEST_TIMEOUT = 5.0
 
 
 class LockUnavailable(Exception):
     """
-    A lock cannot be had here, or would mean nothing. Internal: never leaves the package.
+    The file system cannot lock, or its locks exclude no process. Internal: never leaves the package.
     """
 
     def __init__(self, lock_file: str, problem: str) -> None:
@@ -62,17 +62,17 @@ class LockUnavailable(Exception):
 @dataclass(frozen=True, slots=True)
 class Locked:
     """
-    The lock is ours until the `with` block ends.
+    The lock, held by the current process until the `with` block ends.
     """
 
     lock_file: Path
-    #: The process that took it: a forked child holds nothing.
+    #: The process that took the lock: a forked child does not hold it.
     pid: int
 
     @property
     def held(self) -> bool:
         """
-        Whether the process that asks is the one that took the lock.
+        Whether the calling process is the one that took the lock.
         """
         return self.pid == os.getpid()
 
@@ -89,23 +89,24 @@ def hold(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[Locked | T]:
     """
-    Hold a lock for the block, or yield what `ready` found while somebody else held it.
+    Hold a lock for the block, or yield what `ready` found while another process held the lock.
 
-    *holder* says what we are about to build, for those who will wait for us. Raises `LockTimeout` or `LockUnavailable`.
+    *holder* names what this process builds, for the messages of waiting processes. Raises `LockTimeout` or
+    `LockUnavailable`.
     """
     lock = _lock(lock_file)
-    _put_to_the_test(lock_file)
-    if not _try(lock, lock_file):
+    _require_working_locks(lock_file)
+    if not _acquire(lock, lock_file):
         found = _wait(lock, lock_file, timeout, ready, say, clock, sleep)
         if found is not None:
             yield found
             return
     locked = Locked(lock_file, os.getpid())
     try:
-        _leave_name(lock_file, holder)
+        _write_holder_file(lock_file, holder)
         yield locked
     finally:
-        # In a forked child `filelock` has already closed its copy; the name belongs to the parent.
+        # In a forked child `filelock` has closed its copy, and the holder file belongs to the parent.
         if locked.held:
             try:
                 _holder_file(lock_file).unlink(missing_ok=True)
@@ -123,49 +124,49 @@ def _lock(lock_file: Path) -> BaseFileLock:
     if kind := _file_systems.network(lock_file):
         raise LockUnavailable(str(lock_file), f"{kind} is a network file system")
     mode = 0o660 if _trust.is_shared() else 0o600
-    # A new object each time: two threads then hold two descriptors, which exclude each other as processes do.
+    # A new object each time: two threads then hold two descriptors, which exclude each other like two processes.
     return filelock.FileLock(lock_file, mode=mode, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
 
 
-def _put_to_the_test(lock_file: Path) -> None:
+def _require_working_locks(lock_file: Path) -> None:
     """
-    Raise `LockUnavailable` unless the file system answers, and a held lock keeps others out.
+    Raise `LockUnavailable` unless the file system answers, and a held lock excludes a second holder.
 
-    Some block whoever asks for ever, though told not to: a thread asks, which can be left to its fate. Some say yes to all.
+    On some file systems a non-blocking call blocks for ever, so a daemon thread makes it. Others grant every lock.
     """
     if sys.platform == "win32":
         return
     answers: list[str] = []
-    thread = threading.Thread(target=lambda: answers.append(_what_is_wrong_with_locks(lock_file)), daemon=True)
+    thread = threading.Thread(target=lambda: answers.append(_lock_problem(lock_file)), daemon=True)
     thread.start()
-    thread.join(_ANSWER)
-    problem = answers[0] if answers else f"no answer within {_ANSWER:g} s"
+    thread.join(_TEST_TIMEOUT)
+    problem = answers[0] if answers else f"no answer within {_TEST_TIMEOUT:g} s"
     if problem:
         raise LockUnavailable(str(lock_file), problem)
 
 
-def _what_is_wrong_with_locks(lock_file: Path) -> str:
+def _lock_problem(lock_file: Path) -> str:
     import fcntl
 
     trial = lock_file.with_name(f".{_staging.unique_name()}.lock")
     try:
         lock_file.parent.mkdir(parents=True, exist_ok=True)
         with trial.open("xb") as holder, trial.open("rb") as other:
-            # At once: whatever happens next, no file stays behind.
+            # Removed at once, so that the test leaves no file in any case.
             trial.unlink()
             fcntl.flock(holder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             try:
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
-                # Which of the two depends on the file system.
+                # The error depends on the file system.
                 return ""
-            return "locks keep nobody out"
+            return "two processes can hold the same lock"
     except OSError as error:
-        # Whatever the reason (ENOSYS, ENOLCK, EROFS, EACCES, a full disk): it is the same in a minute.
+        # ENOSYS, ENOLCK, EROFS, EACCES, a full disk: waiting would not help.
         return error.strerror or str(error)
 
 
-def _try(lock: BaseFileLock, lock_file: Path) -> bool:
+def _acquire(lock: BaseFileLock, lock_file: Path) -> bool:
     import filelock
 
     try:
@@ -188,27 +189,27 @@ def _wait(
     sleep: Callable[[float], None],
 ) -> T | None:
     """
-    Poll until the lock is ours (`None`) or `ready` finds something.
+    Poll until this process has the lock (`None`) or `ready` finds something.
 
-    Polling, because a blocking flock can be beyond interruption, and because the entry may appear before the lock is free.
+    A blocking flock cannot always be interrupted, and the entry may appear before the lock is free.
     """
     began = clock()
-    next_word, pause = FIRST_WORD, _POLL_FIRST
+    next_message, pause = FIRST_MESSAGE, _POLL_FIRST
     while True:
         found = ready()
         if found is not None:
             return found
         waited = clock() - began
         if waited >= timeout:
-            raise LockTimeout(str(lock_file), _who(lock_file), timeout)
-        if waited >= next_word:
-            next_word = waited + NEXT_WORD
+            raise LockTimeout(str(lock_file), _holder(lock_file), timeout)
+        if waited >= next_message:
+            next_message = waited + NEXT_MESSAGE
             say(
-                f"waiting for {_who(lock_file)}; lock {lock_file}, giving up in {timeout - waited:.0f} s (RUST_EXT_LOCK_TIMEOUT)"
+                f"waiting for {_holder(lock_file)}; lock {lock_file}, giving up in {timeout - waited:.0f} s (RUST_EXT_LOCK_TIMEOUT)"
             )
         sleep(min(pause, timeout - waited))
         pause = min(pause * 1.5, _POLL_LAST)
-        if _try(lock, lock_file):
+        if _acquire(lock, lock_file):
             return None
 
 
@@ -216,7 +217,7 @@ def _holder_file(lock_file: Path) -> Path:
     return lock_file.with_name(lock_file.name + ".holder")
 
 
-def _leave_name(lock_file: Path, what: str) -> None:
+def _write_holder_file(lock_file: Path, what: str) -> None:
     target = _holder_file(lock_file)
     draft = target.with_name(f"{target.name}.{os.getpid()}")
     record = {"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
@@ -224,14 +225,14 @@ def _leave_name(lock_file: Path, what: str) -> None:
         draft.write_text(json.dumps(record), encoding="utf-8")
         draft.replace(target)
     except OSError:
-        # A courtesy to those who wait; the kernel alone decides who holds the lock.
+        # The file only serves the messages of waiting processes: the kernel decides which process holds the lock.
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
 
 
-def _who(lock_file: Path) -> str:
+def _holder(lock_file: Path) -> str:
     """
-    Who holds the lock, as far as it left its name.
+    The process that holds the lock, as far as its holder file says.
     """
     try:
         record = json.loads(_holder_file(lock_file).read_text(encoding="utf-8"))

@@ -1,10 +1,10 @@
 """
-Notes that say when they were damaged.
+Write small JSON files with a digest, so that damage is noticed when they are read.
 
-A note that only saves time is believed without a second look, so a flipped bit
-in it could hide a change. Each is written behind a digest of itself.
+Such a file saves work and is not checked against anything else, so one flipped
+bit in it could hide a change.
 
-Invariant: what is read is, to the bit, what was written.
+Invariant: `unseal` returns exactly the fields that `seal` wrote, or raises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def seal(fields: Mapping[str, Any]) -> bytes:
     """
-    Plain fields as a note.
+    The fields as JSON behind a SHA-256 digest.
     """
     body = json.dumps(fields).encode()
     return _digest(body) + b"\n" + body + b"\n"
@@ -28,7 +28,7 @@ def seal(fields: Mapping[str, Any]) -> bytes:
 
 def unseal(data: bytes) -> dict[str, Any]:
     """
-    The fields of a note.
+    The fields of a sealed file.
 
     Raises `ValueError` for anything else.
     """
@@ -38,7 +38,7 @@ def unseal(data: bytes) -> dict[str, Any]:
         raise ValueError("damaged")
     fields = json.loads(body)
     if not isinstance(fields, dict):
-        raise ValueError("no note")  # noqa: TRY004 - to whoever reads it, it is damaged
+        raise ValueError("not an object")  # noqa: TRY004 - one error type for every damaged file
     return fields
 
 

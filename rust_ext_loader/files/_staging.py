@@ -1,11 +1,11 @@
 """
-Publish a file or a folder whole, or not at all.
+Publish a file or a folder atomically.
 
-What is being written lives under `staging/` of the same root, hence on the same
-file system, and gets its name by one rename. Folders are made for their owner
-alone, in a team's cache for its group.
+A file or folder is written under a temporary name on the same file system and
+gets its final name by one rename. Folders are created with mode 0700, in a shared
+cache with mode 2770.
 
-Invariant: a published name is absent or complete, whatever dies in between.
+Invariant: a published name is absent or complete, even if a process is killed.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-#: What Windows says of a file that somebody else has open: access denied, sharing or lock violation.
-_HELD_BY_OTHERS = frozenset([5, 32, 33])
-#: Seconds between two tries to rename such a file.
+#: Windows error codes for a file that another process has open: access denied, sharing or lock violation.
+_IN_USE_ERRORS = frozenset([5, 32, 33])
+#: Seconds between two attempts to rename such a file.
 _PAUSES = (0.01, 0.05, 0.1, 0.2, 0.4, 0.8, 1.5, 2.0)
 
-#: A staging folder this old belongs to nobody who is alive.
+#: A staging folder of this age (seconds) was left by a process that died.
 _ABANDONED_AFTER = 24 * 3600.0
 
-#: As `unique_name` makes them.
+#: Names that `unique_name` makes.
 _UNIQUE = re.compile("[0-9a-f]{32}")
 
 
 def private_folder(path: Path) -> Path:
     """
-    Make a folder, and those above it that are missing, for this user alone, or for the team.
+    Create a folder and its missing parents, for this user alone, or for the group in a shared cache.
     """
     if not path.is_dir():
         private_folder(path.parent)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
             if _trust.is_shared():
-                # What is made in it belongs to the same group.
+                # The set-group-ID bit gives new files in the folder the same group.
                 path.chmod(0o2770)
     return path
 
 
 def unique_name() -> str:
     """
-    A name that nobody else comes upon; not by `uuid`, which brings half the standard library into every import that decides.
+    A random name of 32 hex digits. Not from `uuid`, whose import is slow.
     """
     return os.urandom(16).hex()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """
-    Give a file new content: readers see the old bytes or the new ones.
+    Replace the content of a file: readers see the old bytes or the new bytes.
     """
     private_folder(path.parent)
     temporary = path.with_name(f".{path.name}.{unique_name()}")
@@ -78,7 +78,7 @@ def _new_file(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
         if _trust.is_shared():
-            # Whatever the umask says.
+            # The umask may have removed the group's permissions.
             os.chmod(path, 0o660)
         yield descriptor
         os.fsync(descriptor)
@@ -95,7 +95,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 @contextlib.contextmanager
 def staged_folder(root: Path) -> Iterator[Path]:
     """
-    A fresh private folder under `root`; what is still there at the end is removed.
+    A new private folder under `root`, removed at the end unless it was published.
     """
     folder = private_folder(root / "staging") / unique_name()
     private_folder(folder)
@@ -106,22 +106,22 @@ def staged_folder(root: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep(ours: Path) -> None:
+def _sweep(own: Path) -> None:
     """
-    Remove what builders left that were killed.
+    Remove staging folders of killed builds.
     """
     with contextlib.suppress(OSError):
-        # By the clock of the file system: that of this host may be days ahead of it, and what is young may be in use.
-        now = ours.stat().st_mtime
-        for item in os.scandir(ours.parent):
-            # Others may call a folder of theirs `staging`.
+        # By the clock of the file system: this host's clock may be days ahead, and a young folder may be in use.
+        now = own.stat().st_mtime
+        for item in os.scandir(own.parent):
+            # Other files may be in the folder too: only names that `unique_name` makes are removed.
             if _UNIQUE.fullmatch(item.name) and now - item.stat(follow_symlinks=False).st_mtime > _ABANDONED_AFTER:
                 shutil.rmtree(item.path, ignore_errors=True)
 
 
 def copy_into(source: Path, folder: Path, name: str) -> Path:
     """
-    Copy a file into a staged folder and make sure that it is on the disk.
+    Copy a file into a staged folder and sync it to disk.
     """
     destination = folder / name
     with (
@@ -136,7 +136,7 @@ def copy_into(source: Path, folder: Path, name: str) -> Path:
 
 def publish_folder(staged: Path, destination: Path) -> Path:
     """
-    Give a staged folder its name; the name must be new.
+    Rename a staged folder to its final name, which must not exist.
     """
     private_folder(destination.parent)
     _rename(staged, destination, os.rename)
@@ -148,7 +148,7 @@ def _rename(
     source: Path, destination: Path, rename: Callable[[Path, Path], None], wait: Callable[[float], None] = time.sleep
 ) -> None:
     """
-    Rename; on Windows again, for about five seconds, while a virus scanner or an indexer has what was just written open.
+    Rename. On Windows retry for about five seconds while another program, such as a virus scanner, has the file open.
     """
     pauses = iter(_PAUSES)
     while True:
@@ -156,7 +156,7 @@ def _rename(
             rename(source, destination)
         except OSError as error:
             pause = next(pauses, None)
-            if pause is None or getattr(error, "winerror", None) not in _HELD_BY_OTHERS:
+            if pause is None or getattr(error, "winerror", None) not in _IN_USE_ERRORS:
                 raise
             wait(pause)
         else:
@@ -165,7 +165,7 @@ def _rename(
 
 def move(path: Path, destination: Path) -> None:
     """
-    Rename, or copy and remove where a rename is refused: a folder of an image's layer cannot be renamed in its container.
+    Rename, or copy and remove if that fails with EXDEV: a container cannot rename a folder of an image layer.
     """
     try:
         os.rename(path, destination)
@@ -176,7 +176,7 @@ def move(path: Path, destination: Path) -> None:
 
 
 def _sync_folder(path: Path) -> None:
-    # Windows cannot open a folder; its renames are journalled.
+    # Windows cannot open a folder; its renames are journaled.
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -1,12 +1,12 @@
 """
-Decide which stats stand for a path that was asked about.
+Decide which paths must be watched to notice that a looked-up path changed.
 
-What is there is watched itself, and what is not, for appearing. A link that
-leads nowhere is neither: what would change its meaning is its target, or
-another link in its place.
+An existing path is watched itself; a missing path is watched for appearing. For a
+dangling link the folder of the link and its target are watched, since either can
+change the result.
 
-Invariant: what is called absent does not exist in any form, so that whoever
-looks again without following links finds it absent too.
+Invariant: a path in `absent` does not exist in any form, so a later look that
+does not follow links finds it absent too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def watch(paths: Iterable[str]) -> Watched:
     """
-    What to look at again to know that these paths are as they are now.
+    The paths whose stat shows whether any of these paths changed.
     """
     present: set[str] = set()
     absent: set[str] = set()
@@ -34,7 +34,7 @@ def watch(paths: Iterable[str]) -> Watched:
         else:
             present.add(os.path.dirname(path))
             target = os.path.realpath(path)
-            # A circle of links ends in one of them.
+            # In a circle of links the resolved path is itself a link.
             if not os.path.lexists(target):
                 absent.add(target)
     return Watched(frozenset(present), frozenset(absent))

@@ -82,7 +82,7 @@ def test_the_arguments_of_cargo(
     [
         (
             {"RUST_EXT_PROFILE": "../x"},
-            "RUST_EXT_PROFILE='../x' is not understood; expected the name of a cargo profile",
+            "RUST_EXT_PROFILE='../x' is invalid; expected the name of a cargo profile",
         ),
         ({"RUST_EXT_CARGO_ARGS": "'"}, "arguments quoted as for a shell (No closing quotation)"),
         ({"RUST_EXT_CARGO_ARGS": "--target-dir=/x"}, "no `--target-dir=/x`, which is decided elsewhere"),

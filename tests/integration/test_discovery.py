@@ -150,7 +150,7 @@ def test_an_outdated_lockfile_is_an_error(built: Checkout) -> None:
     loaded = built.load()
 
     assert loaded.reason == "lockfile-outdated"
-    assert "Cargo.lock does not know package `itoa`" in str(loaded.error)
+    assert "Cargo.lock does not contain package `itoa`" in str(loaded.error)
     assert loaded.cargo == ()
 
 

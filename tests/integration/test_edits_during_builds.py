@@ -70,7 +70,7 @@ def test_sources_that_change_during_every_build_are_named(plain: Checkout) -> No
     assert loaded.types[:3] == ("SourcesMoved", "RustExtensionError", "ImportError")
     assert loaded.error == (
         "fx.alpha was built 3 times and its sources changed during each build: alpha/src/part.rs; "
-        "stop what keeps writing there, then import again"
+        "stop the program that writes there, then import again"
     )
     assert loaded.compiled == ["alpha"] * 3
     assert not list(plain.cache.rglob("manifest.json"))

@@ -57,7 +57,7 @@ def test_an_unknown_mode_is_refused_first(plain: Checkout, mode: str) -> None:
 
         assert loaded.types[0] == "SettingError"
         assert "ValueError" in loaded.types
-        problem = f"mode={mode!r} is not understood" if mode else "mode is empty or not set"
+        problem = f"mode={mode!r} is invalid" if mode else "mode is empty or not set"
         assert loaded.error == f"{problem}; expected one of auto, never, force"
 
 

@@ -176,7 +176,7 @@ def test_a_missing_workspace_is_reported_on_import(plain: Checkout) -> None:
 
     assert (ran.types[0], ran.error) == ("ModuleNotFoundError", "No module named 'fx.alpha'")
     assert (
-        f"fx.alpha: the workspace of its editable install is gone ({gone}); if it has moved, install the project again"
+        f"fx.alpha: the workspace of its editable install does not exist ({gone}); if it was moved, install the project again"
         in ran.stderr
     )
 
@@ -234,7 +234,7 @@ def test_an_unknown_mode_is_refused_first(plain: Checkout) -> None:
 
     assert ran.types[:2] == ("SettingError", "RustExtensionError")
     assert "ValueError" in ran.types
-    assert ran.error == "SGLANG_RUST_BUILD_MODE='maybe' is not understood; expected one of auto, never, force"
+    assert ran.error == "SGLANG_RUST_BUILD_MODE='maybe' is invalid; expected one of auto, never, force"
 
 
 def test_a_failed_import_leaves_no_module(plain: Checkout) -> None:

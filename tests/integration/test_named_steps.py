@@ -60,7 +60,7 @@ WRITE = "files/_staging.write_atomically"
 
 #: In the order in which a load reaches them.
 STEPS = {
-    "lock taken": Step("after", "files/_locks._leave_name"),
+    "lock taken": Step("after", "files/_locks._write_holder_file"),
     "looking up again": Step("after", "build/_progress.Progress.announce"),
     "before cleaning": Step("before", "build/_cargo.clean"),
     "after cleaning": Step("after", "build/_cargo.clean"),
@@ -164,7 +164,9 @@ UNWINDING = "__import__('sys').exc_info()[0] is KeyboardInterrupt"
         pytest.param(Step("before", "_process_group.ProcessGroup.close", UNWINDING), id="before it waits"),
         pytest.param(Step("before", "_process_group.ProcessGroup.kill", UNWINDING), id="before it kills"),
         pytest.param(Step("after", "_process_group.ProcessGroup.kill", UNWINDING), id="when it has killed"),
-        pytest.param(Step("before", "_process_group._Word.say", UNWINDING), id="before it releases the watcher"),
+        pytest.param(
+            Step("before", "_process_group._LinePipe.write_line", UNWINDING), id="before it releases the watcher"
+        ),
     ],
 )
 def test_a_second_interrupt_changes_nothing(plain: Checkout, late: Step) -> None:

@@ -163,7 +163,7 @@ LOAD_BOTH = """
         pytest.param({"mood": "403"}, "403", id="it forbids"),
         pytest.param(
             {"RUST_EXT_REMOTE_KEYS": "secret"},
-            "RUST_EXT_REMOTE_KEYS='secret' is not understood",
+            "RUST_EXT_REMOTE_KEYS='secret' is invalid",
             id="a malformed key",
         ),
         pytest.param({"missing": "obstore"}, "install `rust-ext-loader[remote]`", id="the extra is not installed"),

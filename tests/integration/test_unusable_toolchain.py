@@ -94,7 +94,7 @@ UNUSABLE = [
         Unusable(
             "not-installed",
             "`cargo` is not usable: toolchain '1.80.0-x86_64-unknown-linux-gnu' is not installed; "
-            f"install the toolchain that is asked for (`rustup toolchain install NAME`), or drop what asks for it {DROP}",
+            f"install that toolchain (`rustup toolchain install NAME`), or remove the setting that selects it {DROP}",
             {"cargo": print_error(NOT_INSTALLED), "rustc": print_error(NOT_INSTALLED)},
         ),
         id="pinned toolchain not installed",
@@ -102,7 +102,7 @@ UNUSABLE = [
     pytest.param(
         Unusable(
             "too-old",
-            "`rustc` is not usable: rustc 1.84.1 is older than 1.85, which the crate asks for; run `rustup update`, or drop what ",
+            "`rustc` is not usable: rustc 1.84.1 is older than 1.85, which the crate asks for; run `rustup update`, ",
             {"cargo": CARGO, "rustc": f"echo '{OLD}'"},
         ),
         id="compiler too old",
@@ -110,8 +110,8 @@ UNUSABLE = [
     pytest.param(
         Unusable(
             "no-answer",
-            "`rustc` is not usable: it did not answer within 0.5 s; run `rustc -vV` to see what holds it, "
-            "or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is merely slow",
+            "`rustc` is not usable: it did not answer within 0.5 s; run `rustc -vV` to see why it hangs, "
+            "or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is only slow",
             {"cargo": CARGO, "rustc": "exec /bin/sleep 600"},
             PROBE_LIMIT,
         ),
@@ -120,7 +120,7 @@ UNUSABLE = [
     pytest.param(
         Unusable(
             "broken",
-            "`rustc` is not usable: cannot open shared object; run `rustc -vV` to see what it says",
+            "`rustc` is not usable: cannot open shared object; run `rustc -vV` to see its error",
             {"cargo": CARGO, "rustc": print_error("cannot open shared object")},
         ),
         id="compiler broken",

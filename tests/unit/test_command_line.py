@@ -59,11 +59,9 @@ def test_variables_that_nobody_set_take_one_line(
     ("option", "value", "complaint"),
     [
         pytest.param(
-            "--max-size", "ten", "--max-size='ten' is not understood; expected a size such as 500M or 10G", id="size"
+            "--max-size", "ten", "--max-size='ten' is invalid; expected a size such as 500M or 10G", id="size"
         ),
-        pytest.param(
-            "--max-age", "30", "--max-age='30' is not understood; expected an age such as 12h or 30d", id="age"
-        ),
+        pytest.param("--max-age", "30", "--max-age='30' is invalid; expected an age such as 12h or 30d", id="age"),
         pytest.param("--keep", "-1", "'-1' is no number of entries", id="fewer than none"),
         pytest.param("--keep", "few", "'few' is no number of entries", id="no number"),
     ],

@@ -27,7 +27,7 @@ SAMPLES = [
     ),
     pytest.param(
         rel.LockfileOutdated("ws/Cargo.lock", "serde"), "lockfile-outdated",
-        "ws/Cargo.lock does not know package `serde`; run `cargo check` beside it to bring it up to date", id="old lockfile",
+        "ws/Cargo.lock does not contain package `serde`; run `cargo check` beside it to update it", id="old lockfile",
     ),
     pytest.param(
         rel.DuplicateModule("fx.alpha", ("a/Cargo.toml", "b/Cargo.toml")), "duplicate-module",
@@ -62,25 +62,25 @@ SAMPLES = [
     ),
     pytest.param(
         rel.ToolchainMissing("rustc", "not-installed", "1.2.3 is not installed"), "toolchain-missing",
-        "`rustc` is not usable: 1.2.3 is not installed; install the toolchain that is asked for (`rustup toolchain install NAME`), "
-        "or drop what asks for it (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override), "
+        "`rustc` is not usable: 1.2.3 is not installed; install that toolchain (`rustup toolchain install NAME`), "
+        "or remove the setting that selects it (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override), "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="toolchain not installed",
     ),
     pytest.param(
         rel.ToolchainMissing("rustc", "too-old", "1.60 cannot read edition 2024"), "toolchain-missing",
         "`rustc` is not usable: 1.60 cannot read edition 2024; run `rustup update`, "
-        "or drop what asks for the old one (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override), "
+        "or remove the setting that selects the old toolchain (RUSTUP_TOOLCHAIN, a rust-toolchain file, an override), "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="old compiler",
     ),
     pytest.param(
         rel.ToolchainMissing("cargo", "no-answer", "it did not answer within 30 s", "fx.alpha", "src/lib.rs changed"), "toolchain-missing",
         "fx.alpha must be built (src/lib.rs changed), but `cargo` is not usable: it did not answer within 30 s; "
-        "run `cargo -vV` to see what holds it, or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is merely slow, "
+        "run `cargo -vV` to see why it hangs, or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is only slow, "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="no answer",
     ),
     pytest.param(
         rel.ToolchainMissing("rustc", "broken", "it crashed"), "toolchain-missing",
-        "`rustc` is not usable: it crashed; run `rustc -vV` to see what it says, "
+        "`rustc` is not usable: it crashed; run `rustc -vV` to see its error, "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="broken compiler",
     ),
     pytest.param(
@@ -97,22 +97,22 @@ SAMPLES = [
     ),
     pytest.param(
         rel.LibraryMissing("fx.alpha", "alpha.so", ("libssl.so.3",)), "library-missing",
-        "fx.alpha was found, but a library it needs is missing: libssl.so.3; install what provides it, "
-        "where the dynamic linker looks (alpha.so)", id="library missing",
+        "fx.alpha was found, but a library it needs is missing: libssl.so.3; install it in a folder that "
+        "the dynamic linker searches (alpha.so)", id="library missing",
     ),
     pytest.param(
         rel.LibraryMissing("fx.alpha", "alpha.so", ("libssl.so.3", "libcrypto.so.3")), "library-missing",
-        "fx.alpha was found, but libraries it needs are missing: libssl.so.3, libcrypto.so.3; install what provides them, "
-        "where the dynamic linker looks (alpha.so)", id="libraries missing",
+        "fx.alpha was found, but libraries it needs are missing: libssl.so.3, libcrypto.so.3; install them in a folder "
+        "that the dynamic linker searches (alpha.so)", id="libraries missing",
     ),
     pytest.param(
         rel.SourcesMoved("fx.alpha", ("alpha/src/lib.rs", "b"), 3), "sources-moved",
         "fx.alpha was built 3 times and its sources changed during each build: alpha/src/lib.rs, b; "
-        "stop what keeps writing there, then import again", id="sources moved",
+        "stop the program that writes there, then import again", id="sources moved",
     ),
     pytest.param(
         rel.LockTimeout("targets/x.lock", "pid 7 on host", 2.5), "lock-timeout",
-        "targets/x.lock is still held by pid 7 on host after 2.5 s; raise RUST_EXT_LOCK_TIMEOUT (seconds) if that build is simply slow",
+        "targets/x.lock is still held by pid 7 on host after 2.5 s; raise RUST_EXT_LOCK_TIMEOUT (seconds) if that build is only slow",
         id="lock held",
     ),
     pytest.param(
@@ -122,7 +122,7 @@ SAMPLES = [
     ),
     pytest.param(
         rel.CacheUnavailable(("a is not writable", "b belongs to user 3")), "cache-unavailable",
-        "nowhere to build: a is not writable; b belongs to user 3; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) "
+        "no cache folder can be used: a is not writable; b belongs to user 3; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) "
         "on a writable disk", id="no cache",
     ),
     pytest.param(
@@ -131,7 +131,7 @@ SAMPLES = [
     ),
     pytest.param(
         rel.SettingError("SGLANG_RUST_BUILD_MODE", "maybe", "one of auto, never, force"), "setting",
-        "SGLANG_RUST_BUILD_MODE='maybe' is not understood; expected one of auto, never, force", id="setting",
+        "SGLANG_RUST_BUILD_MODE='maybe' is invalid; expected one of auto, never, force", id="setting",
     ),
     pytest.param(
         rel.SettingError("RUST_EXT_SIGNING_KEY", "", "a file"), "setting",

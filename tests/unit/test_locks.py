@@ -211,7 +211,7 @@ def test_an_unreadable_holder_file_means_another_process(text: str, tmp_path: Pa
     """
     (tmp_path / "target.lock.holder").write_bytes(text.encode("latin-1"))
 
-    assert _locks._who(tmp_path / "target.lock") == "another process"
+    assert _locks._holder(tmp_path / "target.lock") == "another process"
 
 
 def test_threads_exclude_each_other(tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_a_file_system_without_locks_is_reported_at_once(
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        pytest.param(lambda: None, "locks keep nobody out", id="always succeeds"),
+        pytest.param(lambda: None, "two processes can hold the same lock", id="always succeeds"),
         pytest.param(lambda: threading.Event().wait(), "no answer within 0.1 s", id="blocks forever"),
     ],
 )
@@ -353,7 +353,7 @@ def test_locks_without_effect_are_detected(
     """
     import fcntl
 
-    monkeypatch.setattr(_locks, "_ANSWER", 0.1)
+    monkeypatch.setattr(_locks, "_TEST_TIMEOUT", 0.1)
     monkeypatch.setattr(fcntl, "flock", lambda _descriptor, _operation: answer())
     with pytest.raises(LockUnavailable, match=problem), take(tmp_path / "target.lock"):
         pytest.fail("a lock that means nothing")

@@ -272,7 +272,7 @@ def test_a_parent_killed_before_the_start_signal_starts_nothing(tmp_path: Path) 
     )
     assert marked(str(tmp_path))
     # The kernel closes the pipes of a process that dies.
-    group._forget_pipes()
+    group._close_pipes()
     group.stdout.close()
     group.stderr.close()
     group.close()
@@ -300,9 +300,9 @@ def test_a_pipe_is_closed_once() -> None:
     """
     A second `close` does nothing: the descriptor's number may belong to another pipe by then.
     """
-    first = _process_group._Word()
+    first = _process_group._LinePipe()
     first.close()
-    second = _process_group._Word()
+    second = _process_group._LinePipe()
     first.close()
 
     os.fstat(second.reader)

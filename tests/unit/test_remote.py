@@ -342,9 +342,9 @@ def test_a_trusted_key_that_is_none_is_named_with_its_setting(world: World) -> N
     )
     entry = world.build()
 
-    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood; expected `ed25519:` and 32 bytes"):
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is invalid; expected `ed25519:` and 32 bytes"):
         _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
-    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood"):
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is invalid"):
         _remote.publish(settings, world.signer, entry, SECONDS)
 
 

@@ -396,7 +396,7 @@ def test_without_a_home_and_a_place_for_one(machine: Machine, monkeypatch: pytes
 
 
 def test_a_limit_that_means_nothing_is_refused(machine: Machine) -> None:
-    with pytest.raises(SettingError, match="RUST_EXT_PROBE_TIMEOUT='soon' is not understood"):
+    with pytest.raises(SettingError, match="RUST_EXT_PROBE_TIMEOUT='soon' is invalid"):
         machine.probe(environment={"RUST_EXT_PROBE_TIMEOUT": "soon"})
 
 
