@@ -232,7 +232,10 @@ def declares(module: str, workspace: str, path: Sequence[str] | None) -> bool:
     """
     if not os.path.isdir(workspace):
         if PathFinder.find_spec(module, path) is None:
-            gone = f"{module}: the workspace of its editable install does not exist ({workspace}); if it was moved, install the project again"
+            gone = (
+                f"{module}: the workspace of its editable install does not exist ({workspace}); "
+                "if it was moved, install the project again"
+            )
             warnings.warn(StaleExtensionWarning(gone), stacklevel=2)
         return False
     try:

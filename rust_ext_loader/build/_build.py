@@ -1,14 +1,13 @@
 """
-Compile one extension in a target folder that is ours alone.
+Compile one extension in a private target folder.
 
-Before cargo runs, every package whose inputs differ from what this folder
-compiled last is cleaned: cargo judges by modification time, and an older time
-would hide a change. After it ran, it is found out what else was read, and all
-of it is looked at again; if anything moved, the result is thrown away and built
-anew.
+Before cargo runs, every package whose inputs changed since this folder compiled it
+is cleaned: cargo compares modification times, and an older time would hide a
+change. After cargo ran, its other inputs are collected and every input is read
+again. If one changed, the result is discarded and built again.
 
-Invariant: what is returned was compiled from exactly the facts it is returned
-with. A build that was cut short leaves its packages marked as unknown.
+Invariant: a library is returned with exactly the facts that it was compiled from.
+An interrupted build leaves its packages marked as unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import re
 import shutil
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import _settings
@@ -33,25 +32,25 @@ from ._target_state import TargetState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import IO
 
     from ..facts._snapshot import Snapshot
     from ._progress import Progress
 
-#: How often a build is repeated whose sources moved underneath it.
+#: How often to build if the sources change during the build.
 ATTEMPTS = 3
 
-#: What compiler and linker say when an earlier output may be torn; some of it is said of wrong sources as well.
+#: Messages of compiler and linker that a damaged earlier output causes. Wrong sources cause some of them as well.
 _DAMAGE = re.compile(
     r"error\[E0(?:460|461|462|463|514|786)\]|error: linking with |file too short|invalid ELF header|internal compiler error"
     r"|could not execute process `[^`]*build-script|build-script-[^`]*` \(signal"
 )
 
-#: How far the time stamp of a file may lie before the moment it was written.
+#: How much older than the write itself a file's timestamp can be, in ns.
 _CLOCK_TICK_NS = 20_000_000
 
-#: A disk with fewer bytes to spare is full.
+#: A disk with fewer free bytes counts as full.
 _NO_SPACE = 1 << 20
 
 #: Log files kept per module.
@@ -61,17 +60,17 @@ _LOGS_KEPT = 10
 @dataclass(frozen=True, slots=True)
 class Built:
     """
-    A library in the target folder, and the facts it was compiled from.
+    A library in the target folder, and the facts that it was compiled from.
     """
 
     artifact: Path
     snapshot: Snapshot
-    #: The undeclared inputs that its build was seen to read.
+    #: The undeclared inputs that the build read.
     seen: Mapping[str, str]
     #: Seconds since the epoch.
     began: float
     seconds: float
-    #: The oldest glibc that can load it, on Linux.
+    #: The oldest glibc that can load the library, on Linux.
     glibc_floor: tuple[int, int] | None
 
 
@@ -80,7 +79,7 @@ def target_folder(root: Path, snapshot: Snapshot) -> Path:
     The target folder of one checkout and one set of toolchain, ABI and flags.
     """
     checkout = _store.checkout_name(snapshot.spec.workspace)
-    # Compilers make files for their user alone.
+    # Compilers create files for their own user only, so each member of a group has a target folder.
     member = f"-{os.getuid()}" if _trust.is_shared() and hasattr(os, "getuid") else ""
     return root / "targets" / f"{checkout}-{snapshot.flavour}{member}"
 
@@ -96,50 +95,76 @@ def build(
     from_scratch: bool,
 ) -> Built:
     """
-    Build until sources hold still; the caller holds the folder's lock.
+    Build until the sources do not change during a build. The caller holds the lock of the folder.
 
     Raises `BuildFailed`, `InvalidArtifact` or, after `ATTEMPTS` builds, `SourcesMoved`.
     """
-    moved: tuple[str, ...] = ()
+    job = _Job(folder, environment, progress, from_scratch)
     state = TargetState(folder, snapshot.spec.profile)
-    seen_files = state.seen_files(snapshot.sight)
-    before: tuple[Mapping[str, str], Collection[str]] = ({}, ())
+    known_files = state.seen_files(snapshot.sight)
+    previous: _ScriptOutput | None = None
+    moved: tuple[str, ...] = ()
     for _ in range(ATTEMPTS):
         began, clocks = time.time(), _stat.clocks()
-        stamps = _stamps(snapshot.watched.present | seen_files)
+        stamps = _stamps(snapshot.watched.present | known_files)
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
-            compiled = _compile(snapshot, folder, environment, progress, log, log_path, from_scratch)
+            compiled = _compile(snapshot, job, log, log_path)
         seconds = (_stat.clocks()[1] - clocks[1]) / 1e9
         after = look_again()
         seen = {package.key: after.sight.record(package.names) for package in compiled.packages}
-        seen_files = after.sight.watched(_observe.all_names(compiled.packages)).present
+        known_files = after.sight.watched(_observe.all_names(compiled.packages)).present
         together = {name: value for read in seen.values() for name, value in read.items()}
-        # A text that was there only meanwhile leaves no other trace than a time stamp.
-        disturbed = _disturbed(stamps, seen_files, clocks)
-        # What build scripts write, they write each time, and the same.
-        files, by_scripts = _seen.files(together), _written_by_scripts(disturbed, compiled.packages)
-        if files == before[0]:
-            disturbed -= by_scripts.intersection(before[1])
-        before = files, by_scripts
-        disturbed |= _vanished(seen, compiled.packages, snapshot.spec.workspace)
-        moved = after.moved_since(snapshot) or _from_root(disturbed, snapshot.spec.workspace)
+        # A file that was edited and reverted during the build shows only in its timestamp.
+        touched = _touched(stamps, known_files, clocks)
+        scripts = _ScriptOutput(_seen.files(together), _written_by_scripts(touched, compiled.packages))
+        # A build script's output in the source tree is accepted if two builds in a row write the same bytes.
+        if previous is not None and scripts.files == previous.files:
+            touched -= scripts.paths & previous.paths
+        previous = scripts
+        touched |= _vanished(seen, compiled.packages, snapshot.spec.workspace)
+        moved = after.moved_since(snapshot) or _from_root(touched, snapshot.spec.workspace)
         if not moved:
             state.settle(snapshot.packages, seen)
             for gap in (gap for package in compiled.packages for gap in package.unknown):
-                progress.note(f"{gap}; undeclared inputs of it are not known")
+                progress.note(f"{gap}; its undeclared inputs are unknown")
             return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor)
         progress.note(f"{', '.join(moved[:3])} changed during the build; building again")
         snapshot = after
     raise SourcesMoved(snapshot.spec.module, moved, ATTEMPTS)
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """
+    Where and how to compile.
+    """
+
+    folder: Path
+    environment: Mapping[str, str]
+    progress: Progress
+    #: Remove what the folder holds of the workspace's packages first.
+    from_scratch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _ScriptOutput:
+    """
+    What build scripts wrote into the sources during one build.
+    """
+
+    #: Every undeclared file that the build read, by digest.
+    files: Mapping[str, str]
+    #: The files among them that a build script wrote.
+    paths: frozenset[str]
+
+
 def _stamps(paths: Iterable[str]) -> dict[str, _stat.Signature | None]:
     return {path: _stat.signature(path) for path in paths if os.path.isfile(path)}
 
 
-def _disturbed(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
+def _touched(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
     """
-    Files that were written to since, whatever they hold now; of those that nobody knew of before, by their time stamps.
+    Files that were written since the build began, whatever they contain now. Unknown files are judged by their timestamps.
     """
     threshold = _stat.started_at(clocks, _stat.clocks()) - _CLOCK_TICK_NS
     paths = {path for path, stamp in stamps.items() if _stat.signature(path) != stamp}
@@ -152,7 +177,7 @@ def _disturbed(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str]
 
 def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Package]) -> frozenset[str]:
     """
-    Those that were last written to while a build script ran, and hence before anything that it prepares was compiled.
+    Files that were last written while a build script ran, so before the package that it prepares was compiled.
     """
     runs = [package.script_ran for package in packages if package.script_ran]
     stamps = {path: stamp for path in paths if (stamp := _stat.signature(path)) is not None}
@@ -165,7 +190,7 @@ def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Packag
 
 def _vanished(seen: Mapping[str, Mapping[str, str]], packages: Iterable[_observe.Package], root: Path) -> set[str]:
     """
-    Files that a compiler opened and that are gone.
+    Files that a compiler opened and that no longer exist.
     """
     gone = {name for package in packages for name in package.opened if _seen.is_nothing(seen[package.key][name])}
     return {os.path.join(root, name[len(_seen.FILE) :]) for name in gone}
@@ -177,7 +202,7 @@ def _from_root(paths: Iterable[str], root: Path) -> tuple[str, ...]:
 
 def _changed_at(stamp: _stat.Signature) -> int:
     _, mtime, _, ctime = stamp
-    # On Windows that is the time of creation. Elsewhere anybody can set the one, and nobody the other.
+    # ctime is compared: tools can set mtime, but not ctime. On Windows ctime is the time of creation.
     return max(mtime, ctime) if os.name == "nt" else ctime
 
 
@@ -188,88 +213,82 @@ class _Compiled:
     packages: list[_observe.Package]
 
 
-def _compile(
-    snapshot: Snapshot,
-    folder: Path,
-    environment: Mapping[str, str],
-    progress: Progress,
-    log: IO[bytes],
-    log_path: Path,
-    from_scratch: bool,
-) -> _Compiled:
+def _compile(snapshot: Snapshot, job: _Job, log: IO[bytes], log_path: Path) -> _Compiled:
     spec, toolchain = snapshot.spec, snapshot.toolchain
     assert toolchain is not None, "a build needs a toolchain"
-    child = _child_environment(snapshot, folder, environment)
+    child = _child_environment(snapshot, job.folder, job.environment)
 
     def attempt() -> _cargo.CargoResult:
-        _clean_what_changed(snapshot, folder, child, log_path, from_scratch=from_scratch)
+        _clean_changed_packages(snapshot, job, child, log_path)
         return _cargo.run(
-            arguments(snapshot, environment),
+            arguments(snapshot, job.environment),
             cargo=toolchain.cargo,
             directory=spec.directory,
             environment=child,
-            progress=progress,
+            progress=job.progress,
             log=log,
-            time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, environment, None),
+            time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, job.environment, None),
         )
 
-    result = _unless_damaged(folder, attempt, progress)
-    _require(result, snapshot, log_path, folder)
-    if result.warnings and _settings.switched_on(_settings.SHOW_WARNINGS, environment):
-        progress.note(result.rendered)
-    artifact, fresh = _artifact(result, snapshot, log_path)
+    result = _retried_if_damaged(job.folder, attempt, job.progress)
+    _require_success(result, snapshot, log_path, job.folder)
+    if result.warnings and _settings.switched_on(_settings.SHOW_WARNINGS, job.environment):
+        job.progress.note(result.rendered)
+    artifact = _artifact(result, snapshot, log_path)
     try:
-        floor = _verify(artifact, snapshot).glibc_floor
-        return _Compiled(artifact, floor, _observe.observe(result, _surroundings(snapshot, folder, child)))
+        floor = _verify(artifact.library, snapshot).glibc_floor
+        packages = _observe.observe(result, _surroundings(snapshot, job.folder, child))
+        return _Compiled(artifact.library, floor, packages)
     except InvalidArtifact:
-        if not fresh or from_scratch:
+        if not artifact.fresh or job.from_scratch:
             raise
-    # It was right when it was compiled. Cargo believes its outputs by their time stamps, and would for ever.
-    progress.note(f"{artifact} is damaged; compiling again")
-    return _compile(snapshot, folder, environment, progress, log, log_path, from_scratch=True)
+    # The library was valid when it was compiled. Cargo trusts its outputs by timestamp, so it would never rebuild this one.
+    job.progress.note(f"{artifact.library} is damaged; compiling again")
+    return _compile(snapshot, replace(job, from_scratch=True), log, log_path)
 
 
-def _unless_damaged(folder: Path, attempt: Callable[[], _cargo.CargoResult], progress: Progress) -> _cargo.CargoResult:
+def _retried_if_damaged(
+    folder: Path, attempt: Callable[[], _cargo.CargoResult], progress: Progress
+) -> _cargo.CargoResult:
     """
-    Run cargo, and once more in an empty folder if what the folder held may be what it failed for.
+    Run cargo. If it fails and damaged outputs may be the cause, run it once more in an empty folder.
 
-    A machine that lost its power leaves outputs torn which cargo believes for ever. A failure that an empty folder did not
-    help is marked as the sources' own, until a build succeeds: nobody pays twice for that.
+    A power failure can leave truncated outputs that cargo trusts. If the second run fails as well, the sources are the
+    cause: a marker file then prevents further retries until a build succeeds.
     """
-    held_something = folder.is_dir()
-    innocent = folder / "rust-ext-innocent"
+    had_outputs = folder.is_dir()
+    marker = folder / "rust-ext-innocent"
     result = attempt()
     if result.succeeded:
-        innocent.unlink(missing_ok=True)
-    elif held_something and _DAMAGE.search(result.output) and not innocent.exists():
-        progress.note(f"{folder} may be damaged; compiling all of it again")
+        marker.unlink(missing_ok=True)
+    elif had_outputs and _DAMAGE.search(result.output) and not marker.exists():
+        progress.note(f"{folder} may be damaged; compiling again from scratch")
         shutil.rmtree(folder, ignore_errors=True)
         result = attempt()
         if not result.succeeded:
-            innocent.touch()
+            marker.touch()
     return result
 
 
-def _clean_what_changed(
-    snapshot: Snapshot, folder: Path, child: Mapping[str, str], log_path: Path, *, from_scratch: bool
-) -> None:
+def _clean_changed_packages(snapshot: Snapshot, job: _Job, child: Mapping[str, str], log_path: Path) -> None:
     """
-    Make the folder ready: what it holds of other texts is cleaned, and what it will hold is unknown until it is settled.
+    Clean packages whose inputs changed since this folder compiled them, and mark all packages as unknown for the build.
     """
     spec, toolchain = snapshot.spec, snapshot.toolchain
     assert toolchain is not None, "a build needs a toolchain"
-    state = TargetState(folder, spec.profile)
+    state = TargetState(job.folder, spec.profile)
     if not state.is_known():
-        # Compiled code of which nobody knows the text is worth nothing.
-        shutil.rmtree(folder, ignore_errors=True)
-    _staging.private_folder(folder)
-    changed = state.outdated(snapshot.packages, _locked_names(snapshot), snapshot.sight, all_of_them=from_scratch)
+        # Without a state file these objects cannot be matched to sources: start clean.
+        shutil.rmtree(job.folder, ignore_errors=True)
+    _staging.private_folder(job.folder)
+    locked = _locked_names(snapshot)
+    changed = state.outdated(snapshot.packages, locked, snapshot.sight, all_of_them=job.from_scratch)
     state.unsettle(snapshot.packages)
     if changed:
         cleaned = _cargo.clean(
             changed, cargo=toolchain.cargo, directory=spec.directory, environment=child, profile=spec.profile
         )
-        _require(cleaned, snapshot, log_path, folder)
+        _require_success(cleaned, snapshot, log_path, job.folder)
 
 
 def _locked_names(snapshot: Snapshot) -> frozenset[str]:
@@ -293,7 +312,7 @@ def _surroundings(snapshot: Snapshot, folder: Path, child: Mapping[str, str]) ->
 
 def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
     """
-    What cargo is told, exactly.
+    The exact arguments for cargo.
     """
     spec = snapshot.spec
     features = sorted({*spec.features, *snapshot.features})
@@ -306,7 +325,7 @@ def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
         "--package",
         spec.package,
         "--lib",
-        # `rlib` beside it would silently lose link-time optimisation.
+        # With `rlib` beside it, link-time optimisation would be lost without a message.
         "--crate-type",
         "cdylib",
         "--profile",
@@ -319,7 +338,7 @@ def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
 
 
 def _link_arguments(snapshot: Snapshot) -> list[str]:
-    # After `--`, so the user's rustflags survive.
+    # After `--`, so that they do not replace the user's rustflags.
     host = snapshot.toolchain.host if snapshot.toolchain else ""
     if "apple" in host:
         return ["--", "-Clink-arg=-undefined", "-Clink-arg=dynamic_lookup"]
@@ -337,23 +356,30 @@ def _child_environment(snapshot: Snapshot, folder: Path, environment: Mapping[st
     }
 
 
-def _require(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path, folder: Path) -> None:
+def _require_success(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path, folder: Path) -> None:
     if not result.succeeded:
-        problem = (result.problem or "the compiler refused it") + _full_disk(folder)
+        problem = (result.problem or "the compiler failed") + _full_disk(folder)
         raise BuildFailed(snapshot.spec.module, problem, result.command, result.output, str(log_path))
 
 
 def _full_disk(folder: Path) -> str:
-    # Linkers map their output, and die of a bus error where the disk is full: nobody else would say why.
+    # A linker maps its output and dies of SIGBUS if the disk is full, without naming the cause.
     try:
         return f"; No space left on the disk of {folder}" if shutil.disk_usage(folder).free < _NO_SPACE else ""
     except OSError:
         return ""
 
 
-def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) -> tuple[Path, bool]:
+@dataclass(frozen=True, slots=True)
+class _Artifact:
+    library: Path
+    #: Whether cargo had compiled it before.
+    fresh: bool
+
+
+def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) -> _Artifact:
     """
-    The library that cargo made, and whether it had made it already.
+    The library that cargo reports for the extension's package.
     """
     spec = snapshot.spec
     for artifact in result.artifacts:
@@ -364,7 +390,7 @@ def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) ->
         ):
             for name in artifact.filenames:
                 if name.endswith((".so", ".dylib", ".dll")):
-                    return Path(name), artifact.fresh
+                    return _Artifact(Path(name), artifact.fresh)
     problem = f"cargo made no library `{spec.library}` of package {spec.package}"
     raise BuildFailed(spec.module, problem, result.command, result.output, str(log_path))
 
@@ -378,7 +404,7 @@ def _same_file(one: str, other: Path) -> bool:
 
 def _verify(artifact: Path, snapshot: Snapshot) -> _library_file.LibraryFile:
     """
-    Refuse to publish what could not be imported, or could not be shared as its name promises.
+    Check that the library can be imported, and has the stable ABI if the crate asks for it; raises `InvalidArtifact`.
     """
     module, leaf = snapshot.spec.module, snapshot.spec.leaf
     try:

@@ -1,14 +1,13 @@
 """
-Run cargo and understand what it says.
+Run cargo and parse its output.
 
-Its standard output is a stream of JSON messages (artifacts, and whether the
-build *finished*); its standard error is for people: diagnostics as rustc
-renders them, status lines, and progress bars, which end in a carriage return
-and are overwritten. Bars become progress; diagnostics become the output.
+Its stdout is a stream of JSON messages: artifacts, and whether the build
+*finished*. Its stderr holds diagnostics as rustc renders them, status lines, and
+progress bars, which end in a carriage return. Bars become progress; diagnostics
+become the output of the result.
 
-Invariant: success is what cargo's final message says. The exit status is not
-believed (it is unknown where SIGCHLD is ignored), and whatever interrupts a run
-leaves no process behind.
+Invariant: cargo's final message decides about success. The exit status does not,
+because it is unknown if SIGCHLD is ignored. An interrupted run leaves no process.
 """
 
 from __future__ import annotations
@@ -32,23 +31,24 @@ if TYPE_CHECKING:
 
     from ._progress import Progress
 
-    _Judge = Callable[["_Heard", int | None], tuple[bool, str]]
-    #: Crates done, crates in all, what cargo is at.
+    #: The problem; empty if the command succeeded.
+    _Judge = Callable[["_Output", int | None], str]
+    #: Crates done, crates in total, the current step.
     _Event = tuple[int, int, str]
     _Events = queue.SimpleQueue["_Event | None"]
 
-#: Makes cargo speak as this module understands: belongs among the arguments of `run`, before any `--`.
+#: The message format that this module parses. Belongs in the arguments of `run`, before any `--`.
 MESSAGE_FORMAT = "--message-format=json-render-diagnostics"
 
-#: Seconds between two looks at the clock while cargo is silent.
+#: Seconds between two checks of the time limit while cargo prints nothing.
 _TICK = 0.1
-#: Seconds that output may trickle in after cargo's end, from a process it left behind with our pipes.
+#: Seconds to wait for further output after cargo ended: a process that it left may still hold the pipes.
 _GRACE = 1.0
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _ERASE = re.compile(r"\x1b\[[0-2]?K")
 _BAR = re.compile(r"\s*[A-Z][a-z]+ \[[=> ]*\] (\d+)/(\d+)(?:: (.*))?")
-#: Cargo's own verbs, right-aligned in twelve columns: news while it runs, noise in front of a diagnostic.
+#: Cargo's status lines, such as `   Compiling`. They are progress, and no part of a diagnostic.
 _STATUS = re.compile(r"(?=.{12} ) *[A-Z][a-z]+ ")
 _BLOCKING = re.compile(r" *Blocking (waiting .*)")
 
@@ -56,10 +56,10 @@ _BLOCKING = re.compile(r" *Blocking (waiting .*)")
 @dataclass(frozen=True, slots=True)
 class Artifact:
     """
-    Files that cargo made, or found to be made already.
+    Files that cargo compiled, or found up to date.
     """
 
-    #: Cargo's name of the package: where it comes from, its name and version.
+    #: Cargo's package id: source, name and version.
     package: str
     package_manifest: str
     target_name: str
@@ -71,23 +71,23 @@ class Artifact:
 @dataclass(frozen=True, slots=True)
 class BuildScript:
     """
-    A build script that cargo ran, now or for an earlier build.
+    A build script that cargo ran, in this build or an earlier one.
     """
 
     package: str
-    #: Its `OUT_DIR`; what it printed lies beside it.
+    #: Its `OUT_DIR`; the file with its output is beside it.
     out_directory: str
-    #: Variables that it sets for its package's compiler.
+    #: Variables that it sets for the compiler of its package.
     sets: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CargoResult:
     """
-    How one run of cargo ended.
+    The result of one run of cargo.
     """
 
-    #: By cargo's final message.
+    #: Decided by cargo's final message.
     succeeded: bool
     artifacts: tuple[Artifact, ...]
     #: Diagnostics as rustc renders them, in plain text.
@@ -95,11 +95,11 @@ class CargoResult:
     #: The warnings among them.
     warnings: str
     command: tuple[str, ...]
-    #: Exit status, negative for a signal; `None` if nobody knows it.
+    #: Exit status; negative for a signal, `None` if unknown.
     status: int | None
-    #: What went wrong, in a few words; empty if nothing did.
+    #: What went wrong, in a few words; empty on success.
     problem: str
-    #: `output` as it may be shown: in colour on a terminal.
+    #: `output` for display: coloured on a terminal.
     rendered: str = ""
     scripts: tuple[BuildScript, ...] = ()
 
@@ -115,9 +115,9 @@ def run(
     time_limit: float | None,
 ) -> CargoResult:
     """
-    Run a cargo command that builds, to its end or to the limit; `MESSAGE_FORMAT` is among its arguments.
+    Run a cargo command that builds, until it ends or reaches the time limit. Its arguments contain `MESSAGE_FORMAT`.
 
-    Whatever is raised meanwhile, `KeyboardInterrupt` first of all, ends cargo and every compiler at once and is raised again.
+    An exception such as `KeyboardInterrupt` kills cargo and every compiler, and is raised again.
     """
     command = (cargo, *arguments)
     child = {
@@ -139,21 +139,21 @@ def clean(
     profile: str,
 ) -> CargoResult:
     """
-    Make cargo forget what it compiled of some packages, so that it compiles them whatever their time stamps say.
+    Remove the objects of some packages, so that cargo compiles them whatever their timestamps are.
 
-    For which target and in which folder is what *environment* tells cargo, as for the build.
+    *environment* names the target triple and the target folder, as for the build.
     """
     names = [part for name in packages for part in ("--package", name)]
-    # Without `--locked` cargo would bring the lockfile up to date, in somebody's checkout.
+    # Without `--locked` cargo would update the lockfile in the user's checkout.
     command = (cargo, "clean", "--locked", "--profile", profile, *names)
     child = {**environment, "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
     return _run(command, directory, child, None, None, None, _judge_plain)
 
 
 @dataclass
-class _Heard:
+class _Output:
     """
-    What the two readers have understood so far.
+    What the two reader threads have parsed so far.
     """
 
     artifacts: list[Artifact] = field(default_factory=list)
@@ -162,7 +162,7 @@ class _Heard:
     lines: list[str] = field(default_factory=list)
     rendered: list[str] = field(default_factory=list)
     log: IO[bytes] | None = None
-    #: Grows with everything that is read.
+    #: Number of chunks read, to notice new output.
     chunks: int = 0
 
     def message(self, line: bytes) -> None:
@@ -176,7 +176,7 @@ class _Heard:
             elif reason == "build-script-executed":
                 self.scripts.append(_script(message))
         except (ValueError, KeyError, TypeError):
-            # Not ours: a build tool that writes to cargo's standard output, or a message of a later cargo.
+            # Not a known message: another program wrote to cargo's stdout, or cargo is newer.
             return
 
     def line(self, text: str) -> None:
@@ -192,7 +192,7 @@ class _Heard:
         try:
             self.log.write(plain.encode("utf-8", "surrogateescape") + b"\n")
         except (OSError, ValueError):
-            # A full disk, or a log that its owner closed: worth a log, not a build.
+            # A full disk or a closed log file loses the log, but does not fail the build.
             self.log = None
 
 
@@ -219,13 +219,13 @@ def _script(message: dict[str, object]) -> BuildScript:
 
 
 def _path(text: object) -> str:
-    # Under `LANG=C` Python may take file names for ASCII; the bytes are what counts.
+    # Under `LANG=C` Python may decode file names as ASCII, so the bytes are compared.
     return os.fsdecode(str(text).encode("utf-8", "surrogateescape"))
 
 
 class _Screen:
     """
-    Tells lines that stay from those that are overwritten.
+    Separates final lines from progress bars that are overwritten.
     """
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class _Screen:
 
     def feed(self, text: str) -> tuple[list[str], list[str]]:
         """
-        The lines completed by this text, and the passing ones.
+        The final lines that this text completes, and the overwritten ones.
         """
         stay: list[str] = []
         passing: list[str] = []
@@ -241,7 +241,7 @@ class _Screen:
         for piece, end in zip(pieces[::2], pieces[1::2], strict=False):
             (passing if end == "\r" else stay).append(piece)
         self._rest = pieces[-1]
-        # A carriage return at the very end may be half a line end, but not behind a bar: the next word may be seconds away.
+        # A final carriage return may be half of a line end. After a bar it is not, and the next output may take seconds.
         if self._rest.endswith("\r") and _BAR.match(_ANSI.sub("", self._rest)):
             passing.append(self._rest)
             self._rest = ""
@@ -252,21 +252,21 @@ class _Screen:
         return [rest] if rest.strip() and not _BAR.match(_ANSI.sub("", rest)) else []
 
 
-def _read_messages(stream: IO[bytes], heard: _Heard, events: _Events) -> None:
+def _read_stdout(stream: IO[bytes], output: _Output, events: _Events) -> None:
     try:
         with stream:
             rest = b""
             while chunk := stream.read(65536):
-                heard.chunks += 1
+                output.chunks += 1
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    heard.message(line)
-            heard.message(rest)
+                    output.message(line)
+            output.message(rest)
     finally:
         events.put(None)
 
 
-def _read_talk(stream: IO[bytes], heard: _Heard, events: _Events) -> None:
+def _read_stderr(stream: IO[bytes], output: _Output, events: _Events) -> None:
     import codecs
 
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
@@ -274,15 +274,15 @@ def _read_talk(stream: IO[bytes], heard: _Heard, events: _Events) -> None:
     try:
         with stream:
             while chunk := stream.read(65536):
-                heard.chunks += 1
+                output.chunks += 1
                 stay, passing = screen.feed(decoder.decode(chunk))
                 for line in stay:
-                    heard.line(line)
+                    output.line(line)
                 for bar in (*passing, *stay):
                     if event := _event(_ANSI.sub("", bar)):
                         events.put(event)
             for line in screen.end():
-                heard.line(line)
+                output.line(line)
     finally:
         events.put(None)
 
@@ -305,48 +305,45 @@ def _run(
     judge: _Judge,
 ) -> CargoResult:
     began = time.monotonic()
-    heard = _Heard(log=log)
+    output = _Output(log=log)
     try:
         group = ProcessGroup(command, directory=directory, environment=environment)
     except OSError as error:
-        return _result(heard, command, None, (False, f"cargo could not be started: {error}"))
+        return _result(output, command, None, f"cargo could not be started: {error}")
     limit, ordinary = False, False
     try:
-        # First ears, then words.
-        events = _listen(group, heard)
+        # The reader threads start before the command, so that no output is lost.
+        events = _listen(group, output)
         group.go()
-        limit = _follow(group, heard, events, progress, None if time_limit is None else began + time_limit)
-        if limit or heard.finished is None:
-            # Cargo may have died alone and left its compilers at work.
+        limit = _follow(group, output, events, progress, None if time_limit is None else began + time_limit)
+        if limit or output.finished is None:
+            # Cargo may have died without its compilers.
             group.kill()
         ordinary = True
     finally:
         status = group.close(kill=not ordinary)
-    verdict = judge(heard, status)
+    problem = judge(output, status)
     if limit and time_limit is not None:
-        verdict = (
-            False,
-            f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is simply slow",
-        )
-    return _result(heard, command, status, verdict)
+        problem = f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is only slow"
+    return _result(output, command, status, problem)
 
 
-def _listen(group: ProcessGroup, heard: _Heard) -> _Events:
+def _listen(group: ProcessGroup, output: _Output) -> _Events:
     """
-    Begin to read both streams; what comes is progress, and a `None` at the end of each.
+    Start the reader threads of both streams. The queue receives progress, and `None` at the end of each stream.
     """
     events: _Events = queue.SimpleQueue()
-    for read, stream in ((_read_messages, group.stdout), (_read_talk, group.stderr)):
-        # Daemons: a process that cargo left behind may hold the pipe for ever, and must not hold us.
-        threading.Thread(target=read, args=(stream, heard, events), daemon=True).start()
+    for read, stream in ((_read_stdout, group.stdout), (_read_stderr, group.stderr)):
+        # Daemon threads: a process that cargo left may hold the pipe open for ever.
+        threading.Thread(target=read, args=(stream, output, events), daemon=True).start()
     return events
 
 
 def _follow(
-    group: ProcessGroup, heard: _Heard, events: _Events, progress: Progress | None, deadline: float | None
+    group: ProcessGroup, output: _Output, events: _Events, progress: Progress | None, deadline: float | None
 ) -> bool:
     """
-    Pass on progress until cargo has ended and all was read; whether the limit came first.
+    Report progress until cargo has ended and its output is read. Returns whether the time limit ended it.
     """
     reading, quiet_since, chunks = 2, time.monotonic(), 0
     while reading or not group.poll():
@@ -362,32 +359,32 @@ def _follow(
             progress.tick()
         if deadline is not None and now >= deadline:
             return True
-        if chunks != heard.chunks or not group.poll():
-            quiet_since, chunks = now, heard.chunks
+        if chunks != output.chunks or not group.poll():
+            quiet_since, chunks = now, output.chunks
         elif now - quiet_since >= _GRACE:
             break
     return False
 
 
-def _judge_build(heard: _Heard, status: int | None) -> tuple[bool, str]:
-    if heard.finished:
-        return True, ""
+def _judge_build(output: _Output, status: int | None) -> str:
+    if output.finished:
+        return ""
     if status in (130, -2):
-        return False, "interrupted"
-    if heard.finished is False:
-        return False, f"cargo reports a failed build ({_ending(status)})"
+        return "interrupted"
+    if output.finished is False:
+        return f"cargo reports a failed build ({_ending(status)})"
     if status in (126, 127):
-        return False, f"cargo could not be started ({_ending(status)})"
+        return f"cargo could not be started ({_ending(status)})"
     if status is not None and status > 0:
-        # Before it compiled anything: a manifest, a lockfile, an argument. Its own words follow.
-        return False, f"cargo refused ({_ending(status)})"
-    return False, f"cargo ended without a final message ({_ending(status)})"
+        # Cargo exited before it compiled: a manifest, the lockfile or an argument is wrong. Its message follows.
+        return f"cargo exited before it compiled ({_ending(status)})"
+    return f"cargo ended without a final message ({_ending(status)})"
 
 
-def _judge_plain(heard: _Heard, status: int | None) -> tuple[bool, str]:
-    if status == 0 or (status is None and not any(line.startswith("error") for line in heard.lines)):
-        return True, ""
-    return False, f"cargo could not clean ({_ending(status)})"
+def _judge_plain(output: _Output, status: int | None) -> str:
+    if status == 0 or (status is None and not any(line.startswith("error") for line in output.lines)):
+        return ""
+    return f"cargo could not clean ({_ending(status)})"
 
 
 def _ending(status: int | None) -> str:
@@ -396,19 +393,18 @@ def _ending(status: int | None) -> str:
     return f"signal {-status}" if status < 0 else f"status {status}"
 
 
-def _result(heard: _Heard, command: tuple[str, ...], status: int | None, verdict: tuple[bool, str]) -> CargoResult:
-    output = _joined(heard.lines)
-    warnings = "\n\n".join(part for part in output.strip("\n").split("\n\n") if part.startswith("warning"))
+def _result(parsed: _Output, command: tuple[str, ...], status: int | None, problem: str) -> CargoResult:
+    output = _joined(parsed.lines)
     return CargoResult(
-        verdict[0],
-        tuple(heard.artifacts),
-        output,
-        warnings,
-        command,
-        status,
-        verdict[1],
-        _joined(heard.rendered),
-        tuple(heard.scripts),
+        succeeded=not problem,
+        artifacts=tuple(parsed.artifacts),
+        output=output,
+        warnings="\n\n".join(part for part in output.strip("\n").split("\n\n") if part.startswith("warning")),
+        command=command,
+        status=status,
+        problem=problem,
+        rendered=_joined(parsed.rendered),
+        scripts=tuple(parsed.scripts),
     )
 
 

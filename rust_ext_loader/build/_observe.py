@@ -1,14 +1,14 @@
 """
-Find out what a build has read, from what its compilers and build scripts left behind.
+Find out which inputs a build read: from dep-info files and the output of build scripts.
 
-rustc writes *dep-info* beside whatever it compiles: the files it opened and the
-variables that `env!` and `option_env!` asked for. Build scripts print the paths
-and variables for whose sake they want to run again. Cargo's messages say which
-packages took part, so nothing is guessed from what else lies in the folder.
+rustc writes *dep-info* beside each output: the files it opened, and the variables
+of `env!` and `option_env!`. Build scripts print `rerun-if-changed` and
+`rerun-if-env-changed` lines. Cargo's messages name the packages of the build, so
+no other file in the folder is read.
 
-Invariant: only what no fact covers is told. Output folders, registries and
-packages that the lockfile pins are not inputs of ours; what a package pinned by
-the lockfile reads outside of itself is.
+Invariant: only inputs that no fact covers are reported. Output folders, registries
+and packages that the lockfile pins are not such inputs. Files outside a pinned
+package that it reads are.
 """
 
 from __future__ import annotations
@@ -28,61 +28,61 @@ if TYPE_CHECKING:
 
     from ._cargo import Artifact, BuildScript, CargoResult
 
-#: As cargo reads it: a line may be indented, a value may begin with a blank.
+#: Parsed as cargo does: the line may be indented, and the value may begin with a space.
 _DIRECTIVE = re.compile(rb"\s*cargo::?(rerun-if-changed|rerun-if-env-changed)=(.*)", re.DOTALL)
 _ENV_DEP = re.compile(r"# env-dep:([^=]*)")
-#: Where cargo says a package lies, told to its code: the code may hold it.
+#: Variables with the path of the package, which the compiled code may contain.
 _PLACES = frozenset({"CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"})
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """
-    What is needed to tell undeclared inputs from all the rest.
+    What distinguishes undeclared inputs from other files and variables.
     """
 
     #: The workspace's folder.
     root: str
     #: Cargo's target folder.
     output: str
-    #: Folders of what cargo fetched.
+    #: Folders with packages that cargo fetched.
     fetched: tuple[str, ...]
     #: Files whose content is a fact.
     hashed: Collection[str]
-    #: Variables that are facts, or set by us.
+    #: Variables that are facts, or that the loader sets.
     decided: Collection[str]
 
 
 @dataclass(slots=True)
 class Package:
     """
-    What one package's compilers and build script were seen to read.
+    The inputs that one package's compilers and build script read.
     """
 
     directory: str
-    #: Whether its sources are on this disk, and hence facts.
+    #: Whether it is a path dependency, whose sources are facts.
     local: bool
-    #: How cargo is told which package is meant.
+    #: Name and version, as cargo's `--package` takes them.
     spec: str
     names: set[str] = field(default_factory=set)
-    #: Those of the names that are files which a compiler opened.
+    #: The files among the names that a compiler opened.
     opened: set[str] = field(default_factory=set)
-    #: What could not be found out, for people.
+    #: Messages about inputs that could not be determined.
     unknown: list[str] = field(default_factory=list)
-    #: When its build script last ran, from and to, in nanoseconds since the epoch.
+    #: Start and end of the last run of its build script, in ns since the epoch.
     script_ran: tuple[int, int] | None = None
 
     @property
     def key(self) -> str:
         """
-        Its folder if it is local: two checkouts of one package are two packages.
+        The folder of a local package: two checkouts of one package are two packages. Else name and version.
         """
         return self.directory if self.local else self.spec
 
 
 def observe(result: CargoResult, around: Surroundings) -> list[Package]:
     """
-    The packages of a build that has succeeded, each with the undeclared inputs it was seen to read.
+    The packages of a successful build with the undeclared inputs that each read.
     """
     packages: dict[str, Package] = {}
     for artifact in result.artifacts:
@@ -110,13 +110,13 @@ def _spec(package_id: str) -> str:
 def _read_script(script: BuildScript, package: Package, around: Surroundings) -> None:
     output = Path(script.out_directory).with_name("output")
     try:
-        # Other line ends are part of a line to cargo.
+        # Cargo splits at `\\n` only.
         lines = output.read_bytes().split(b"\n")
     except OSError as error:
         package.unknown.append(f"{output}: {error.strerror}")
         return
     with contextlib.suppress(OSError):
-        # Cargo writes the one right before, and the other right after; what it printed bears the time of before.
+        # Cargo writes the first file directly before the script runs, and the second directly after.
         began, ended = (output.with_name(name).stat().st_mtime_ns for name in ("invoked.timestamp", "stderr"))
         package.script_ran = began, ended
     for line in lines:
@@ -136,9 +136,9 @@ def _read_dep_info(artifact: Artifact, package: Package, around: Surroundings, s
     except OSError:
         text = None
     if text is None:
-        package.unknown.append(f"{artifact.target_name} of {package.spec}: the compiler left no dep-info")
+        package.unknown.append(f"{artifact.target_name} of {package.spec}: the compiler wrote no dep-info")
         return
-    # Cargo starts rustc in the workspace, for packages outside of it in their own folder.
+    # Cargo runs rustc in the workspace folder; for packages outside the workspace, in their own folder.
     tops = (around.root, os.path.realpath(around.root))
     start = around.root if any(_manifest.is_inside(package.directory, top) for top in tops) else package.directory
     files, variables = parse_dep_info(text)
@@ -155,7 +155,7 @@ def _read_dep_info(artifact: Artifact, package: Package, around: Surroundings, s
 
 def _dep_info_of(artifact: Artifact) -> Path | None:
     """
-    The dep-info of what cargo says it made, or has put elsewhere under another name.
+    The dep-info file of an artifact, which cargo may have moved to another folder and name.
     """
     for name in map(Path, artifact.filenames):
         if "custom-build" in artifact.kinds:
@@ -166,7 +166,7 @@ def _dep_info_of(artifact: Artifact) -> Path | None:
             else name.stem
         )
         for folder in (name.parent, name.parent / "deps"):
-            # Beside a library that was put into its final place lies a file of cargo's own, which says less.
+            # Outside `deps` cargo writes a `.d` file of its own, which has less information.
             if folder.name == "deps":
                 exact = folder / f"{stem}.d"
                 found = (
@@ -181,9 +181,9 @@ def _dep_info_of(artifact: Artifact) -> Path | None:
 
 def parse_dep_info(text: str) -> tuple[list[str], list[str]]:
     """
-    Files and variables in dep-info as rustc writes it.
+    The files and variables in a dep-info file of rustc.
 
-    Each file has a line of its own that ends in a colon; spaces in names are escaped by a backslash.
+    Each file is on a line that ends with a colon; a space in a name is escaped by a backslash.
     """
     lines = text.split("\n")
     files = [_unescaped(line[:-1]) for line in lines if line.endswith(":") and not line.startswith("#")]
@@ -197,7 +197,7 @@ def _unescaped(name: str) -> str:
 
 def _add_file(name: str, start: str, package: Package, around: Surroundings) -> None:
     path = os.path.join(start, name)
-    if _is_nobodys_input(path, package, around):
+    if _is_covered(path, package, around):
         return
     called = _seen.name_of_file(
         path, around.root, given_as_absolute=os.path.isabs(name) and not _manifest.is_inside(path, package.directory)
@@ -207,13 +207,13 @@ def _add_file(name: str, start: str, package: Package, around: Surroundings) -> 
         return
     package.names.add(called)
     if package.local and os.path.isabs(found) and _share_a_folder(found, around.root):
-        # A package that knows where it lies may have gone from there: another checkout's build would look elsewhere.
+        # The package may have computed this path from its own: in another checkout it would read another file.
         package.names.add(f"{_seen.PLACE}.")
 
 
 def _share_a_folder(one: str, other: str) -> bool:
     """
-    Whether two absolute paths have more in common than the root of the disk.
+    Whether two absolute paths share a folder below the root of the disk.
     """
     try:
         common = os.path.commonpath([one, other])
@@ -222,7 +222,7 @@ def _share_a_folder(one: str, other: str) -> bool:
     return os.path.dirname(common) != common
 
 
-def _is_nobodys_input(path: str, package: Package, around: Surroundings) -> bool:
+def _is_covered(path: str, package: Package, around: Surroundings) -> bool:
     pinned = () if package.local else (package.directory,)
     real = os.path.realpath(path)
     return any(
@@ -245,7 +245,7 @@ def _add_place(package: Package, around: Surroundings) -> None:
 
 def all_names(packages: Iterable[Package]) -> Iterator[str]:
     """
-    Everything that was seen, whoever read it.
+    The undeclared inputs of all packages.
     """
     for package in packages:
         yield from package.names

@@ -1,13 +1,13 @@
 """
-Decide what a waiting person sees of a build, and when.
+Decide what is printed about a build, and when.
 
-On a terminal there is one live line, redrawn in place and gone at the end;
-elsewhere a plain line every ten seconds, which keeps a CI job from looking
-hung. The *announcement* (why we build) and every *note* are said at once; the
-rest only of a build that takes more than a second.
+A terminal shows one live line, which is redrawn in place and removed at the end.
+Other streams get a plain line every ten seconds, so that a CI job does not look
+hung. The *announcement* (why the module is built) and every *note* are printed at
+once; progress only after a second.
 
-Invariant: telling never fails. A stream that is absent, closed or broken is
-given up, and the build goes on in silence.
+Invariant: printing never fails. If the stream is missing, closed or broken, the
+build goes on without output.
 """
 
 from __future__ import annotations
@@ -35,66 +35,66 @@ _BAR_CELLS = 20
 
 class Progress:
     """
-    The voice of one build.
+    The output of one build.
     """
 
     def __init__(
         self, label: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        #: What is being built, as people call it.
+        #: Name of what is built.
         self._label = label
-        #: `None` once it proved broken. `sys.stderr` itself may be `None` (a windowed Python).
+        #: `None` after a failed write. `sys.stderr` itself may be `None` (a windowed Python).
         self._stream = sys.stderr if stream is None else stream
         self._clock = clock
         self._began = clock()
         self._state = (0, 0, "")
-        #: When a plain line, or the live one, was last written.
-        self._spoke = self._began
-        #: Columns of the live line on the screen; 0 means that there is none.
+        #: When a plain or live line was last written.
+        self._written = self._began
+        #: Width of the live line on the screen; 0 if there is none.
         self._drawn = 0
         self._live = _is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
-        #: Whether compilers should colour what is shown through `note`.
+        #: Whether compilers should colour the text that `note` prints.
         self.colour = self._live and not os.environ.get("NO_COLOR")
 
     def announce(self, reason: str) -> None:
         """
-        Say why we build; it begins now.
+        Print why the module is built, and start the clock.
         """
         self.note(reason)
-        self._began = self._spoke = self._clock()
+        self._began = self._written = self._clock()
 
     def update(self, done: int, total: int, current: str) -> None:
         """
-        Note how far cargo is: crates done, crates in all, what it is at.
+        Set the progress: crates done, crates in total, the current step.
         """
         self._state = (done, total, current)
         self.tick()
 
     def tick(self) -> None:
         """
-        Let time pass: draw or say what is due. Cheap; meant to be called several times a second.
+        Print what is due by the clock. Cheap: it is called several times a second.
         """
         now = self._clock()
         if now - self._began < QUIET:
             return
         if self._live:
-            if not self._drawn or now - self._spoke >= _REDRAW_EVERY:
-                self._spoke = now
+            if not self._drawn or now - self._written >= _REDRAW_EVERY:
+                self._written = now
                 self._draw(now - self._began)
-        elif now - self._spoke >= PLAIN_EVERY:
-            self._spoke = now
+        elif now - self._written >= PLAIN_EVERY:
+            self._written = now
             self._write(self._plain_line(now - self._began) + "\n")
 
     def note(self, text: str) -> None:
         """
-        Say something at once, above the live line.
+        Print a line at once, above the live line.
         """
         self._erase()
         self._write(text.rstrip("\n") + "\n")
 
     def finish(self, ok: bool, text: str) -> None:
         """
-        Take the live line away and, unless it was all over in a second, say how it ended.
+        Remove the live line. If the build took more than a second, print its result.
         """
         self._erase()
         if self._clock() - self._began < QUIET:
@@ -108,7 +108,7 @@ class Progress:
         return ", ".join(filter(None, [f"{self._label}: {counted}", current, f"{elapsed:.0f} s"]))
 
     def _draw(self, elapsed: float) -> None:
-        # One column is left free: a full line makes some terminals wrap, and then it cannot be redrawn in place.
+        # One column stays free: on some terminals a full line wraps and cannot be redrawn in place.
         columns = _columns(self._stream) - 1
         done, total, current = self._state
         head, tail = f"{self._label} cargo is starting ", f"({elapsed:.0f} s)"
@@ -119,7 +119,7 @@ class Progress:
         middle = _fitted(f"{current} ", columns - _width(head) - _width(tail)) if current else ""
         line = _fitted(head + middle + tail, columns)
         width = _width(line)
-        # Blanks rather than an escape sequence: consoles that know none are cleared as well.
+        # Spaces instead of an escape sequence also clear consoles that do not know the sequence.
         self._write("\r" + line + " " * min(max(self._drawn - width, 0), max(columns - width, 0)))
         self._drawn = width
 
@@ -139,7 +139,7 @@ class Progress:
             encoding = getattr(stream, "encoding", None) or "utf-8"
             stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
             stream.flush()
-        except Exception:  # noqa: BLE001 - a stream may be anybody's object, and no complaint of its kind may stop a build
+        except Exception:  # noqa: BLE001 - the stream may be any object, and its errors must not stop a build
             self._stream = None
 
 
@@ -177,7 +177,7 @@ def _columns_of(character: str) -> int:
 
 def _fitted(text: str, columns: int) -> str:
     """
-    The text, cut to so many columns; where something is lost, it ends in dots.
+    The text, truncated to this many columns; a truncated text ends in dots.
     """
     if _width(text) <= columns:
         return text

@@ -1,14 +1,14 @@
 """
-Remember what the compiled code in a target folder was compiled from.
+Remember from which sources the objects in a target folder were compiled.
 
-Cargo believes time stamps. So the folder holds, for each package, the digest of
-its content and the undeclared files that it read: whatever is not as it was is
-cleaned before cargo runs. By profile, because cargo compiles and cleans each of
-them apart.
+Cargo compares timestamps only. So a state file holds, for each package, the digest
+of its content and the undeclared files that it read. A package that no longer
+matches is cleaned before cargo runs. The state is kept per profile, because cargo
+compiles and cleans each profile separately.
 
-Invariant: from the moment a compiler may run until its inputs were seen to have
-stood still, its packages are unknown, and what is unknown is cleaned. A state
-that was damaged is none: half a state would hide a package.
+Invariant: a package is unknown from before its compiler starts until its inputs
+are known not to have changed; an unknown package is cleaned. A damaged state file
+counts as missing, because part of a state would hide a package.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from .._model import PathPackage
     from ..facts._seen import Sight
 
-    #: By a package's folder or, if it was fetched, by its name and version; `None` for what is unknown.
+    #: By a package's folder, or by name and version for a fetched package; `None` if unknown.
     Known = dict[str, dict[str, Any] | None]
 
 
 class TargetState:
     """
-    The state of one target folder in one profile; the folder's lock is held.
+    The state of one target folder in one profile. The caller holds the folder's lock.
     """
 
     def __init__(self, folder: Path, profile: str) -> None:
@@ -42,7 +42,7 @@ class TargetState:
 
     def is_known(self) -> bool:
         """
-        Whether anybody ever said what this folder holds.
+        Whether the folder has a valid state file.
         """
         return bool(self._read())
 
@@ -50,10 +50,10 @@ class TargetState:
         self, packages: Sequence[PathPackage], locked: Collection[str], sight: Sight, *, all_of_them: bool
     ) -> list[str]:
         """
-        The packages whose compiled code is not of what there is now, as cargo is to be told.
+        The packages whose objects do not match the present sources, as `cargo clean` names them.
 
-        *locked* are the names that cargo knows: it cleans nothing if it does not know one of them. A package that was never
-        compiled here has nothing to clean, and asking cargo costs a process.
+        *locked* are the names in the lockfile: `cargo clean` fails for a name that it does not know. A package that was never
+        compiled here is left out, since each call of cargo costs a process.
         """
         compiled = self._compiled()
         digests = {os.fspath(package.directory): package.digest for package in packages}
@@ -62,21 +62,21 @@ class TargetState:
         for key, known in compiled.items():
             name = names.get(key, key)
             wanted = digests.get(key, "")
-            mine = key in names or not os.path.isabs(key)
-            if mine and name.partition("@")[0] in locked and (all_of_them or not _stands(known, wanted, sight)):
+            in_closure = key in names or not os.path.isabs(key)
+            if in_closure and name.partition("@")[0] in locked and (all_of_them or not _matches(known, wanted, sight)):
                 found.append(name)
         return sorted(found)
 
     def seen_files(self, sight: Sight) -> frozenset[str]:
         """
-        The paths that the compiled code is known to have been made of, beside its packages.
+        The undeclared files that the objects were compiled from.
         """
         names = [name for known in self._compiled().values() if isinstance(known, dict) for name in _seen_of(known)]
         return sight.watched(names).present
 
     def unsettle(self, packages: Sequence[PathPackage]) -> None:
         """
-        What is compiled from now on may be cut short, or see other text.
+        Mark packages as unknown: a build that starts now may be interrupted or read changed sources.
         """
         compiled = self._compiled()
         foreign = {key: None for key in compiled if not os.path.isabs(key)}
@@ -84,9 +84,9 @@ class TargetState:
 
     def settle(self, packages: Sequence[PathPackage], seen: Mapping[str, Mapping[str, str]]) -> None:
         """
-        All of it was compiled from this very content; *seen* says by package which undeclared inputs it read.
+        Note that all packages were compiled from this content; *seen* holds each package's undeclared inputs.
         """
-        # Cargo compares variables by their values itself.
+        # Only files: cargo compares the values of variables itself.
         compiled = {key: known for key, known in self._compiled().items() if os.path.isabs(key)}
         for package in packages:
             key = os.fspath(package.directory)
@@ -110,7 +110,7 @@ class TargetState:
         _staging.write_atomically(self._path, _sealed.seal({**self._read(), self._profile: compiled}))
 
 
-def _stands(known: object, digest: str, sight: Sight) -> bool:
+def _matches(known: object, digest: str, sight: Sight) -> bool:
     return isinstance(known, dict) and known.get("digest") == digest and sight.holds(_seen_of(known))
 
 

@@ -1,14 +1,14 @@
 """
-Keep a cache within bounds: what has not been used for longest goes first.
+Keep a cache within its limits by removing the least recently used items.
 
-Entries, what was set aside, and target folders count alike. Use is stamped at
-most once a day: on a file beside the library, and on the records of the warm
-path, which name the library that they led to.
+Items are entries, quarantined entries, local copies and target folders. Use is
+stamped at most once a day: on a file beside the library, and on the records of the
+warm path, which name their library.
 
-Invariant: nothing goes that was used within the last hour, since a process may
-be about to load it, nor a target folder that somebody builds in. What goes is
-renamed first, so that its name is whole or absent. An entry that is gone is a
-miss, and never an error.
+Invariant: no item is removed that was used within the last hour, because a process
+may be about to load it, and no target folder with a running build. An item is
+renamed before it is removed, so its name is complete or absent. A removed entry is
+a miss, never an error.
 """
 
 from __future__ import annotations
@@ -32,111 +32,111 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-#: Seconds for which whatever was used is left alone.
+#: Seconds after its last use during which an item is kept.
 GRACE = 3600.0
-#: Seconds after which a private target folder, whose lock nobody can ask for, belongs to nobody who is alive.
+#: Seconds after which a private target folder, which has no lock, counts as abandoned.
 _ABANDONED_AFTER = 24 * 3600.0
-#: Seconds after which notes that only save time are forgotten.
-_FORGOTTEN_AFTER = 90 * 24 * 3600.0
-#: Seconds between two looks at the size of a cache.
-_LOOK_EVERY = 3600.0
+#: Seconds after which records and other files that only save time are removed.
+_NOTES_KEPT = 90 * 24 * 3600.0
+#: Seconds between two automatic collections.
+_COLLECT_EVERY = 3600.0
 
-#: How we name what may go, by the folder that it lies in: a root may be somebody's folder that holds other things as well.
-_OURS = {
+#: Names of items by their folder. Other names are never touched: the root may be a folder with other files in it.
+_ITEM_NAMES = {
     "artifacts": re.compile(r"[0-9a-f]+-[0-9a-f]{8}(?:-[0-9a-f]{12})?"),
     "targets": re.compile(r"[0-9a-f]{12}-[0-9a-f]{12}(?:-.*)?"),
     "quarantine": re.compile(r".*-[0-9a-f]{8}"),
     _local_copy.FOLDER: re.compile(r"[0-9a-f]{20}"),
 }
-#: The same of notes, by their paths.
+#: Paths of records and other files that only save time.
 _NOTES = re.compile(
     r"records/[0-9a-f]{32}|probes/[0-9a-f]+\.json|checkouts/[0-9a-f]{12}/[^/]+\.json|.*/\.[^/]*\.[0-9a-f]{32}"
 )
 
-ENTRY, TARGET, SET_ASIDE, COPY = "entry", "target folder", "set aside", "local copy"
+ENTRY, TARGET, QUARANTINED, COPY = "entry", "target folder", "quarantined", "local copy"
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
     """
-    Something that can go.
+    Something that can be removed.
     """
 
     path: Path
     kind: str
-    #: What it is of: the module of an entry.
+    #: The module of an entry; empty for other kinds.
     owner: str
     #: Bytes.
     size: int
-    #: Seconds since the epoch at which it was used last, to the day.
+    #: Last use, in seconds since the epoch, accurate to a day.
     used: float
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    What may stay.
+    What a collection keeps.
     """
 
-    #: Bytes in all.
+    #: Bytes in total.
     max_size: int | None = None
     #: Seconds without use.
     max_age: float | None = None
-    #: As many entries of each module stay whatever the other limits say, the ones used last.
+    #: Number of most recently used entries of each module that are kept whatever the other limits are.
     keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
     """
-    What went, and what a root held before.
+    The removed items, and the size of the root before.
     """
 
-    gone: tuple[Item, ...]
+    removed: tuple[Item, ...]
     size: int
 
     @property
     def freed(self) -> int:
         """
-        Bytes.
+        Bytes that were freed.
         """
-        return sum(item.size for item in self.gone)
+        return sum(item.size for item in self.removed)
 
 
 def collect(root: Path, limits: Limits, *, dry_run: bool = False, grace: float = GRACE) -> Collected:
     """
-    Take away what a root holds beyond the limits; with *dry_run*, only tell.
+    Remove the items of a root beyond the limits; with *dry_run*, only report them.
     """
     items = survey(root)
-    going = doomed(items, limits, time.time() - grace)
+    beyond = beyond_limits(items, limits, time.time() - grace)
     size = sum(item.size for item in items)
     if dry_run:
-        return Collected(tuple(going), size)
-    gone = tuple(item for item in going if _take_away(root, item))
-    _forget(root)
-    return Collected(gone, size)
+        return Collected(tuple(beyond), size)
+    removed = tuple(item for item in beyond if _remove_item(root, item))
+    _remove_old_notes(root)
+    return Collected(removed, size)
 
 
 def after_build(root: Path, environment: Mapping[str, str]) -> None:
     """
-    Hold a root to its limit, if nobody has looked for an hour. Never fails: the build has succeeded.
+    Collect down to the size limit, at most once an hour. Never fails: the build itself has succeeded.
     """
     try:
         limit = _settings.size(_settings.CACHE_LIMIT, environment, _settings.DEFAULT_LIMIT)
         stamp = root / "collected"
-        if limit is not None and not _is_young(stamp, _LOOK_EVERY):
+        if limit is not None and not _is_young(stamp, _COLLECT_EVERY):
             _staging.write_atomically(stamp, b"")
             collect(root, Limits(max_size=limit))
     except SettingError as error:
-        warnings.warn(CacheWarning(f"{root} is held to no limit: {error}"), stacklevel=2)
+        warnings.warn(CacheWarning(f"{root} has no size limit: {error}"), stacklevel=2)
     except OSError:
-        # A later build looks again.
+        # A later build collects again.
         return
 
 
-def doomed(items: Sequence[Item], limits: Limits, before: float) -> list[Item]:
+def beyond_limits(items: Sequence[Item], limits: Limits, before: float) -> list[Item]:
     """
-    The items beyond the limits, least recently used first, of those that were not used since *before*.
+    The items beyond the limits that were last used before *before*, least recently used first.
     """
     kept: set[Path] = set()
     for owner in {item.owner for item in items if item.kind == ENTRY} if limits.keep else ():
@@ -157,22 +157,22 @@ def doomed(items: Sequence[Item], limits: Limits, before: float) -> list[Item]:
 
 def survey(root: Path) -> list[Item]:
     """
-    All that can go, with its size and last use.
+    Every item with its size and last use.
     """
-    led_to = _record.uses(os.fspath(root))
+    used_by_record = _record.uses(os.fspath(root))
     items = []
-    for generation in _ours(root, "artifacts", 4):
+    for generation in _items(root, "artifacts", 4):
         module = generation.relative_to(root / "artifacts").parts[0]
-        by_record = (led_to.get(os.fspath(file), 0.0) for file in generation.glob("*.*"))
+        by_record = (used_by_record.get(os.fspath(file), 0.0) for file in generation.glob("*.*"))
         items.append(Item(generation, ENTRY, module, _size(generation), max(_stamped(generation), *by_record)))
-    items += [Item(folder, TARGET, "", _size(folder), _last_build(folder)) for folder in _ours(root, "targets")]
-    items += [Item(folder, COPY, "", _size(folder), _stamped(folder)) for folder in _ours(root, _local_copy.FOLDER)]
-    items += [Item(folder, SET_ASIDE, "", _size(folder), _stamp(folder)) for folder in _ours(root, "quarantine")]
+    items += [Item(folder, TARGET, "", _size(folder), _last_build(folder)) for folder in _items(root, "targets")]
+    items += [Item(folder, COPY, "", _size(folder), _stamped(folder)) for folder in _items(root, _local_copy.FOLDER)]
+    items += [Item(folder, QUARANTINED, "", _size(folder), _stamp(folder)) for folder in _items(root, "quarantine")]
     return items
 
 
-def _ours(root: Path, kind: str, depth: int = 1) -> Iterator[Path]:
-    return (folder for folder in _folders(root / kind, depth) if _OURS[kind].fullmatch(folder.name))
+def _items(root: Path, kind: str, depth: int = 1) -> Iterator[Path]:
+    return (folder for folder in _folders(root / kind, depth) if _ITEM_NAMES[kind].fullmatch(folder.name))
 
 
 def _folders(top: Path, depth: int) -> Iterator[Path]:
@@ -201,13 +201,13 @@ def _stamp(path: Path) -> float:
 
 
 def _is_young(path: Path, seconds: float) -> bool:
-    # One from the future says nothing.
+    # Timestamps in the future are ignored (clock skew).
     return 0 <= time.time() - _stamp(path) < seconds
 
 
 def _size(folder: Path) -> int:
     """
-    Bytes of all files below; one with several names counts once.
+    Bytes of all files in a folder; a file with several hard links counts once.
     """
     counted: set[tuple[int, int]] = set()
     size = 0
@@ -221,7 +221,7 @@ def _size(folder: Path) -> int:
     return size
 
 
-def _take_away(root: Path, item: Item) -> bool:
+def _remove_item(root: Path, item: Item) -> bool:
     try:
         if item.kind != TARGET:
             _remove(root, item.path)
@@ -230,7 +230,7 @@ def _take_away(root: Path, item: Item) -> bool:
             return True
         lock_file = item.path.with_name(item.path.name + ".lock")
         with _locks.hold(lock_file, holder="garbage collection", timeout=0, ready=lambda: None, say=lambda _: None):
-            # Whoever held it until now has used it.
+            # A build that held the lock until now has used the folder.
             if _last_build(item.path) > item.used:
                 return False
             _remove(root, item.path)
@@ -241,33 +241,30 @@ def _take_away(root: Path, item: Item) -> bool:
             return False
         _remove(root, item.path)
     except OSError:
-        # Another collector was faster, or a loaded library cannot be moved here.
+        # Another process removed it first, or the system does not allow moving a loaded library.
         return False
     return True
 
 
 def _remove(root: Path, path: Path) -> None:
-    grave = _staging.private_folder(root / "staging") / uuid.uuid4().hex
-    _staging.move(path, grave)
-    shutil.rmtree(grave, ignore_errors=True)
+    doomed = _staging.private_folder(root / "staging") / uuid.uuid4().hex
+    _staging.move(path, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
 
 
 def _remove_if_empty(root: Path, slot: Path) -> None:
     """
-    A slot without generations has only pointers that lead nowhere; a young one is somebody's who publishes.
+    Remove a slot without generations: its pointers lead nowhere. A young pointer may belong to a running publish.
     """
     if not any(_folders(slot, 1)) and not any(_is_young(pointer, GRACE) for pointer in slot.iterdir()):
         _remove(root, slot)
 
 
-def _forget(root: Path) -> None:
+def _remove_old_notes(root: Path) -> None:
     for name in ("records", "probes", "checkouts"):
         for where, _, files in os.walk(root / name):
             for file in files:
                 path = Path(where, file)
                 with contextlib.suppress(OSError):
-                    if (
-                        _NOTES.fullmatch(path.relative_to(root).as_posix())
-                        and time.time() - _stamp(path) > _FORGOTTEN_AFTER
-                    ):
+                    if _NOTES.fullmatch(path.relative_to(root).as_posix()) and time.time() - _stamp(path) > _NOTES_KEPT:
                         path.unlink()
