@@ -265,7 +265,7 @@ def repair(request: Request, library: str, error: ImportError) -> str:
         # A stale handle of a network file system: opening the path again gets a new one.
         return library
     missing = _needed.missing(Path(library))
-    if _local_copy.set_aside(Path(library)):
+    if _local_copy.quarantine(Path(library)):
         return locate(request)
     root = _root_of(request, library)
     if root is not None and request.effective_mode is not Mode.NEVER and not _rebuilt_before(root, library, missing):
@@ -297,5 +297,5 @@ def _rebuilt_before(root: Path, library: str, missing: tuple[str, ...]) -> bool:
     """
     Whether a rebuild has already failed to supply these missing libraries.
     """
-    quarantined = _store.set_aside_before(root, Path(library)) if missing else []
+    quarantined = _store.quarantined_before(root, Path(library)) if missing else []
     return any(_needed.missing(old) == missing for old in quarantined)

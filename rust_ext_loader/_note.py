@@ -96,7 +96,7 @@ def _write_record(
     if len(signatures) != len(present):
         return
     # Checked after the stat of the pointer was taken: a pointer that was replaced since leads elsewhere.
-    if renamed and not _store.in_force(library):
+    if renamed and not _store.is_current(library):
         return
     data = _record.compose(
         identity,

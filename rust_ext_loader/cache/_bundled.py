@@ -1,12 +1,11 @@
 """
-Judge extension modules that lie in a package's folder, as a wheel ships them.
+Decide whether a bundled module, such as one from a wheel, matches the sources.
 
-A sidecar beside the library, `<leaf>.rust-ext.json`, says which source key, ABI
-and bytes it was built from. A library without one, or whose sidecar does not
-describe it, is stale by rule wherever sources are at hand.
+A sidecar beside the library, `<leaf>.rust-ext.json`, holds the source key, the ABI
+and the digest of the library. In a checkout, a library without a matching sidecar
+counts as stale.
 
-Invariant: looking at bundled modules never touches a workspace, a toolchain or
-the cache.
+Invariant: reading bundled modules touches no workspace, toolchain or cache.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ if TYPE_CHECKING:
 
     from ..facts._seen import Sight
 
-#: Version of the sidecar's fields; another one is as good as none.
+#: Version of the sidecar's fields. A sidecar of another version counts as missing.
 FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
     """
-    The library that `import` would take, and the ones it would pass over.
+    The library that `import` would load, and further ones of the same module.
     """
 
     library: Path
@@ -54,14 +53,14 @@ class Described:
 
 def sidecar_of(library: Path, leaf: str) -> Path:
     """
-    Where a library's sidecar lies.
+    The path of a library's sidecar.
     """
     return library.with_name(f"{leaf}.rust-ext.json")
 
 
 def candidates(leaf: str, folders: Sequence[str]) -> list[str]:
     """
-    Every path at which `import` would look for the module, in its order.
+    Every path at which `import` would look for the module, in the order of the search.
     """
     return [os.path.join(folder, leaf + suffix) for folder in folders for suffix in EXTENSION_SUFFIXES]
 

@@ -1,13 +1,11 @@
 """
-Give a library that lies on a network file system a place on this host.
+Copy a library from a network file system to this host before it is loaded.
 
-Another host may replace or remove it there at any time, and whoever has it
-mapped then dies of a bus error. So it is loaded from a copy, which is named by
-its content and made once.
+Another host may replace or remove the original at any time, and a process that has
+it mapped then dies of SIGBUS. The copy is named by its content and made once.
 
-Invariant: a copy has the digest of what it was copied from, whenever it is
-handed out. Where there is no place for one, the library is loaded from where it
-lies.
+Invariant: a copy has the digest of its original whenever its path is returned. If
+no copy can be made, the library is loaded from its original path.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from .. import _settings
 from ..files import _file_systems, _staging, _trust
 from . import _roots, _store
 
-#: Folder of the copies, under the root of last resort.
+#: Folder of the copies, under the temporary root.
 FOLDER = "local"
 
 
 def nearest(library: Path) -> Path:
     """
-    Where to load a stored library from: a copy on this host, if it lies on another.
+    The path to load a stored library from: a local copy if it is on a network file system.
     """
     root = Path(_settings.temporary_root())
     if not _file_systems.network(library) or _file_systems.network(root) or _roots.ready(root) is not None:
@@ -38,7 +36,7 @@ def nearest(library: Path) -> Path:
             _make(library, copy, root)
         return copy if _is_whole(copy, digest) else library
     except OSError:
-        # Full, or gone meanwhile: the load itself will tell.
+        # A full disk, or a library that was removed: loading the original path reports it.
         return library
 
 
@@ -54,14 +52,14 @@ def _make(library: Path, copy: Path, root: Path) -> None:
     with _staging.staged_folder(root) as staged:
         _staging.copy_into(library, staged, library.name)
         _staging.write_atomically(staged / _store.STAMP, b"")
-        # Another process may have been faster; its copy is as good.
+        # Another process may have published the same copy first.
         with contextlib.suppress(OSError):
             _staging.publish_folder(staged, copy.parent)
 
 
-def set_aside(library: Path) -> bool:
+def quarantine(library: Path) -> bool:
     """
-    Whether a library that was refused is a copy of ours, and out of the way now.
+    Quarantine a library that does not load if it is a local copy; whether it was one.
     """
     root = Path(_settings.temporary_root())
     if library.parent.parent != root / FOLDER:

@@ -1,8 +1,8 @@
 """
-Tell which roots of the cache can be used: to store in, and to load from.
+Decide which roots of the cache can be written, and which can be read.
 
-Invariant: a root that cannot be used is a reason in words, never an error.
-Whether one can be loaded from is found out without writing to it.
+Invariant: an unusable root gives a reason as text, never an error. Nothing is
+written to find out whether a root can be read.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def ready(root: Path) -> str | None:
     """
     Prepare a root for writing; the reason if it cannot be used.
     """
-    # Permission is asked for before it is needed: nothing that only reads shall be seen to fail at writing.
+    # Permissions are checked first, so that a read-only cache causes no failing write calls.
     above = next((folder for folder in (root, *root.parents) if os.path.exists(folder)), root)
     if above != root and not _writable(above):
         return f"{root} does not exist, and {above} is not writable"
@@ -94,14 +94,14 @@ def ready(root: Path) -> str | None:
 
 def may_serve(root: Path) -> bool:
     """
-    Whether what a root holds can be trusted, and could be loaded.
+    Whether the libraries of a root are trusted and can be loaded.
     """
     return closed(root) is None
 
 
 def closed(root: Path) -> str | None:
     """
-    Why nothing is taken from a root, or `None` if it may serve.
+    Why no library is loaded from a root; `None` if it can be used.
     """
     try:
         if reason := _trust.distrust(root):
@@ -112,16 +112,16 @@ def closed(root: Path) -> str | None:
         return f"{root}: {error.strerror}"
     for folder in (root, root / "artifacts"):
         if os.path.isdir(folder) and not os.access(folder, os.R_OK | os.X_OK):
-            return f"{folder} is closed to this user"
+            return f"{folder} is not readable by this user"
     return None
 
 
 def _writable(folder: Path) -> bool:
-    # On a read-only mount the answer is no, for root too.
+    # False on a read-only mount, even for root.
     return os.access(folder, os.W_OK | os.X_OK)
 
 
 def _cannot_execute(root: Path) -> bool:
-    # The dynamic linker maps nothing from there, and build scripts would not run.
+    # The dynamic linker cannot map libraries from a noexec mount, and build scripts would not run.
     flag = getattr(os, "ST_NOEXEC", 0)
     return bool(flag and os.statvfs(root).f_flag & flag)

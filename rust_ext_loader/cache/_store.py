@@ -1,18 +1,19 @@
 """
 Keep built extensions on disk and find them again.
 
-    <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, never changed
-    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   name of the generation in force, replaced atomically
-    <root>/checkouts/<workspace>/<module>.json                         facts of what this checkout used last
-    <root>/quarantine/                                                 entries that turned out to be wrong
+    <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, immutable
+    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   pointer: name of the current generation, replaced atomically
+    <root>/checkouts/<workspace>/<module>.json                         facts of the last build that this checkout used
+    <root>/quarantine/                                                 damaged entries
 
-Builds of the same facts differ when they read different undeclared inputs; each
-set of *seen* inputs has a pointer of its own, and a look-up asks of each whether
-its set still stands. Keys in folder names are shortened; the manifest holds them whole and is compared.
+Builds of the same facts differ if they read different undeclared inputs. Each set
+of *seen* inputs has its own pointer, and a look-up checks whether the set is
+unchanged. Folder names hold shortened keys; the manifest holds the whole keys,
+which are compared.
 
 Invariant: an entry is written once, by rename. An entry that cannot be trusted,
-read or verified is a miss, never an error. One that is ours and damaged is set
-aside; one that is merely not for this host is left for the host it is for.
+read or verified is a miss, never an error. A damaged entry of this user is
+quarantined; an entry that only suits another host stays.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-#: Version of the manifest's fields. An entry of another format is a miss.
+#: Version of the manifest's fields. An entry of another version is a miss.
 FORMAT = 2
 
-#: A file beside a library, whose time stamp says when it was used last.
+#: A file beside a library. Its timestamp is the last use.
 STAMP = "used"
 
 
@@ -53,11 +54,11 @@ class Entry:
     folder: Path
     library: Path
     facts: Mapping[str, str]
-    #: What its build was seen to read that no fact covers.
+    #: The undeclared inputs of its build.
     seen: Mapping[str, str]
-    #: Seconds since the epoch at which its build began, after its sources were read.
+    #: Start of its build, after its sources were read: seconds since the epoch.
     began: float
-    #: Token of the forcing process that made it, if one did.
+    #: Token of the process in mode `force` that built it, if one did.
     token: str | None
     source_key: str
     build_key: str
@@ -66,7 +67,7 @@ class Entry:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """
-    How an entry came to be.
+    Facts about the build of an entry that are not part of its keys.
     """
 
     toolchain: str
@@ -76,13 +77,13 @@ class Origin:
     seconds: float
     token: str | None
     seen: Mapping[str, str] = field(default_factory=dict)
-    #: The remote that it came from; `None` for what was built here.
+    #: The remote that it was pulled from; `None` if it was built here.
     pulled: str | None = None
 
 
 class _Damaged(Exception):
     """
-    An entry is ours and not what it says: it will be as wrong for whoever looks next.
+    An entry of this user does not match its manifest. Later look-ups would find the same.
     """
 
 
@@ -90,9 +91,9 @@ def look_up(
     roots: Sequence[Path], module: str, fingerprint: Fingerprint, accept: Callable[[Entry], bool] = lambda _: True
 ) -> Entry | None:
     """
-    The entry with exactly these facts, verified, or `None`.
+    The verified entry with exactly these facts, or `None`.
 
-    *accept* is asked before the library is read: a refusal costs a manifest.
+    *accept* is called before the library is read, so a refused entry costs only its manifest.
     """
     for root in roots:
         slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
@@ -110,7 +111,7 @@ def equal_but_for(
     accept: Callable[[Entry], bool] = lambda _: True,
 ) -> Entry | None:
     """
-    The newest entry whose facts are equal in every group but one.
+    The newest entry whose facts are equal except for one group.
     """
     wanted = fingerprint.without(group)
     found = [
@@ -129,13 +130,13 @@ def equal_but_for(
 
 def damaged(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Path | None:
     """
-    Where an entry of these sources lies that was found damaged.
+    The folder of a damaged entry of these sources, if there is one.
     """
     for root in roots:
         for folder in _folders(root / "quarantine"):
             if folder.name.startswith(f"{module}-{fingerprint.source_key[:SHORT]}-"):
                 return folder
-        # Where nothing can be set aside it lies in its place.
+        # In a root that cannot be written, a damaged entry stays in its place.
         for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT]):
             for pointer in _pointers(slot):
                 with contextlib.suppress(OSError):
@@ -148,19 +149,19 @@ def damaged(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Pat
 
 def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, name: str, origin: Origin) -> Entry:
     """
-    Store a library under its key and make it the one in force.
+    Store a library under its key and make it the current generation.
     """
     slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
     generation = f"{time.time_ns():x}-{_staging.unique_name()[:8]}{_suffix(origin.seen)}"
     pointer = pointer_of(slot / generation / name)
-    _make_way(root, slot, pointer)
+    _clear_slot(root, slot, pointer)
     with _staging.staged_folder(root) as staged:
         library = _staging.copy_into(artifact, staged, name)
         manifest = _manifest(module, fingerprint, library, origin)
         _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
-        # Its time stamp says when the entry was used last.
+        # Its timestamp is the last use of the entry.
         _staging.write_atomically(staged / STAMP, b"")
-        # The folder is renamed whole, so what the context removes afterwards is gone already.
+        # The rename moves the whole folder, so the context manager finds nothing to remove.
         folder = _staging.publish_folder(staged, slot / generation)
     _staging.write_atomically(pointer, generation.encode())
     return _entry(folder, folder / name, manifest)
@@ -168,7 +169,7 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
 
 def pointer_of(library: Path) -> Path:
     """
-    The file that says whether a stored library is still the one in force.
+    The pointer file of a stored library: it names the current generation.
     """
     generation = library.parent
     return generation.with_name("-".join(["current", *generation.name.split("-")[2:]]))
@@ -178,9 +179,9 @@ def _suffix(seen: Mapping[str, str]) -> str:
     return f"-{digest_of(seen)[:12]}" if seen else ""
 
 
-def in_force(library: Path) -> bool:
+def is_current(library: Path) -> bool:
     """
-    Whether a stored library is still the one that its pointer leads to.
+    Whether the pointer still names the generation of a stored library.
     """
     try:
         return pointer_of(library).read_text("ascii").strip() == library.parent.name
@@ -190,10 +191,10 @@ def in_force(library: Path) -> bool:
 
 def stamp_use(library: Path) -> None:
     """
-    Note that a stored library was used, at most once a day.
+    Update the timestamp of the last use, at most once a day.
     """
     stamp = library.with_name(STAMP)
-    # A root that cannot be written is nobody's to collect; a bundled library has no such stamp.
+    # A root that cannot be written is never collected, and a bundled library has no such file.
     with contextlib.suppress(OSError):
         if not 0 <= time.time() - stamp.stat().st_mtime < _stat.USE_STAMP_SECONDS:
             os.utime(stamp)
@@ -201,45 +202,45 @@ def stamp_use(library: Path) -> None:
 
 def quarantine_library(root: Path, library: Path) -> None:
     """
-    Take the entry of a library out of use, keeping its bytes for whoever wants to know why.
+    Move the entry of a library to the quarantine, so that it can be examined later.
     """
-    # In a root that cannot be written it stays, and its own error is what the caller gets in the end.
+    # In a root that cannot be written the entry stays, and the caller gets the error of the load.
     with contextlib.suppress(OSError):
-        _set_aside(root, library.parent)
+        _quarantine(root, library.parent)
 
 
-def set_aside_before(root: Path, library: Path) -> list[Path]:
+def quarantined_before(root: Path, library: Path) -> list[Path]:
     """
-    Libraries of the same facts as a stored one that were taken out of use earlier.
+    Quarantined libraries with the same facts as a stored one.
     """
     slot = "-".join(library.parents[1].relative_to(root).parts[1:])
     return [folder / library.name for folder in _folders(root / "quarantine") if folder.name.startswith(f"{slot}-")]
 
 
-def _set_aside(root: Path, path: Path) -> None:
+def _quarantine(root: Path, path: Path) -> None:
     quarantine = _staging.private_folder(root / "quarantine")
     destination = quarantine / f"{'-'.join(path.relative_to(root).parts[1:])}-{_staging.unique_name()[:8]}"
-    # Another process may have been faster.
+    # Another process may have moved it already.
     with contextlib.suppress(FileNotFoundError):
         _staging.move(path, destination)
 
 
-def _make_way(root: Path, slot: Path, pointer: Path) -> None:
+def _clear_slot(root: Path, slot: Path, pointer: Path) -> None:
     """
-    Set aside whatever stands in an entry's way: it would be distrusted for ever, or could not be replaced.
+    Quarantine folders in the place of an entry that are not trusted or cannot be replaced by a rename.
     """
     for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
         if os.path.lexists(folder) and (_trust.distrust(folder) or not folder.is_dir()):
-            _set_aside(root, folder)
+            _quarantine(root, folder)
     if pointer.is_dir():
-        _set_aside(root, pointer)
+        _quarantine(root, pointer)
 
 
 def remember(root: Path, workspace: Path, module: str, facts: Mapping[str, str]) -> None:
     """
-    Note what this checkout used last, so that the next miss can say what moved.
+    Note the facts of the build that this checkout uses, so that the next miss can say what changed.
     """
-    # Only an explanation is lost when this fails.
+    # If this fails, only an explanation is lost.
     with contextlib.suppress(OSError):
         path = _memory(root, workspace, module)
         data = json.dumps(facts, sort_keys=True).encode()
@@ -249,7 +250,7 @@ def remember(root: Path, workspace: Path, module: str, facts: Mapping[str, str])
 
 def recall(root: Path, workspace: Path, module: str) -> dict[str, str] | None:
     """
-    The facts of what this checkout used last.
+    The facts of the last build that this checkout used.
     """
     try:
         facts = json.loads(_memory(root, workspace, module).read_bytes())
@@ -292,7 +293,7 @@ def _folders(path: Path) -> Iterator[Path]:
 
 
 def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Origin) -> dict[str, Any]:
-    # Only whoever publishes needs a name for this machine.
+    # Imported late: only a publish needs the host name.
     import socket
 
     return {
@@ -322,9 +323,9 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
 
 def _current(slot: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
     """
-    The newest of the entries in force in a slot that is whole and accepted; one that is damaged is set aside.
+    The newest current entry of a slot that is complete and accepted. A damaged one is quarantined.
     """
-    found = [entry for pointer in _pointers(slot) if (entry := _behind(pointer, root, accept)) is not None]
+    found = [entry for pointer in _pointers(slot) if (entry := _entry_of_pointer(pointer, root, accept)) is not None]
     return max(found, key=lambda entry: entry.began, default=None)
 
 
@@ -335,7 +336,7 @@ def _pointers(slot: Path) -> list[Path]:
         return []
 
 
-def _behind(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
+def _entry_of_pointer(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
     for _ in range(2):
         try:
             return _read(pointer, root, accept)
@@ -343,7 +344,7 @@ def _behind(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry
             quarantine_library(root, Path(str(damage)))
             break
         except OSError as error:
-            # A network file system forgot what it knew; it looks again when it is asked again.
+            # A stale handle of a network file system: opening the path again gets a new one.
             if error.errno != errno.ESTALE:
                 break
     return None
@@ -376,7 +377,7 @@ def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
 
 def _chain(folder: Path, root: Path) -> Iterator[Path]:
     """
-    Every path from the root to an entry's files.
+    Every path from the root to an entry's manifest.
     """
     yield folder / "manifest.json"
     yield from (folder, *folder.parents[: len(folder.parents) - len(root.parents)])
@@ -384,7 +385,7 @@ def _chain(folder: Path, root: Path) -> Iterator[Path]:
 
 def _describes(manifest: dict[str, Any], root: Path, folder: Path) -> bool:
     """
-    Whether a manifest agrees with itself and with the place it lies in.
+    Whether a manifest is consistent and matches its folder.
     """
     facts = Fingerprint(manifest["facts"])
     return (
@@ -392,14 +393,14 @@ def _describes(manifest: dict[str, Any], root: Path, folder: Path) -> bool:
         and facts.build_key == manifest["build_key"]
         and folder.parent == _slot(root, manifest["module"], facts.source_key, facts.build_key)
         and (folder / manifest["library"]).parent == folder
-        # No key covers what was seen, except the one in the folder's name.
+        # The keys do not cover seen inputs; the suffix of the folder's name does.
         and folder.name.endswith(_suffix(manifest["seen"]))
     )
 
 
 def is_for_newer_system(manifest: Mapping[str, Any]) -> bool:
     """
-    Whether a manifest's library asks for a newer libc than this host has.
+    Whether the library of a manifest needs a newer glibc than this host has.
     """
     floor, here = manifest["glibc_floor"], host_glibc()
     return floor is not None and here is not None and tuple(floor) > here

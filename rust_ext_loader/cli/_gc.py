@@ -93,12 +93,12 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _row(root: Path, done: _gc.Collected) -> dict[str, object]:
-    gone = [{"path": str(item.path), "kind": item.kind, "bytes": item.size, "used": item.used} for item in done.gone]
+    gone = [{"path": str(item.path), "kind": item.kind, "bytes": item.size, "used": item.used} for item in done.removed]
     return {"root": str(root), "bytes_before": done.size, "bytes_freed": done.freed, "gone": gone}
 
 
 def _tell(root: Path, done: _gc.Collected, verb: str) -> None:
-    for item in done.gone:
+    for item in done.removed:
         used = time.strftime("%Y-%m-%d", time.localtime(item.used))
         print(f"{item.kind:13}  {_settings.spell_size(item.size):>8}  last used {used}  {item.path}")
     print(f"{verb} {_settings.spell_size(done.freed)} of {_settings.spell_size(done.size)} in {root}")

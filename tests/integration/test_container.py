@@ -275,7 +275,7 @@ def test_a_container_imports_the_module_of_its_image(
             readable_by_root_only,
             BUILT_AT,
             "ToolchainMissing",
-            "/mnt/cache is closed to this user), but `cargo` is not usable",
+            "/mnt/cache is not readable by this user), but `cargo` is not usable",
             id="cache without read permission",
         ),
         pytest.param(

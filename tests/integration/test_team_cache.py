@@ -110,7 +110,7 @@ def test_an_entry_of_one_member_serves_another(team: Team) -> None:
     assert team.member("print(_record.read(str(root), identity, {}) == str(found().library))", user=TWO) == "True"
     team.member("_store.stamp_use(publish().library)", user=TWO)
     team.member("record(publish())", user=ONE)
-    freed = team.member("print(len(_gc.collect(root, _gc.Limits(max_size=0), grace=-9).gone))", user=TWO)
+    freed = team.member("print(len(_gc.collect(root, _gc.Limits(max_size=0), grace=-9).removed))", user=TWO)
     assert (freed, team.member("print(found())", user=ONE)) == ("3", "None")
 
 

@@ -13,7 +13,7 @@ import pytest
 from rust_ext_loader import _record, _settings
 from rust_ext_loader._errors import CacheWarning, SettingError
 from rust_ext_loader.cache import _gc, _roots, _store
-from rust_ext_loader.cache._gc import ENTRY, SET_ASIDE, TARGET, Item, Limits
+from rust_ext_loader.cache._gc import ENTRY, QUARANTINED, TARGET, Item, Limits
 from rust_ext_loader.facts._fingerprint import Fingerprint
 from rust_ext_loader.files import _locks
 
@@ -29,7 +29,7 @@ ITEMS = [
     item("old", days=40),
     item("older", days=50, owner="n"),
     item("target", days=30, kind=TARGET, owner=""),
-    item("quarantined", days=20, kind=SET_ASIDE, owner=""),
+    item("quarantined", days=20, kind=QUARANTINED, owner=""),
     item("recent", days=1),
     item("now", days=0),
 ]
@@ -60,7 +60,7 @@ def test_items_are_removed_in_order_of_use(limits: Limits, gone: list[str]) -> N
     """
     The least recently used items are removed first, until the limits hold. Items used in the grace period are kept.
     """
-    assert [str(item.path) for item in _gc.doomed(ITEMS, limits, NOW - _gc.GRACE)] == gone
+    assert [str(item.path) for item in _gc.beyond_limits(ITEMS, limits, NOW - _gc.GRACE)] == gone
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_a_removed_entry_is_a_miss(root: Path) -> None:
     age(old.folder.parent, 2)
 
     done = _gc.collect(root, Limits(max_size=0))
-    assert [gone.path for gone in done.gone] == [old.folder]
+    assert [gone.path for gone in done.removed] == [old.folder]
     assert done.freed > 1000
     assert not old.folder.parent.exists()
     assert _store.look_up([root], "m", Fingerprint(old.facts)) is None
@@ -113,7 +113,7 @@ def test_a_dry_run_removes_nothing(root: Path) -> None:
     old = publish(root, "m", "1")
     age(old.folder.parent, 2)
 
-    assert len(_gc.collect(root, Limits(max_size=0), dry_run=True).gone) == 1
+    assert len(_gc.collect(root, Limits(max_size=0), dry_run=True).removed) == 1
     assert _store.look_up([root], "m", Fingerprint(old.facts)) == old
 
 
@@ -124,7 +124,7 @@ def test_an_old_generation_is_removed_alone(root: Path) -> None:
     old, new = publish(root, "m", "1"), publish(root, "m", "1")
     age(old.folder, 2)
 
-    assert [gone.path for gone in _gc.collect(root, Limits(max_size=0)).gone] == [old.folder]
+    assert [gone.path for gone in _gc.collect(root, Limits(max_size=0)).removed] == [old.folder]
     assert _store.look_up([root], "m", Fingerprint(new.facts)) == new
 
 
@@ -139,7 +139,7 @@ def test_a_recent_use_keeps_an_entry(root: Path) -> None:
     _store.stamp_use(entry.library)
 
     assert (entry.folder / "used").stat().st_mtime_ns == first
-    assert _gc.collect(root, Limits(max_size=0)).gone == ()
+    assert _gc.collect(root, Limits(max_size=0)).removed == ()
 
 
 def test_a_used_record_keeps_its_library(root: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_used_record_keeps_its_library(root: Path, tmp_path: Path) -> None:
     record.write_bytes(data)
     record.chmod(0o600)
     age(record.parent, 2)
-    assert _gc.collect(root, Limits(max_age=30 * DAY)).gone == ()
+    assert _gc.collect(root, Limits(max_age=30 * DAY)).removed == ()
 
     assert _record.read(str(root), identity, {}) == str(entry.library)
     stamped = record.stat().st_mtime_ns
@@ -166,7 +166,7 @@ def test_a_used_record_keeps_its_library(root: Path, tmp_path: Path) -> None:
     assert _record.read(str(root), identity, {}) == str(entry.library)
     assert record.stat().st_mtime_ns == stamped
     age(record.parent, 31)
-    assert [gone.path for gone in _gc.collect(root, Limits(max_age=30 * DAY)).gone] == [entry.folder]
+    assert [gone.path for gone in _gc.collect(root, Limits(max_age=30 * DAY)).removed] == [entry.folder]
 
 
 def test_a_locked_target_folder_is_kept(root: Path) -> None:
@@ -180,9 +180,9 @@ def test_a_locked_target_folder_is_kept(root: Path) -> None:
     lock_file = folder.with_name(folder.name + ".lock")
 
     with _locks.hold(lock_file, holder="m", timeout=1, ready=lambda: None, say=print):
-        assert _gc.collect(root, Limits(max_size=0)).gone == ()
+        assert _gc.collect(root, Limits(max_size=0)).removed == ()
         assert folder.exists()
-    assert [gone.kind for gone in _gc.collect(root, Limits(max_size=0)).gone] == [TARGET]
+    assert [gone.kind for gone in _gc.collect(root, Limits(max_size=0)).removed] == [TARGET]
     assert not folder.exists()
 
 
@@ -194,7 +194,7 @@ def test_quarantined_entries_are_removed(root: Path) -> None:
     _store.quarantine_library(root, entry.library)
     age(root / "quarantine", 2)
 
-    assert [gone.kind for gone in _gc.collect(root, Limits(max_size=0)).gone] == [SET_ASIDE]
+    assert [gone.kind for gone in _gc.collect(root, Limits(max_size=0)).removed] == [QUARANTINED]
 
 
 def test_old_records_and_notes_are_removed(root: Path) -> None:
@@ -239,7 +239,7 @@ def test_foreign_files_are_kept(root: Path) -> None:
     age(root, 1000)
     age(outside, 1000)
 
-    assert _gc.collect(root, Limits(max_size=0, max_age=1)).gone == ()
+    assert _gc.collect(root, Limits(max_size=0, max_age=1)).removed == ()
     publish(root, "m", "1")
     assert [name for name in foreign if not (root / name).exists()] == []
     assert (outside / "kept").exists()
@@ -271,7 +271,7 @@ def test_an_invalid_limit_does_not_fail_a_build(root: Path) -> None:
     """
     After a successful build an invalid limit causes only a warning.
     """
-    with pytest.warns(CacheWarning, match=f"{root} is held to no limit: {_settings.CACHE_LIMIT}='ten' is invalid"):
+    with pytest.warns(CacheWarning, match=f"{root} has no size limit: {_settings.CACHE_LIMIT}='ten' is invalid"):
         _gc.after_build(root, {_settings.CACHE_LIMIT: "ten"})
 
 
