@@ -154,7 +154,9 @@ def test_colour_is_not_in_the_output(tmp_path: Path) -> None:
             f"echo '{FAILED}'; exit 101", False, 101, "cargo reports a failed build (status 101)", id="failure"
         ),
         pytest.param("exit 0", False, 0, "cargo ended without a final message (status 0)", id="no message, status 0"),
-        pytest.param("exit 101", False, 101, "cargo exited before it compiled (status 101)", id="refused before building"),
+        pytest.param(
+            "exit 101", False, 101, "cargo exited before it compiled (status 101)", id="refused before building"
+        ),
         pytest.param("kill -9 $$", False, -9, "cargo ended without a final message (signal 9)", id="killed"),
         pytest.param("kill -2 $$; sleep 60", False, -2, "interrupted", id="interrupted"),
         pytest.param(

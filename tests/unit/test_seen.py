@@ -374,7 +374,7 @@ def test_what_was_not_left_behind_is_said(tmp_path: Path) -> None:
     (package,) = ran(tmp_path, None, package=LOCAL, dep_info=None)
     assert [gap.rpartition(": ")[2] for gap in package.unknown] == [
         "No such file or directory",
-        "the compiler left no dep-info",
+        "the compiler wrote no dep-info",
     ]
 
 
