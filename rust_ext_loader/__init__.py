@@ -6,8 +6,6 @@ used, because the import hook of an editable install imports this package in eve
 program that uses an extension.
 """
 
-from __future__ import annotations
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ._api import can_load as can_load
@@ -80,5 +78,5 @@ def __getattr__(name: str) -> object:
     return getattr(home, name)
 
 
-def __dir__() -> list[str]:
+def __dir__() -> "list[str]":
     return list(__all__)

@@ -6,14 +6,11 @@ replaced. Part of the warm path: while the record is valid, this module imports
 only what `_hook` imports.
 """
 
-from __future__ import annotations
-
 import _thread
 import os
 import sys
 
 from . import _hook, _settings
-from ._load import import_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,12 +25,12 @@ if TYPE_CHECKING:
 def load_rust_extension(
     module: str,
     *,
-    mode: str | None = None,
-    workspace: str | os.PathLike[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    features: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> ModuleType:
+    mode: "str | None" = None,
+    workspace: "str | os.PathLike[str] | None" = None,
+    cache_dir: "str | os.PathLike[str] | None" = None,
+    features: "Sequence[str]" = (),
+    environment: "Mapping[str, str] | None" = None,
+) -> "ModuleType":
     """
     Import an extension module, building it first if it must be and may be.
 
@@ -56,27 +53,27 @@ def load_rust_extension(
             raise AlreadyImported(module)
         return sys.modules[module]
 
-    def request() -> Request:
+    def request() -> "Request":
         return _request(module, mode, where, cache, features, environment)
 
-    def recorded(path: Sequence[str] | None) -> str | None:
+    def recorded(path: "Sequence[str] | None") -> "str | None":
         # Requests with more than the declared settings have no record.
         if where is None or features or environment:
             return None
         return _hook.recorded(module, where, chosen, cache, path)
 
-    return import_with(_OneModule(module, recorded, request), module)
+    return _hook.import_with(_OneModule(module, recorded, request), module)
 
 
 def can_load(
     module: str,
     *,
-    mode: str | None = None,
-    workspace: str | os.PathLike[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
-    features: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> Verdict:
+    mode: "str | None" = None,
+    workspace: "str | os.PathLike[str] | None" = None,
+    cache_dir: "str | os.PathLike[str] | None" = None,
+    features: "Sequence[str]" = (),
+    environment: "Mapping[str, str] | None" = None,
+) -> "Verdict":
     """
     Whether `load_rust_extension` would succeed, and where the module would come from.
 
@@ -99,22 +96,22 @@ def can_load(
     return _ensure.judge(_request(module, mode, where, cache, features, environment))
 
 
-def _workspace(module: str, workspace: str | os.PathLike[str] | None) -> str | None:
+def _workspace(module: str, workspace: "str | os.PathLike[str] | None") -> "str | None":
     return os.fspath(workspace) if workspace is not None else _hook.registered_workspace(module)
 
 
-def _overlaid(environment: Mapping[str, str] | None) -> Mapping[str, str]:
+def _overlaid(environment: "Mapping[str, str] | None") -> "Mapping[str, str]":
     return {**os.environ, **environment} if environment else os.environ
 
 
 def _request(
     module: str,
-    mode: str | None,
-    workspace: str | None,
-    cache_dir: str | None,
-    features: Sequence[str],
-    environment: Mapping[str, str] | None,
-) -> Request:
+    mode: "str | None",
+    workspace: "str | None",
+    cache_dir: "str | None",
+    features: "Sequence[str]",
+    environment: "Mapping[str, str] | None",
+) -> "Request":
     from ._request import Request
 
     return Request(
@@ -128,7 +125,7 @@ class _OneModule:
     """
 
     def __init__(
-        self, module: str, recorded: Callable[[Sequence[str] | None], str | None], request: Callable[[], Request]
+        self, module: str, recorded: "Callable[[Sequence[str] | None], str | None]", request: "Callable[[], Request]"
     ) -> None:
         self._module = module
         self._recorded = recorded
@@ -136,8 +133,8 @@ class _OneModule:
         self._thread = _thread.get_ident()
 
     def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
         """
         The spec of the module asked for; nothing else is ours.
         """

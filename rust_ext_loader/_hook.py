@@ -1,26 +1,30 @@
 """
-Answer the import system for names under the prefixes of an editable install.
+Answer the import system for the names of an editable install, and load libraries.
 
 The `.pth` file of an editable install adds a small finder to `sys.meta_path`. It
-calls `find_spec` here only when a name under its prefixes is imported.
-`registered_workspace` looks those finders up.
+calls `find_spec` here only when a name under its prefixes is imported. The loader
+locates its library only when the module is created. The import system holds the
+module's lock, imports the parents and removes a module that failed;
+`ParentFinder` supplies parents that no other finder provides.
 
-Invariant: `find_spec` never builds. While the record is valid, only `_record`,
-`_settings`, `_load` and what those need are imported.
+Invariant: `find_spec` never builds; `create_module` may. While the record is valid,
+only `_record`, `_settings`, `_stat` and `_trust` are imported.
 """
 
-from __future__ import annotations
-
+import _thread
 import os
 import sys
+
+# Not from `importlib.machinery`: it imports `importlib` and `warnings`, a seventh of the cost of a warm import.
 from _frozen_importlib import ModuleSpec
+from _frozen_importlib_external import ExtensionFileLoader
 
 from . import _record, _settings
-from ._load import RustExtensionLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from types import ModuleType
     from typing import TypeVar
 
     from ._request import Request
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
     _Answer = TypeVar("_Answer")
 
 
-def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> ModuleSpec | None:
+def find_spec(name: str, workspace: str, path: "Sequence[str] | None" = None) -> "ModuleSpec | None":
     """
     The spec of a declared extension, or `None` when the name is not one.
 
@@ -42,7 +46,7 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
         if not _without_frames(lambda: _ensure.declares(name, workspace, path)):
             return None
 
-    def request() -> Request:
+    def request() -> "Request":
         from ._request import Request
 
         return Request(name, workspace=workspace)
@@ -50,7 +54,9 @@ def find_spec(name: str, workspace: str, path: Sequence[str] | None = None) -> M
     return spec_of(name, library, request)
 
 
-def recorded(module: str, workspace: str, mode: str, cache_dir: str | None, path: Sequence[str] | None) -> str | None:
+def recorded(
+    module: str, workspace: str, mode: str, cache_dir: "str | None", path: "Sequence[str] | None"
+) -> "str | None":
     """
     The library of the last decision, if nothing has changed since; `path` is the parent's `__path__`.
     """
@@ -60,7 +66,7 @@ def recorded(module: str, workspace: str, mode: str, cache_dir: str | None, path
     return _record.find(_settings.write_roots(cache_dir, os.environ), identity, os.environ)
 
 
-def spec_of(name: str, library: str | None, request: Callable[[], Request]) -> ModuleSpec:
+def spec_of(name: str, library: "str | None", request: "Callable[[], Request]") -> "ModuleSpec":
     """
     The spec of an extension. An unknown library is located when the module is created.
     """
@@ -70,7 +76,7 @@ def spec_of(name: str, library: str | None, request: Callable[[], Request]) -> M
 
         return _without_frames(lambda: _ensure.locate(request()))
 
-    def repair(broken: str, error: ImportError) -> str:
+    def repair(broken: str, error: "ImportError") -> str:
         from . import _ensure
 
         return _without_frames(lambda: _ensure.repair(request(), broken, error))
@@ -78,7 +84,7 @@ def spec_of(name: str, library: str | None, request: Callable[[], Request]) -> M
     return ModuleSpec(name, RustExtensionLoader(name, library, locate, repair), origin=library)
 
 
-def _without_frames(ask: Callable[[], _Answer]) -> _Answer:
+def _without_frames(ask: "Callable[[], _Answer]") -> "_Answer":
     """
     The result of a call. The traceback of our own errors is removed: its frames would hide the message.
     """
@@ -90,7 +96,7 @@ def _without_frames(ask: Callable[[], _Answer]) -> _Answer:
         raise error.with_traceback(None) from error.__cause__
 
 
-def registered_workspace(module: str, finders: Sequence[object] | None = None) -> str | None:
+def registered_workspace(module: str, finders: "Sequence[object] | None" = None) -> "str | None":
     """
     The workspace of the editable install that registered a prefix of this module.
     """
@@ -111,3 +117,98 @@ def _current_path(module: str, workspace: str) -> str:
     from .declare import _discover
 
     return _discover.find_again(module, workspace, sys.prefix) or workspace
+
+
+class RustExtensionLoader(ExtensionFileLoader):
+    """
+    Loads one extension module from a library that is located late.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        library: "str | None",
+        locate: "Callable[[], str]",
+        repair: "Callable[[str, ImportError], str]",
+    ) -> None:
+        super().__init__(module, library or "")
+        self._library = library
+        self._locate = locate
+        self._repair = repair
+
+    def create_module(self, spec: "ModuleSpec") -> "ModuleType":
+        """
+        Locate the library, which may build it, and open it.
+
+        If the dynamic linker refuses the library, it is repaired once. An error of the module's own init is not changed.
+        """
+        library = self._library or self._locate()
+        try:
+            return self._open(spec, library)
+        except ImportError as error:
+            if error.path != library:
+                raise
+            return self._open(spec, self._repair(library, error))
+
+    def _open(self, spec: "ModuleSpec", library: str) -> "ModuleType":
+        self.path = spec.origin = library
+        spec.has_location = True
+        return super().create_module(spec)
+
+
+class ParentFinder:
+    """
+    Supplies missing parents of one module as namespace packages, to the thread that imports the module.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._thread = _thread.get_ident()
+        self._supplied: list[ModuleSpec] = []
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        """
+        A namespace package without folders, only for ancestors of the module.
+        """
+        if not self._module.startswith(name + ".") or _thread.get_ident() != self._thread:
+            return None
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = []
+        self._supplied.append(spec)
+        return spec
+
+    def remove_supplied(self) -> None:
+        """
+        Remove the supplied parents, innermost first, unless another module below them has been imported since.
+        """
+        for spec in reversed(self._supplied):
+            module = sys.modules.get(spec.name)
+            if getattr(module, "__spec__", None) is not spec or any(
+                name.startswith(spec.name + ".") for name in list(sys.modules)
+            ):
+                continue
+            del sys.modules[spec.name]
+            parent, _, leaf = spec.name.rpartition(".")
+            above = sys.modules.get(parent)
+            if above is not None and getattr(above, leaf, None) is module:
+                delattr(above, leaf)
+
+
+def import_with(finder: object, module: str) -> "ModuleType":
+    """
+    Import a module with an additional finder that is asked first, and with missing parents supplied.
+    """
+    parents = ParentFinder(module)
+    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]  # a finder needs find_spec alone
+    sys.meta_path.append(parents)
+    try:
+        __import__(module)
+    except BaseException:
+        parents.remove_supplied()
+        raise
+    finally:
+        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(parents)
+    return sys.modules[module]

@@ -12,7 +12,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import _gather, _record, _settings
+from . import _gather, _record, _settings, _stat
 from ._decide import RecordBasis
 from ._errors import RustExtensionError
 from ._model import Mode, Watched
@@ -20,7 +20,7 @@ from .cache import _bundled, _local_copy, _store
 from .declare import _discover
 from .facts import _seen, _snapshot
 from .facts._fingerprint import SHORT
-from .files import _staging, _stat
+from .files import _staging
 from .files._watching import watch
 
 TYPE_CHECKING = False

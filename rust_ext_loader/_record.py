@@ -13,15 +13,13 @@ the clock was set back to the tick of the previous edit. This module imports onl
 modules that a plain interpreter has already loaded, and `files` ones that do the same.
 """
 
-from __future__ import annotations
-
 import _imp
 import marshal
 import os
 import sys
 import time
 
-from .files import _stat, _trust
+from . import _stat, _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,7 +72,7 @@ for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY", "O_CLOEXEC"):
 _INTERPRETER = (sys.version, sys.implementation.cache_tag, sys.platform, sys.maxsize, getattr(sys, "abiflags", ""))
 
 
-def _host() -> tuple[str, str]:
+def _host() -> "tuple[str, str]":
     """
     Machine and C library: hosts that share a home folder may need different libraries.
     """
@@ -86,7 +84,7 @@ def _host() -> tuple[str, str]:
     return machine, libc or ""
 
 
-def relevant(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def relevant(environment: "Mapping[str, str]") -> "tuple[tuple[str, str], ...]":
     """
     The variables that a record depends on.
     """
@@ -108,7 +106,7 @@ def sealed(value: object) -> str:
     return (_imp.source_hash(FORMAT, data) + _imp.source_hash(~FORMAT, data)).hex()
 
 
-def path_of(root: str, identity: Identity) -> str:
+def path_of(root: str, identity: "Identity") -> str:
     """
     The file of a record. Names may collide, so the stored identity is compared.
     """
@@ -117,8 +115,8 @@ def path_of(root: str, identity: Identity) -> str:
 
 
 def identify(
-    module: str, workspace: str, mode: str, environment: Mapping[str, str], path: Iterable[str] | None
-) -> Identity:
+    module: str, workspace: str, mode: str, environment: "Mapping[str, str]", path: "Iterable[str] | None"
+) -> "Identity":
     """
     What a record belongs to; `path` is the `__path__` of the module's parent, if it has one.
 
@@ -128,14 +126,14 @@ def identify(
     return (module, place, mode, _INTERPRETER, _host(), sealed(relevant(environment)))
 
 
-def folders_of(path: Iterable[str] | None) -> tuple[str, ...]:
+def folders_of(path: "Iterable[str] | None") -> "tuple[str, ...]":
     """
     The folders in which `import` looks for a module: the parent's path, or `sys.path` without a parent.
     """
     return tuple(os.path.abspath(folder) for folder in (sys.path if path is None else path))
 
 
-def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str | None:
+def read(root: str, identity: "Identity", environment: "Mapping[str, str]") -> "str | None":
     """
     The library to load, or `None` if anything may have changed.
     """
@@ -163,7 +161,7 @@ def read(root: str, identity: Identity, environment: Mapping[str, str]) -> str |
     return library if isinstance(library, str) else None
 
 
-def _stamps(signatures: Iterable[_stat.Signature | None]) -> bytes:
+def _stamps(signatures: "Iterable[_stat.Signature | None]") -> bytes:
     """
     Signatures as bytes: comparing bytes is faster than unpacking hundreds of tuples.
     """
@@ -171,7 +169,7 @@ def _stamps(signatures: Iterable[_stat.Signature | None]) -> bytes:
     return marshal.dumps([*signatures], 2)
 
 
-def _load(path: str, *, stamp: bool = True) -> tuple[Any, ...] | None:
+def _load(path: str, *, stamp: bool = True) -> "tuple[Any, ...] | None":
     descriptor = os.open(path, _OPEN)
     try:
         status = os.fstat(descriptor)
@@ -198,7 +196,7 @@ def _stamp(path: str) -> None:
         return
 
 
-def uses(root: str) -> dict[str, float]:
+def uses(root: str) -> "dict[str, float]":
     """
     When a record of this root last named each library: seconds since the epoch, accurate to a day.
     """
@@ -216,7 +214,7 @@ def uses(root: str) -> dict[str, float]:
     return found
 
 
-def find(roots: Iterable[str], identity: Identity, environment: Mapping[str, str]) -> str | None:
+def find(roots: "Iterable[str]", identity: "Identity", environment: "Mapping[str, str]") -> "str | None":
     """
     The library of the first record that is still valid.
     """
@@ -228,17 +226,17 @@ def find(roots: Iterable[str], identity: Identity, environment: Mapping[str, str
 
 
 def compose(  # noqa: PLR0913 - the fields of a record, by name
-    identity: Identity,
+    identity: "Identity",
     *,
-    declared: Iterable[tuple[str, str | None]],
-    present: Mapping[str, _stat.Signature],
-    absent: Iterable[str],
+    declared: "Iterable[tuple[str, str | None]]",
+    present: "Mapping[str, _stat.Signature]",
+    absent: "Iterable[str]",
     library: str,
     started_ns: int,
-    boot: str | None,
-    renamed: Container[str] = (),
-    search_path: tuple[str, ...] | None = None,
-) -> bytes | None:
+    boot: "str | None",
+    renamed: "Container[str]" = (),
+    search_path: "tuple[str, ...] | None" = None,
+) -> "bytes | None":
     """
     The bytes of a record; `None` while a timestamp is not settled, or if the boot id is unknown.
 

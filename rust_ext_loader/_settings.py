@@ -7,8 +7,6 @@ defaults that only this module knows.
 Invariant: imports only `os` and `sys`, because the warm path uses it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 
@@ -76,7 +74,7 @@ WORKSPACE_TABLE = "rust-ext-loader"
 PYPROJECT_TABLE = "rust-ext-loader"
 
 
-def build_mode(argument: str | None, environment: Mapping[str, str]) -> str:
+def build_mode(argument: "str | None", environment: "Mapping[str, str]") -> str:
     """
     The mode: the argument, else the environment, else `auto`.
 
@@ -90,7 +88,7 @@ def build_mode(argument: str | None, environment: Mapping[str, str]) -> str:
     return mode
 
 
-def stale_is_error(environment: Mapping[str, str]) -> bool:
+def stale_is_error(environment: "Mapping[str, str]") -> bool:
     """
     Whether a stale bundled module is refused instead of used with a warning.
     """
@@ -103,14 +101,14 @@ def stale_is_error(environment: Mapping[str, str]) -> bool:
     return choice == "error"
 
 
-def seconds(name: str, environment: Mapping[str, str], default: _Default) -> float | _Default:
+def seconds(name: str, environment: "Mapping[str, str]", default: "_Default") -> "float | _Default":
     """
     A duration in seconds; an unset or empty variable gives the default.
     """
     return _number(name, environment.get(name), default, "a positive number of seconds")
 
 
-def jobs(environment: Mapping[str, str]) -> int | None:
+def jobs(environment: "Mapping[str, str]") -> "int | None":
     """
     How many compiler jobs cargo may run, `None` to let it choose.
     """
@@ -118,7 +116,7 @@ def jobs(environment: Mapping[str, str]) -> int | None:
     return None if count is None else max(1, int(count))
 
 
-def _number(name: str, text: str | None, default: _Default, expected: str) -> float | _Default:
+def _number(name: str, text: "str | None", default: "_Default", expected: str) -> "float | _Default":
     if not text:
         return default
     try:
@@ -132,7 +130,7 @@ def _number(name: str, text: str | None, default: _Default, expected: str) -> fl
     return value
 
 
-def profile(environment: Mapping[str, str]) -> str | None:
+def profile(environment: "Mapping[str, str]") -> "str | None":
     """
     The cargo profile that replaces the declared ones.
 
@@ -150,7 +148,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
-def size(name: str, environment: Mapping[str, str], default: int) -> int | None:
+def size(name: str, environment: "Mapping[str, str]", default: int) -> "int | None":
     """
     A number of bytes; `None` for zero, which means no limit.
     """
@@ -180,7 +178,7 @@ def parse_age(name: str, text: str) -> float:
     return _amount(name, text, plain[:-1], _SECONDS.get(plain[-1:]), "an age such as 12h or 30d")
 
 
-def _amount(name: str, text: str, number: str, unit: float | None, expected: str) -> float:
+def _amount(name: str, text: str, number: str, unit: "float | None", expected: str) -> float:
     try:
         value = float(number) if unit is not None else -1.0
     except ValueError:
@@ -205,14 +203,14 @@ def spell_size(count: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
-def switched_on(name: str, environment: Mapping[str, str]) -> bool:
+def switched_on(name: str, environment: "Mapping[str, str]") -> bool:
     """
     Whether a boolean variable is on.
     """
     return environment.get(name, "") not in ("", "0", "false", "no")
 
 
-def cache_root(argument: str | None, environment: Mapping[str, str]) -> str:
+def cache_root(argument: "str | None", environment: "Mapping[str, str]") -> str:
     """
     Absolute path of the preferred root to write to.
 
@@ -230,7 +228,7 @@ def cache_root(argument: str | None, environment: Mapping[str, str]) -> str:
     return temporary_root()
 
 
-def _user_cache_folder(environment: Mapping[str, str]) -> str:
+def _user_cache_folder(environment: "Mapping[str, str]") -> str:
     if sys.platform == "win32":
         return environment.get("LOCALAPPDATA", "")
     xdg = environment.get("XDG_CACHE_HOME", "")
@@ -252,7 +250,7 @@ def temporary_root() -> str:
     return os.path.join(os.path.abspath(folder), f"rust_ext_loader-{user}")
 
 
-def read_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
+def read_roots(argument: "str | None", environment: "Mapping[str, str]") -> "list[str]":
     """
     Every root to search, the writable one first.
     """
@@ -260,7 +258,7 @@ def read_roots(argument: str | None, environment: Mapping[str, str]) -> list[str
     return list(dict.fromkeys([cache_root(argument, environment), *extra, temporary_root()]))
 
 
-def write_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
+def write_roots(argument: "str | None", environment: "Mapping[str, str]") -> "list[str]":
     """
     Roots to write to, preferred first; an unusable one is skipped.
     """

@@ -14,8 +14,8 @@ import contextlib
 import os
 from pathlib import Path
 
-from .. import _settings
-from ..files import _file_systems, _staging, _trust
+from .. import _settings, _trust
+from ..files import _file_systems, _staging
 from . import _roots, _store
 
 #: Folder of the copies, under the temporary root.

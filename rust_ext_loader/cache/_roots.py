@@ -11,9 +11,9 @@ import os
 import warnings
 from pathlib import Path
 
-from .. import _settings
+from .. import _settings, _trust
 from .._errors import CacheUnavailable, CacheWarning
-from ..files import _staging, _trust
+from ..files import _staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

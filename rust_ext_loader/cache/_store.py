@@ -28,10 +28,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import _stat, _trust
 from ..facts import _seen
 from ..facts._environment import is_hidden
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of
-from ..files import _staging, _stat, _trust
+from ..files import _staging
 from ..library._library_file import host_glibc
 
 TYPE_CHECKING = False

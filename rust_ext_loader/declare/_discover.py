@@ -17,10 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import _settings
+from .. import _settings, _trust
 from .._errors import DuplicateModule, ExtensionNotFound, ManifestError, RustExtensionError
 from .._model import ExtensionSpec, Watched
-from ..files import _trust
 from ..files._watching import watch
 from . import _manifest, _toml
 from ._workspace import MANIFEST, Workspace, has_manifest, read_workspace, root_of

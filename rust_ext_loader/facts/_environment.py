@@ -19,11 +19,10 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from .. import _settings
+from .. import _settings, _trust
 from .._errors import CacheUnavailable, SettingError
 from .._model import ExtensionSpec, Gathered, Watched
 from ..declare import _manifest
-from ..files import _trust
 from . import _cargo_config
 
 TYPE_CHECKING = False

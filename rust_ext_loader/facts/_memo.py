@@ -15,7 +15,8 @@ import contextlib
 import time
 from typing import Any
 
-from ..files import _sealed, _staging, _stat, _trust
+from .. import _stat, _trust
+from ..files import _sealed, _staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

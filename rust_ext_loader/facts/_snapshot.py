@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..files import _stat
+from .. import _stat
 from . import _abi, _cpu, _environment, _inputs, _toolchain
 from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
 from ._seen import Sight

@@ -1,5 +1,5 @@
 """
-Files on disk: write atomically, lock, decide who may write them, notice changes.
+Files on disk: write atomically, lock, find network file systems, notice changes.
 
 Invariant: imports no other wing.
 """

@@ -22,8 +22,9 @@ import time
 from dataclasses import dataclass
 from typing import TypeVar
 
+from .. import _trust
 from .._errors import LockTimeout
-from . import _file_systems, _staging, _trust
+from . import _file_systems, _staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

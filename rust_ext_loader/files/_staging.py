@@ -17,7 +17,7 @@ import re
 import shutil
 import time
 
-from . import _trust
+from .. import _trust
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -155,7 +155,7 @@ class Editable:
 
 
 #: Lines that make the process treat every stamp as old enough, so that it writes a record at once.
-RECORD_AT_ONCE = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
+RECORD_AT_ONCE = "from rust_ext_loader import _stat; _stat.UNSETTLED_NS = -(10**15)"
 
 #: All modules that a warm import may load.
 WARM_MODULES = {
@@ -164,10 +164,8 @@ WARM_MODULES = {
     "fx.alpha",
     "rust_ext_loader",
     "rust_ext_loader._hook",
-    "rust_ext_loader._load",
     "rust_ext_loader._record",
     "rust_ext_loader._settings",
-    "rust_ext_loader.files",
-    "rust_ext_loader.files._stat",
-    "rust_ext_loader.files._trust",
+    "rust_ext_loader._stat",
+    "rust_ext_loader._trust",
 }

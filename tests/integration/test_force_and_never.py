@@ -76,7 +76,7 @@ def test_force_replaces_the_entry(built: Checkout) -> None:
     """
     After a forced build the next load takes the new library, even if a record of the old one exists.
     """
-    settled = "from rust_ext_loader.files import _stat; _stat.UNSETTLED_NS = -(10**15)"
+    settled = "from rust_ext_loader import _stat; _stat.UNSETTLED_NS = -(10**15)"
     old = built.load(prelude=settled)
     assert built.load().spawned == ()
 

@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rust_ext_loader import _trust
 from rust_ext_loader.cache import _roots, _store
 from rust_ext_loader.facts._fingerprint import Fingerprint
-from rust_ext_loader.files import _staging, _trust
+from rust_ext_loader.files import _staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -112,7 +112,7 @@ def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
 
 BREAKAGES = {
     "a record that holds for ever": (
-        "from rust_ext_loader.files import _stat; _stat.signature = lambda _: (0, 0, 0, 0)",
+        "from rust_ext_loader import _stat; _stat.signature = lambda _: (0, 0, 0, 0)",
         "fx.lone answers 'lone-1' instead of",
     ),
     "a cache in which nothing is found": (

@@ -35,7 +35,7 @@ Key: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 #: Prelude of every load, which prints a line when a record decides.
 _REPORT_RECORDS = """
 import sys
-from rust_ext_loader.files import _stat
+from rust_ext_loader import _stat
 from rust_ext_loader import _record
 def find(*arguments, find=_record.find):
     library = find(*arguments)

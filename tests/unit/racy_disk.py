@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
-from rust_ext_loader import _record
-from rust_ext_loader.files import _stat
+from rust_ext_loader import _record, _stat
 
 MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rust_ext_loader import _record
-from rust_ext_loader.files import _stat
+from rust_ext_loader import _record, _stat
 
 SECOND = 1_000_000_000
 ENVIRONMENT = {"PATH": "/bin", "MY_FLAVOUR": "sweet", "RUST_TOKEN": "s3cr3t-one"}

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 
-from rust_ext_loader._load import ParentFinder, RustExtensionLoader, import_with
+from rust_ext_loader._hook import ParentFinder, RustExtensionLoader, import_with
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rust_ext_loader import _record
-from rust_ext_loader.files import _stat
+from rust_ext_loader import _record, _stat
 
 from .racy_disk import (
     CONFIG,

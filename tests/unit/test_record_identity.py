@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _record, _settings
-from rust_ext_loader.files import _trust
+from rust_ext_loader import _record, _settings, _trust
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ can write is therefore a miss, never an error.
 Invariant: imports nothing of ours, because the warm path asks it.
 """
 
-from __future__ import annotations
-
 import os
 import stat
 
@@ -20,7 +18,7 @@ def is_shared() -> bool:
     return os.environ.get("RUST_EXT_SHARED", "") not in ("", "0", "false", "no")
 
 
-def distrusted(status: os.stat_result) -> str:
+def distrusted(status: "os.stat_result") -> str:
     """
     Why a file with this status may not be run as code; empty if it may.
 
@@ -36,7 +34,7 @@ def distrusted(status: os.stat_result) -> str:
     return f"is writable by others (mode {status.st_mode & 0o7777:04o})" if status.st_mode & 0o022 else ""
 
 
-def distrust(path: str | os.PathLike[str]) -> str | None:
+def distrust(path: "str | os.PathLike[str]") -> "str | None":
     """
     Why a file or folder may not be loaded from, or `None` if it may.
 

@@ -9,8 +9,6 @@ hide a later edit in the same clock tick.
 Invariant: imports nothing of ours, because the warm path asks it.
 """
 
-from __future__ import annotations
-
 import os
 import time
 
@@ -24,7 +22,7 @@ USE_STAMP_SECONDS = 86400.0
 Signature = tuple[int, int, int, int]
 
 
-def signature(path: str) -> Signature | None:
+def signature(path: str) -> "Signature | None":
     """
     The signature of a file; `None` if it cannot be read.
     """
@@ -35,21 +33,21 @@ def signature(path: str) -> Signature | None:
     return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
-def is_settled(found: Signature, started_ns: int) -> bool:
+def is_settled(found: "Signature", started_ns: int) -> bool:
     """
     Whether an edit after `started_ns` (wall clock, ns) must show in the signature.
     """
     return max(found[1], found[3]) < started_ns - UNSETTLED_NS
 
 
-def clocks() -> tuple[int, int]:
+def clocks() -> "tuple[int, int]":
     """
     The wall clock and the monotonic clock, in nanoseconds.
     """
     return time.time_ns(), time.monotonic_ns()
 
 
-def started_at(began: tuple[int, int], now: tuple[int, int]) -> int:
+def started_at(began: "tuple[int, int]", now: "tuple[int, int]") -> int:
     """
     The wall clock at which reading began, in nanoseconds.
 
