@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..facts._fingerprint import SOURCE_GROUPS, Fingerprint, explain
-from ._store import digest_of_file
+from ..files import _digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def describe(library: Path, leaf: str) -> Described | None:
         seen = {str(name): str(value) for name, value in sidecar["seen"].items()}
         if sidecar["format"] != FORMAT or Fingerprint(facts).source_key != sidecar["source_key"]:
             return None
-        if library.stat().st_size != sidecar["size"] or digest_of_file(library) != sidecar["sha256"]:
+        if library.stat().st_size != sidecar["size"] or _digest.of_file(library) != sidecar["sha256"]:
             return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -99,7 +99,7 @@ def sidecar(module: str, library: Path, facts: Mapping[str, str], seen: Mapping[
         "module": module,
         "source_key": Fingerprint(facts).source_key,
         "size": library.stat().st_size,
-        "sha256": digest_of_file(library),
+        "sha256": _digest.of_file(library),
         "seen": dict(seen or {}),
         "facts": dict(facts),
     }

@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from .. import _settings, _trust
-from ..files import _file_systems, _staging
+from ..files import _digest, _file_systems, _staging
 from . import _roots, _store
 
 #: Folder of the copies, under the temporary root.
@@ -30,7 +30,7 @@ def nearest(library: Path) -> Path:
     if not _file_systems.network(library) or _file_systems.network(root) or _roots.ready(root) is not None:
         return library
     try:
-        digest = _store.digest_of_file(library)
+        digest = _digest.of_file(library)
         copy = root / FOLDER / digest[:20] / library.name
         if not _is_whole(copy, digest):
             _make(library, copy, root)
@@ -43,7 +43,7 @@ def nearest(library: Path) -> Path:
 def _is_whole(copy: Path, digest: str) -> bool:
     if any(_trust.distrust(path) for path in (copy, copy.parent, copy.parent.parent)):
         return False
-    return _store.digest_of_file(copy) == digest
+    return _digest.of_file(copy) == digest
 
 
 def _make(library: Path, copy: Path, root: Path) -> None:

@@ -32,7 +32,7 @@ from .. import _stat, _trust
 from ..facts import _seen
 from ..facts._environment import is_hidden
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of
-from ..files import _staging
+from ..files import _digest, _staging
 from ..library._library_file import host_glibc
 
 TYPE_CHECKING = False
@@ -267,17 +267,6 @@ def checkout_name(workspace: Path) -> str:
     return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:12]
 
 
-def digest_of_file(path: Path) -> str:
-    """
-    SHA-256 of a file, 64 hex digits.
-    """
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            hasher.update(chunk)
-    return hasher.hexdigest()
-
-
 def _memory(root: Path, workspace: Path, module: str) -> Path:
     return root / "checkouts" / checkout_name(workspace) / f"{module}.json"
 
@@ -304,7 +293,7 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
         "build_key": fingerprint.build_key,
         "library": library.name,
         "size": library.stat().st_size,
-        "sha256": digest_of_file(library),
+        "sha256": _digest.of_file(library),
         "abi": origin.abi,
         "toolchain": origin.toolchain,
         "glibc_floor": origin.glibc_floor,
@@ -369,7 +358,7 @@ def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
         entry = _entry(folder, library, manifest)
         if _trust.distrust(library) or is_for_newer_system(manifest) or not accept(entry):
             return None
-        if library.stat().st_size != manifest["size"] or digest_of_file(library) != manifest["sha256"]:
+        if library.stat().st_size != manifest["size"] or _digest.of_file(library) != manifest["sha256"]:
             raise _Damaged(library)
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _Damaged(folder / "manifest.json") from error

@@ -13,7 +13,6 @@ environments) is never a fact, and is not passed to cargo where it could become 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -23,6 +22,7 @@ from .. import _settings, _trust
 from .._errors import CacheUnavailable, SettingError
 from .._model import ExtensionSpec, Gathered, Watched
 from ..declare import _manifest
+from ..files import _digest
 from . import _cargo_config
 
 TYPE_CHECKING = False
@@ -235,11 +235,7 @@ def _is_known(name: str, profile: str) -> bool:
 
 
 def _hashed(name: str, value: str) -> str:
-    digest = hashlib.sha256()
-    for text in (name, value):
-        data = text.encode("utf-8", "surrogateescape")
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return f"{_HASHED}{digest.hexdigest()}"
+    return f"{_HASHED}{_digest.sha256(_digest.framed((name, value)))}"
 
 
 def is_hidden(value: str) -> bool:

@@ -13,9 +13,10 @@ copied, moved or restored from a container layer and still hit the cache.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
+
+from ..files import _digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -108,14 +109,14 @@ class Fingerprint:
         """
         64 hex digits over what a checkout alone can tell.
         """
-        return _digest("source", self.select(SOURCE_GROUPS).items())
+        return _key("source", self.select(SOURCE_GROUPS))
 
     @property
     def build_key(self) -> str:
         """
         64 hex digits over everything: the name of a cache entry.
         """
-        return _digest("build", self.facts.items())
+        return _key("build", self.facts)
 
     def select(self, groups: Iterable[str]) -> dict[str, str]:
         """
@@ -131,20 +132,15 @@ class Fingerprint:
         return {name: value for name, value in self.facts.items() if name.partition("/")[0] != group}
 
 
-def _digest(kind: str, facts: Iterable[tuple[str, str]]) -> str:
-    hasher = hashlib.sha256(b"rust-ext-loader/%d\0" % FORMAT)
-    for text in (kind, *(text for fact in sorted(facts) for text in fact)):
-        data = text.encode("utf-8", "surrogateescape")
-        hasher.update(len(data).to_bytes(8, "little"))
-        hasher.update(data)
-    return hasher.hexdigest()
+def _key(kind: str, facts: Mapping[str, str]) -> str:
+    return _digest.sha256(b"rust-ext-loader/%d\0" % FORMAT, _digest.framed([kind]), _digest.framed_items(facts))
 
 
 def digest_of(facts: Mapping[str, str]) -> str:
     """
     64 hex digits over any facts.
     """
-    return _digest("facts", facts.items())
+    return _key("facts", facts)
 
 
 def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:

@@ -12,7 +12,6 @@ from the workspace root, so a copied checkout has the same facts.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 from .._model import ExtensionSpec, Gathered, PathPackage, Watched
 from ..declare import _manifest
 from ..declare._workspace import MANIFEST, Workspace
+from ..files import _digest
 from . import _activation, _closure, _sources
 
 TYPE_CHECKING = False
@@ -72,7 +72,7 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         # Cargo knows nothing of distributions: only a digest that moved makes it compile for another version.
         versions = {f"key-on {name}": version for name, version, _ in distributions} if is_own else {}
         packages.append(
-            PathPackage(package.name, package.version, package.directory, _digest(package, sources, versions))
+            PathPackage(package.name, package.version, package.directory, _package_digest(package, sources, versions))
         )
     facts.update({f"request/key-on/{name}": version for name, version, _ in distributions})
     present.update(path for _, _, paths in distributions for path in paths)
@@ -224,15 +224,13 @@ def _package_sources(
     return sources
 
 
-def _digest(package: _closure.Package, sources: _sources.Sources, versions: dict[str, str]) -> str:
+def _package_digest(package: _closure.Package, sources: _sources.Sources, versions: dict[str, str]) -> str:
     """
     Digest over all that the package alone contributes, its manifest to the byte: when cargo would have to compile it again.
     """
-    hasher = hashlib.sha256()
-    for data in _sources.digest_lines(sources.digests):
-        hasher.update(data)
-    hasher.update((_sources.file_digest(str(package.directory / MANIFEST)) or "").encode())
-    hasher.update(_manifest.canonical(package.resolved).encode())
-    for data in _sources.digest_lines(versions):
-        hasher.update(data)
-    return hasher.hexdigest()
+    return _digest.sha256(
+        _digest.framed_items(sources.digests),
+        (_sources.file_digest(str(package.directory / MANIFEST)) or "").encode(),
+        _manifest.canonical(package.resolved).encode(),
+        _digest.framed_items(versions),
+    )

@@ -13,7 +13,6 @@ time stamp is asked. A link counts as what is behind it and where it points.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import stat
@@ -21,11 +20,11 @@ from dataclasses import dataclass, field
 
 from .._model import Watched
 from ..declare import _manifest, _patterns
-from ..files import _watching
+from ..files import _digest, _watching
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 _MANIFEST = "Cargo.toml"
 #: What cargo and others mark folders with that can be made again.
@@ -257,10 +256,8 @@ def look_at(path: str) -> tuple[str, Watched]:
         return file_digest(path) or NOTHING, watched
     sources = Sources(lambda found: _manifest.posix(os.path.relpath(found, path)))
     sources.add_everything(path)
-    hasher = hashlib.sha256()
-    for data in digest_lines(sources.digests):
-        hasher.update(data)
-    return f"folder:{hasher.hexdigest()}", Watched(frozenset(sources.present), frozenset(sources.absent))
+    digest = _digest.sha256(_digest.framed_items(sources.digests))
+    return f"folder:{digest}", Watched(frozenset(sources.present), frozenset(sources.absent))
 
 
 def file_digest(path: str) -> str | None:
@@ -274,23 +271,9 @@ def file_digest(path: str) -> str | None:
         return None
     except OSError:
         return "unreadable"
-    hasher = hashlib.sha256()
     try:
-        while chunk := os.read(descriptor, 1 << 20):
-            hasher.update(chunk)
+        return _digest.of_open_file(descriptor)
     except OSError:
         return "unreadable"
     finally:
         os.close(descriptor)
-    return hasher.hexdigest()
-
-
-def digest_lines(digests: dict[str, str]) -> Iterator[bytes]:
-    """
-    Names and contents, in an order and a form that nothing can be confused with.
-    """
-    for name, value in sorted(digests.items()):
-        for text in (name, value):
-            data = text.encode("utf-8", "surrogateescape")
-            yield len(data).to_bytes(8, "little")
-            yield data

@@ -18,6 +18,7 @@ import shutil
 import time
 
 from .. import _trust
+from . import _digest
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def copy_into(source: Path, folder: Path, name: str) -> Path:
         _new_file(destination) as descriptor,
         os.fdopen(os.dup(descriptor), "wb") as writer,
     ):
-        shutil.copyfileobj(reader, writer, 1 << 20)
+        shutil.copyfileobj(reader, writer, _digest.CHUNK)
     destination.chmod(0o770 if _trust.is_shared() else 0o700)
     return destination
 

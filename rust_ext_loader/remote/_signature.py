@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from .._errors import SettingError
+from ..files._digest import framed
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,8 +52,7 @@ class Statement:
         The bytes that are signed.
         """
         fields = (self.format, self.module, self.build_key, self.library_sha256, self.manifest_sha256)
-        data = [field.encode("utf-8", "surrogateescape") for field in fields]
-        return _PURPOSE + b"".join(len(item).to_bytes(8, "little") + item for item in data)
+        return _PURPOSE + framed(fields)
 
 
 class Signer:

@@ -14,7 +14,7 @@ import pytest
 from checkout import Checkout, check_out
 from processes import load_until_recorded
 
-from rust_ext_loader.cache import _store
+from rust_ext_loader.files import _digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -277,7 +277,7 @@ def forge(library: Path, data: bytes) -> None:
     """
     library.chmod(0o700)
     library.write_bytes(data)
-    edit_manifest(manifest_of(library), size=len(data), sha256=_store.digest_of_file(library))
+    edit_manifest(manifest_of(library), size=len(data), sha256=_digest.of_file(library))
 
 
 def for_another_machine(library: bytes) -> bytes:

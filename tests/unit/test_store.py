@@ -19,6 +19,7 @@ import pytest
 
 from rust_ext_loader.cache import _roots, _store
 from rust_ext_loader.facts._fingerprint import SHORT, Fingerprint
+from rust_ext_loader.files import _digest
 from rust_ext_loader.library._library_file import host_glibc
 
 from .stored_entries import BYTES, FACTS, MODULE, can_change_owner, look_up, origin, publish
@@ -117,13 +118,13 @@ def test_the_library_of_a_rejected_entry_is_not_read(root: Path, monkeypatch: py
     """
     entry = publish(root)
     digests = list[Path]()
-    real = _store.digest_of_file
+    real = _digest.of_file
 
-    def recording_digest(path: Path) -> str:
-        digests.append(path)
+    def recording_digest(path: str | os.PathLike[str]) -> str:
+        digests.append(Path(path))
         return real(path)
 
-    monkeypatch.setattr(_store, "digest_of_file", recording_digest)
+    monkeypatch.setattr(_digest, "of_file", recording_digest)
 
     assert _store.look_up([root], MODULE, Fingerprint(FACTS), lambda entry: entry.token == "t") is None
     assert _store.equal_but_for([root], MODULE, Fingerprint({**FACTS, "abi/tag": "other"}), "toolchain") is None
