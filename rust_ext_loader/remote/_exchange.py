@@ -96,10 +96,10 @@ def pull(target: Target, now: Snapshot, root: Path, settings: RemoteSettings, pa
     name = target.spec.leaf + now.abi.suffix
     with _staging.staged_folder(root) as folder:
         with _translated(settings, seconds):
-            from . import _remote
+            from . import _entries
 
-            wanted = _remote.Wanted(target.spec.module, now.fingerprint, now.sight.holds)
-            answer = _remote.look_up(settings, wanted, folder / name, seconds)
+            wanted = _entries.Wanted(target.spec.module, now.fingerprint, now.sight.holds)
+            answer = _entries.look_up(settings, wanted, folder / name, seconds)
         if answer.refused:
             text = f"{target.spec.module}: refused what {settings.shown} offered: {'; '.join(answer.refused)}"
             warnings.warn(CacheWarning(text), stacklevel=2)
@@ -151,11 +151,11 @@ def push(target: Target, entry: _store.Entry | None, signer: Signer) -> Pushed:
         )
     seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, target.environment, PATIENCE_OF_COMMAND)
     with _translated(settings, seconds):
-        from . import _remote
+        from . import _entries
 
-        if bound := _remote.bound_to_host(entry):
+        if bound := _entries.bound_to_host(entry):
             return Pushed("host-bound", bound)
-        return Pushed("pushed" if _remote.publish(settings, signer, entry, seconds) else "present")
+        return Pushed("pushed" if _entries.publish(settings, signer, entry, seconds) else "present")
 
 
 @contextlib.contextmanager

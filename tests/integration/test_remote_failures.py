@@ -23,9 +23,9 @@ from processes import PATIENCE
 from rust_ext_loader.cache import _store
 from rust_ext_loader.declare._project import RemoteSettings
 from rust_ext_loader.facts._fingerprint import Fingerprint
-from rust_ext_loader.remote import _object_store, _remote, _signature
+from rust_ext_loader.remote import _entries, _object_store, _signature
+from rust_ext_loader.remote._entries import Answer, Wanted
 from rust_ext_loader.remote._object_store import RemoteFailed
-from rust_ext_loader.remote._remote import Answer, Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,10 +51,10 @@ class Remote:
         return RemoteSettings(URL, (self.signer.public_key,))
 
     def publish(self, seconds: float = 60.0) -> bool:
-        return _remote.publish(self.settings, self.signer, self.entry, seconds)
+        return _entries.publish(self.settings, self.signer, self.entry, seconds)
 
     def ask(self, seconds: float = LIMIT) -> Answer:
-        return _remote.look_up(self.settings, Wanted(MODULE, FACTS, lambda _: True), self.received, seconds)
+        return _entries.look_up(self.settings, Wanted(MODULE, FACTS, lambda _: True), self.received, seconds)
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from rust_ext_loader._errors import SettingError
 from rust_ext_loader.cache import _store
 from rust_ext_loader.declare._project import RemoteSettings
 from rust_ext_loader.facts._fingerprint import Fingerprint
-from rust_ext_loader.remote import _remote, _signature
+from rust_ext_loader.remote import _entries, _signature
+from rust_ext_loader.remote._entries import Answer, Wanted
 from rust_ext_loader.remote._object_store import RemoteFailed
-from rust_ext_loader.remote._remote import Answer, Wanted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -63,20 +63,20 @@ class World:
 
     def publish(self, entry: _store.Entry, signer: Signer | None = None) -> bool:
         (self.folder / "remote").mkdir(exist_ok=True)
-        return _remote.publish(self.settings, signer or self.signer, entry, SECONDS)
+        return _entries.publish(self.settings, signer or self.signer, entry, SECONDS)
 
     def ask(
         self, facts: Mapping[str, str] = FACTS, stands: Callable[[Mapping[str, str]], bool] = lambda _: True
     ) -> Answer:
         self.received.unlink(missing_ok=True)
-        return _remote.look_up(self.settings, Wanted(MODULE, Fingerprint(facts), stands), self.received, SECONDS)
+        return _entries.look_up(self.settings, Wanted(MODULE, Fingerprint(facts), stands), self.received, SECONDS)
 
     @property
     def received(self) -> Path:
         return self.folder / "received.so"
 
     def place(self, facts: Mapping[str, str] = FACTS, module: str = MODULE) -> Path:
-        return self.folder / "remote" / _remote._folder(module, Fingerprint(facts))
+        return self.folder / "remote" / _entries._folder(module, Fingerprint(facts))
 
     def entry_file(self, facts: Mapping[str, str] = FACTS, module: str = MODULE) -> Path:
         (file,) = (self.place(facts, module) / "entries").iterdir()
@@ -107,7 +107,7 @@ class World:
 
     def sign_text(self, text: str) -> None:
         sha256 = str(json.loads(self.entry_file().read_bytes())["sha256"])
-        statement = _remote._statement(MODULE, Fingerprint(FACTS).build_key, sha256, text)
+        statement = _entries._statement(MODULE, Fingerprint(FACTS).build_key, sha256, text)
         self.edit(manifest=text, signature=self.signer.sign(statement))
 
 
@@ -228,7 +228,8 @@ def another_build_keys_entry(world: World) -> None:
 def an_older_format(world: World) -> None:
     envelope = json.loads(world.entry_file().read_bytes())
     statement = dataclasses.replace(
-        _remote._statement(MODULE, Fingerprint(FACTS).build_key, envelope["sha256"], envelope["manifest"]), format="1.1"
+        _entries._statement(MODULE, Fingerprint(FACTS).build_key, envelope["sha256"], envelope["manifest"]),
+        format="1.1",
     )
     world.edit(signature=world.signer.sign(statement))
 
@@ -318,7 +319,7 @@ def test_an_older_format_is_no_business_of_ours(world: World) -> None:
     """
     world.publish(world.build())
     file = world.entry_file()
-    file.rename(file.with_name(file.name.replace(_remote._format(), "1.1")))
+    file.rename(file.with_name(file.name.replace(_entries._format(), "1.1")))
 
     assert world.ask() == Answer(None, ())
 
@@ -330,7 +331,7 @@ def test_trust_in_nobody_is_a_failure_and_no_request(world: World) -> None:
     settings = RemoteSettings("s3://no-such-place", ())
 
     with pytest.raises(RemoteFailed, match="no public key is trusted"):
-        _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
+        _entries.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
 
 
 def test_a_trusted_key_that_is_none_is_named_with_its_setting(world: World) -> None:
@@ -342,10 +343,10 @@ def test_a_trusted_key_that_is_none_is_named_with_its_setting(world: World) -> N
     )
     entry = world.build()
 
-    with pytest.raises(SettingError, match="HERE='ed25519:secret' is invalid; expected `ed25519:` and 32 bytes"):
-        _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
-    with pytest.raises(SettingError, match="HERE='ed25519:secret' is invalid"):
-        _remote.publish(settings, world.signer, entry, SECONDS)
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood; expected `ed25519:` and 32 bytes"):
+        _entries.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood"):
+        _entries.publish(settings, world.signer, entry, SECONDS)
 
 
 @pytest.mark.parametrize("url", ["file:///no/such/folder", "bogus://place", "s3://", "no url"])
@@ -356,4 +357,4 @@ def test_a_place_that_is_none_is_a_failure(world: World, url: str) -> None:
     settings = RemoteSettings(url, (world.signer.public_key,))
 
     with pytest.raises(RemoteFailed, match=r"^[^\n]+$"):
-        _remote.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
+        _entries.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)

@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from ..cache import _store
-from ..facts._fingerprint import Fingerprint, digest_of
+from ..facts._fingerprint import SHORT, Fingerprint, digest_of
+from ..files import _digest
 from . import _signature
 from ._object_store import Bucket, RemoteFailed, within
 from ._signature import Signer, Statement
@@ -44,6 +45,9 @@ _LARGEST_ENTRY = 8 << 20
 _LARGEST_LIBRARY = 512 << 20
 #: Sets of seen inputs of one build key that are looked at.
 _MOST_ENTRIES = 64
+
+#: What reading fields of malformed JSON raises.
+_MALFORMED = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Refused(Exception):
@@ -138,7 +142,7 @@ def _opened(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer | N
         envelope = json.loads(data)
         text, sha256 = str(envelope["manifest"]), str(envelope["sha256"])
         signature, signed_by = envelope.get("signature"), envelope.get("signed_by")
-    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except _MALFORMED as error:
         raise Refused("it is no entry") from error
     statement = _statement(wanted.module, wanted.fingerprint.build_key, sha256, text)
     if reason := _signature.complaint(statement, signature, signed_by, settings.public_keys):
@@ -148,7 +152,7 @@ def _opened(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer | N
         if not _agrees(manifest, wanted, sha256):
             raise Refused("its manifest does not agree with what was signed")
         offer = _Offer(_origin(manifest, settings), sha256, int(manifest["size"]))
-    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except _MALFORMED as error:
         raise Refused("its manifest is damaged") from error
     if not 0 < offer.size <= _LARGEST_LIBRARY:
         raise Refused(f"its library has {offer.size} bytes; at most {_LARGEST_LIBRARY} are taken")
@@ -168,11 +172,14 @@ def _agrees(manifest: dict[str, Any], wanted: Wanted, sha256: str) -> bool:
 
 
 def _origin(manifest: dict[str, Any], settings: RemoteSettings) -> _store.Origin:
-    floor = manifest["glibc_floor"]
+    floor = None
+    if manifest["glibc_floor"] is not None:
+        major, minor, *_ = manifest["glibc_floor"]
+        floor = int(major), int(minor)
     return _store.Origin(
         toolchain=str(manifest["toolchain"]),
         abi=str(manifest["abi"]),
-        glibc_floor=None if floor is None else (int(floor[0]), int(floor[1])),
+        glibc_floor=floor,
         # Another host's clock may be ahead of ours.
         began=min(float(manifest["began"]), time.time()),
         seconds=float(manifest["seconds"]),
@@ -215,7 +222,7 @@ def _publish(bucket: Bucket, settings: RemoteSettings, signer: Signer, entry: _s
     module, sha256 = str(fields["module"]), str(fields["sha256"])
     wanted = Wanted(module, Fingerprint(entry.facts), lambda seen: seen == entry.seen)
     folder = _folder(module, wanted.fingerprint)
-    name = f"{folder}/entries/{_format()}-{digest_of(entry.seen)[:20]}.json"
+    name = f"{folder}/entries/{_format()}-{digest_of(entry.seen)[:SHORT]}.json"
     if _is_there(bucket, name, folder, wanted, settings):
         return False
     # First the library: a reader never sees an entry without one.
@@ -254,5 +261,5 @@ def _format() -> str:
 
 
 def _statement(module: str, build_key: str, sha256: str, manifest: str) -> Statement:
-    digest = hashlib.sha256(manifest.encode("utf-8", "surrogateescape")).hexdigest()
+    digest = _digest.sha256(manifest.encode("utf-8", "surrogateescape"))
     return Statement(_format(), module, build_key, sha256, digest)
