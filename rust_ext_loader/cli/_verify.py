@@ -8,6 +8,7 @@ reported as one; the cache has set it aside by then.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from .. import _ensure
 from ..facts import _seen
@@ -18,6 +19,18 @@ if TYPE_CHECKING:
     import argparse
 
     from ..cache._store import Entry
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """
+    An input that the build was seen to read and nobody declared.
+    """
+
+    kind: str
+    name: str
+    remark: str
+
 
 _UNSET = "not set"
 _BINDS = "binds the entry to this host"
@@ -45,9 +58,8 @@ def run(options: argparse.Namespace) -> int:
     """
     found = {request.module: _ensure.stored(request) for request in requests(options)}
     if options.json:
-        print(
-            json.dumps({"modules": {module: _row(entry, options.inputs) for module, entry in found.items()}}, indent=1)
-        )
+        rows = {module: _row(entry, with_inputs=options.inputs) for module, entry in found.items()}
+        print(json.dumps({"modules": rows}, indent=1))
     else:
         for module, entry in found.items():
             print(f"{module}: {'not cached' if entry is None else f'whole, {entry.library}'}")
@@ -59,34 +71,34 @@ def run(options: argparse.Namespace) -> int:
 def _tell(entry: Entry | None) -> None:
     found = _inputs(entry)
     # Build scripts ask for many that nobody ever sets; each counts as soon as somebody does.
-    unset = [name for _, name, remark in found if remark == _UNSET]
-    for kind, name, remark in found:
-        if remark != _UNSET:
-            print(f"  undeclared {kind} {name}{f' ({remark})' if remark else ''}")
+    unset = [read.name for read in found if read.remark == _UNSET]
+    for read in found:
+        if read.remark != _UNSET:
+            print(f"  undeclared {read.kind} {read.name}{f' ({read.remark})' if read.remark else ''}")
     if unset:
         print(f"  undeclared variable{'s' if len(unset) > 1 else ''} {', '.join(unset)} ({_UNSET})")
 
 
-def _row(entry: Entry | None, with_inputs: bool) -> dict[str, object]:
+def _row(entry: Entry | None, *, with_inputs: bool) -> dict[str, object]:
     row: dict[str, object] = {"library": None if entry is None else str(entry.library)}
     if with_inputs:
         row["undeclared"] = [
-            {"kind": kind, "name": name, "host_bound": remark == _BINDS, "set": remark != _UNSET}
-            for kind, name, remark in _inputs(entry)
+            {"kind": read.kind, "name": read.name, "host_bound": read.remark == _BINDS, "set": read.remark != _UNSET}
+            for read in _inputs(entry)
         ]
     return row
 
 
-def _inputs(entry: Entry | None) -> list[tuple[str, str, str]]:
+def _inputs(entry: Entry | None) -> list[_Input]:
     """
-    Kind, name and a remark for each, files first.
+    The undeclared inputs of an entry, files first.
     """
     seen = entry.seen if entry else {}
     remarks = {name: _UNSET for name, value in seen.items() if _seen.is_unset(value)} | dict.fromkeys(
         _seen.host_bound(seen), _BINDS
     )
     return [
-        (kind, name[len(prefix) :], remarks.get(name, ""))
+        _Input(kind, name[len(prefix) :], remarks.get(name, ""))
         for prefix, kind in _KINDS.items()
         for name in sorted(seen)
         if name.startswith(prefix)

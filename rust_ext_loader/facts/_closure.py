@@ -137,7 +137,7 @@ def _add(closure: Closure, start: Path) -> None:
         folder, absolute = waiting.pop(0)
         if folder in closure.packages:
             continue
-        package = _read(folder, closure.workspace, absolute)
+        package = _read(folder, closure.workspace, absolute=absolute)
         closure.packages[folder] = package
         for dependency in package.dependencies:
             for target in closure.target(dependency):
@@ -155,7 +155,7 @@ def _note_missing(closure: Closure, package: Package, dependency: _manifest.Depe
     closure.absent.add(str(target / MANIFEST))
 
 
-def _read(folder: Path, workspace: Workspace, absolute: bool) -> Package:
+def _read(folder: Path, workspace: Workspace, *, absolute: bool) -> Package:
     member = folder in workspace.members
     manifest = workspace.members[folder] if member else _toml.load(folder / MANIFEST)
     root = workspace.root if member else _foreign_root(folder, manifest)

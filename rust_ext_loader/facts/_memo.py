@@ -47,7 +47,8 @@ def settled(found: dict[str, list[int] | None], started_ns: int) -> bool:
     """
     Whether no file moved so shortly before that it may have moved since.
     """
-    return all(item is None or max(item[1], item[3]) < started_ns - _stat.UNSETTLED_NS for item in found.values())
+    latest = started_ns - _stat.UNSETTLED_NS
+    return all(max(mtime, ctime) < latest for _, mtime, _, ctime in filter(None, found.values()))
 
 
 def now_ns() -> int:

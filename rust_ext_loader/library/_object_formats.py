@@ -174,7 +174,11 @@ class _Elf:
         if size != (56 if self._wide else 32):
             raise ValueError("is a damaged ELF file (size of its program headers)")
         for row in self._view.rows("IIQQQQQQ" if self._wide else "IIIIIIII", offset, count):
-            yield (row[0], row[2], row[3], row[5]) if self._wide else (row[0], row[1], row[2], row[4])
+            if self._wide:
+                segment, _, start, address, _, stored, *_ = row
+            else:
+                segment, start, address, _, stored, *_ = row
+            yield segment, start, address, stored
 
     def _dynamic_tags(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -216,7 +220,10 @@ class _Elf:
         if table is None:
             return
         for row in self._view.rows("IBBHQQ" if self._wide else "IIIBBH", table, self._symbol_count()):
-            name, info, section = (row[0], row[1], row[3]) if self._wide else (row[0], row[3], row[5])
+            if self._wide:
+                name, info, _, section, *_ = row
+            else:
+                name, _, _, info, _, section = row
             if info >> 4 in (_STB_GLOBAL, _STB_WEAK):
                 yield self._string(name), section != 0
 
@@ -228,7 +235,7 @@ class _Elf:
             raise ValueError("is an ELF file without a hash table of its symbols")
         buckets, first, bloom, _ = self._view.numbers("IIII", gnu)
         start = gnu + 16 + bloom * (8 if self._wide else 4)
-        last = max((row[0] for row in self._view.rows("I", start, buckets)), default=0)
+        last = max((bucket for (bucket,) in self._view.rows("I", start, buckets)), default=0)
         if last < first:
             return _bounded(first)
         # The chain of the last bucket ends with an odd hash.
@@ -296,7 +303,7 @@ def _universal(data: bytes) -> LibraryFile:
     view = _View(data, ">")
     (count,) = view.numbers("I", 4)
     rows = view.rows("IIQQII" if wide else "IIIII", 8, count)
-    parts = [_mach_o(data[row[2] : row[2] + row[3]]) for row in rows]
+    parts = [_mach_o(data[offset : offset + size]) for _, _, offset, size, *_ in rows]
     if not parts:
         raise ValueError("is a universal file of no machine")
     return LibraryFile(
@@ -327,7 +334,8 @@ def _mach_o(data: bytes) -> LibraryFile:
         if command in _LC_LOADS:
             needed.append(view.text(place + view.numbers("I", place + 8)[0]))
         elif command == _LC_SYMTAB:
-            symbols = list(_mach_o_symbols(view, wide, *view.numbers("IIII", place + 8)))
+            table, entries, strings, _ = view.numbers("IIII", place + 8)
+            symbols = list(_mach_o_symbols(view, table, entries, strings, wide=wide))
         place += size
     return LibraryFile(
         format="mach-o",
@@ -339,9 +347,7 @@ def _mach_o(data: bytes) -> LibraryFile:
     )
 
 
-def _mach_o_symbols(
-    view: _View, wide: bool, table: int, count: int, strings: int, _size: int
-) -> Iterator[tuple[str, bool]]:
+def _mach_o_symbols(view: _View, table: int, count: int, strings: int, *, wide: bool) -> Iterator[tuple[str, bool]]:
     for name, kind, *_ in view.rows("IBBHQ" if wide else "IBBHI", table, _bounded(count)):
         # External, and neither for debuggers nor private to its image. C names carry an underscore in front.
         if kind & 0x01 and not kind & 0xF0:
@@ -370,7 +376,8 @@ class _Pe:
         header = start + 24
         self._wide = self._view.numbers("H", header)[0] == 0x20B
         self._directories = header + (112 if self._wide else 96)
-        self._sections = [row[2:6] for row in self._view.rows("IIIIIIIIII", header + optional, sections)]
+        headers = self._view.rows("IIIIIIIIII", header + optional, sections)
+        self._sections = [(size, start, raw_size, offset) for _, _, size, start, raw_size, offset, *_ in headers]
 
     def read(self) -> LibraryFile:
         imports = list(self._imports())
