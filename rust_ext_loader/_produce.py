@@ -21,7 +21,8 @@ from ._model import Mode
 from .build import _build
 from .build._progress import Progress
 from .cache import _gc, _roots, _store
-from .facts import _sources
+from .facts._fingerprint import NOTHING
+from .facts._inputs import SOURCE_FILE
 from .files import _locks, _staging
 from .remote import _exchange
 
@@ -191,9 +192,9 @@ def _unmatched_source_inputs(now: Snapshot) -> list[str]:
     Names in `source-inputs` that match no file: a typing error there would leave an input unwatched.
     """
     return [
-        name.removeprefix("source/")
+        name.removeprefix(SOURCE_FILE)
         for name, value in now.fingerprint.facts.items()
-        if name.startswith("source/") and value == _sources.NOTHING
+        if name.startswith(SOURCE_FILE) and value == NOTHING
     ]
 
 

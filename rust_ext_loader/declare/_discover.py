@@ -22,6 +22,7 @@ from .._errors import DuplicateModule, ExtensionNotFound, ManifestError, RustExt
 from .._model import ExtensionSpec, Watched
 from ..files._watching import watch
 from . import _manifest, _toml
+from ._project import PYPROJECT, settings_in
 from ._workspace import MANIFEST, Workspace, has_manifest, read_workspace, root_of
 
 TYPE_CHECKING = False
@@ -40,8 +41,13 @@ __all__ = [
     "read_workspace",
 ]
 
-_LISTS = ("features", "source-inputs", "env", "key-on", "exclude")
-_STRINGS = ("python-module", "profile")
+#: Keys of `[package.metadata.<table>]` that other modules read as well.
+PYTHON_MODULE = "python-module"
+SOURCE_INPUTS = "source-inputs"
+EXCLUDE = "exclude"
+
+_LISTS = ("features", SOURCE_INPUTS, "env", "key-on", EXCLUDE)
+_STRINGS = (PYTHON_MODULE, "profile")
 _KEYS = (*_STRINGS, *_LISTS, "debug")
 
 #: Key of `[workspace.metadata.<table>]`: manifests of further workspaces.
@@ -84,7 +90,7 @@ def find_workspace(start: Path) -> Path | None:
             if _has_workspace_table(folder):
                 return _root_or_own(package, folder)
             package = package or folder
-        if os.path.isfile(folder / "pyproject.toml") and (named := _named_workspace(folder)) is not None:
+        if os.path.isfile(folder / PYPROJECT) and (named := _named_workspace(folder)) is not None:
             return named
     return package
 
@@ -110,10 +116,9 @@ def _root_or_own(package: Path | None, root: Path) -> Path:
 
 def _named_workspace(folder: Path) -> Path | None:
     try:
-        settings = _manifest.table(_toml.load(folder / "pyproject.toml"), "tool", _settings.PYPROJECT_TABLE)
+        named = settings_in(folder).get("workspace")
     except ManifestError:
         return None
-    named = settings.get("workspace")
     return Path(os.path.normpath(folder / named)) if isinstance(named, str) else None
 
 
@@ -138,7 +143,7 @@ def extensions(path: Path) -> Declared:
                 spec = _declaration(manifest, folder, workspace.root, table)
             except ManifestError as error:
                 broken.append(error)
-                module = _manifest.table(manifest, "package", "metadata", table).get("python-module")
+                module = _manifest.table(manifest, "package", "metadata", table).get(PYTHON_MODULE)
                 if isinstance(module, str):
                     broken_modules.setdefault(module, error)
                 continue
@@ -199,7 +204,7 @@ def find_again(module: str, workspace: str, start: str) -> str | None:
 
 def _advice(module: str, known: list[str], table: str) -> str:
     if not known:
-        return f'declare it with `python-module = "{module}"` in the crate\'s `[package.metadata.{table}]`'
+        return f'declare it with `{PYTHON_MODULE} = "{module}"` in the crate\'s `[package.metadata.{table}]`'
     import difflib
 
     nearest = difflib.get_close_matches(module, known, 1, 0.6)
@@ -260,13 +265,13 @@ def _declaration(manifest: Mapping[str, Any], folder: Path, root: Path, table: s
     if not isinstance(metadata, dict):
         raise ManifestError(str(where), f"`{section}` must be a table", _toml.line_of(where, "package.metadata", table))
     _check_names(metadata, _KEYS, where, section)
-    module = metadata.get("python-module")
+    module = metadata.get(PYTHON_MODULE)
     if module is None:
         return None
     if not isinstance(module, str) or not all(
         part.isidentifier() and not keyword.iskeyword(part) for part in module.split(".")
     ):
-        raise _wrong(where, section, "python-module", "a dotted Python name", module)
+        raise _wrong(where, section, PYTHON_MODULE, "a dotted Python name", module)
     package = _manifest.package_name(manifest)
     if not package:
         raise ManifestError(str(where), "`package.name` is missing")
@@ -279,10 +284,10 @@ def _declaration(manifest: Mapping[str, Any], folder: Path, root: Path, table: s
         workspace=root,
         features=lists["features"],
         profile=_profile(metadata, where, section),
-        source_inputs=lists["source-inputs"],
+        source_inputs=lists[SOURCE_INPUTS],
         env=lists["env"],
         key_on=lists["key-on"],
-        exclude=lists["exclude"],
+        exclude=lists[EXCLUDE],
     )
 
 

@@ -33,7 +33,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_FILE = "pyproject.toml"
+PYPROJECT = "pyproject.toml"
+
 _TABLE = "remote"
 
 
@@ -66,29 +67,67 @@ def remote(workspace: Path, environment: Mapping[str, str]) -> RemoteSettings | 
     place, keys = environment.get(_settings.REMOTE_URL), environment.get(_settings.REMOTE_KEYS)
     if place == "":
         return None
-    found = None if place is not None and keys is not None else _table(workspace)
-    url = place or _text(found, "url")
+    table = None if place is not None and keys is not None else _find_table(workspace)
+    url = place or (table.text("url") if table else None)
     if not url:
         return None
-    _refuse_plain_http(url, _settings.REMOTE_URL if place else str(found[0] / _FILE if found else workspace))
+    _refuse_plain_http(url, _settings.REMOTE_URL if place else str(table.file if table else workspace))
     if _settings.switched_on(_settings.OFFLINE, environment) and not url.startswith("file:"):
         return None
     if keys is not None:
         return RemoteSettings(url, tuple(filter(None, re.split(r"[\s,]+", keys))), _settings.REMOTE_KEYS)
-    return RemoteSettings(url, _keys(found), f"{found[0] / _FILE}: public-keys" if found else "public-keys")
+    if table is None:
+        return RemoteSettings(url, ())
+    return RemoteSettings(url, table.strings("public-keys"), f"{table.file}: public-keys")
 
 
-def _table(workspace: Path) -> tuple[Path, dict[str, Any]] | None:
+def settings_in(folder: Path) -> dict[str, Any]:
     """
-    The folder of the `pyproject.toml` that speaks for a workspace, and its table.
+    The table `[tool.rust-ext-loader]` of the `pyproject.toml` in a folder.
+
+    Raises `ManifestError` for a file that cannot be read.
+    """
+    return _manifest.table(_toml.load(folder / PYPROJECT), "tool", _settings.PYPROJECT_TABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """
+    The table `[tool.rust-ext-loader.remote]` of one file.
+    """
+
+    file: Path
+    values: Mapping[str, Any]
+
+    def text(self, key: str) -> str | None:
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self._wrong(key, "a string")
+        return value
+
+    def strings(self, key: str) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self._wrong(key, "a list of strings")
+        return tuple(value)
+
+    def _wrong(self, key: str, expected: str) -> ManifestError:
+        table = f"tool.{_settings.PYPROJECT_TABLE}.{_TABLE}"
+        line = _toml.line_of(self.file, table, key)
+        return ManifestError(str(self.file), f"[{table}] `{key}` must be {expected}", line)
+
+
+def _find_table(workspace: Path) -> _Table | None:
+    """
+    The table of the `pyproject.toml` that speaks for a workspace.
     """
     root = Path(os.path.abspath(workspace))
     for folder in (root, *root.parents):
-        path = folder / _FILE
+        path = folder / PYPROJECT
         if not path.is_file() or (folder != root and not _is_ours(path, root)):
             continue
         try:
-            settings = _manifest.table(_toml.load(path), "tool", _settings.PYPROJECT_TABLE)
+            settings = settings_in(folder)
         except ManifestError:
             # Somebody else's file, somewhere above, is not ours to complain of.
             if folder == root:
@@ -98,7 +137,7 @@ def _table(workspace: Path) -> tuple[Path, dict[str, Any]] | None:
             table = settings[_TABLE]
             if not isinstance(table, dict):
                 raise ManifestError(str(path), f"[tool.{_settings.PYPROJECT_TABLE}] `{_TABLE}` must be a table")
-            return folder, table
+            return _Table(path, table)
     return None
 
 
@@ -112,29 +151,6 @@ def _is_ours(path: Path, root: Path) -> bool:
         return True
     file, top = path.stat(), root.stat()
     return file.st_uid in (os.geteuid(), top.st_uid, 0) and not file.st_mode & stat.S_IWOTH
-
-
-def _text(found: tuple[Path, dict[str, Any]] | None, key: str) -> str | None:
-    if found is None:
-        return None
-    value = found[1].get(key)
-    if value is not None and not isinstance(value, str):
-        raise _wrong(found[0], key, "a string")
-    return value
-
-
-def _keys(found: tuple[Path, dict[str, Any]] | None) -> tuple[str, ...]:
-    if found is None:
-        return ()
-    value = found[1].get("public-keys", [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _wrong(found[0], "public-keys", "a list of strings")
-    return tuple(value)
-
-
-def _wrong(folder: Path, key: str, expected: str) -> ManifestError:
-    path, table = folder / _FILE, f"tool.{_settings.PYPROJECT_TABLE}.{_TABLE}"
-    return ManifestError(str(path), f"[{table}] `{key}` must be {expected}", _toml.line_of(path, table, key))
 
 
 def _refuse_plain_http(url: str, where: str) -> None:

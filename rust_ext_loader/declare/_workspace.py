@@ -20,7 +20,7 @@ from typing import Any
 from .._errors import ManifestError
 from .._model import Watched
 from ..files._watching import watch
-from . import _manifest, _toml
+from . import _manifest, _patterns, _toml
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -122,23 +122,23 @@ class _Members:
         self.asked.add(str(self.root / MANIFEST))
         if "package" in self.manifest:
             self._visit(self.root, self.manifest)
-        for folder, is_glob in self._listed():
-            self.asked.add(str(folder / MANIFEST))
-            if is_glob and not has_manifest(folder):
-                continue
-            if not _is_excluded(folder, self.root, self.manifest):
-                self._enter(folder)
-
-    def _listed(self) -> Iterator[tuple[Path, bool]]:
         for pattern in _manifest.strings(_manifest.table(self.manifest, "workspace").get("members")):
-            if not any(character in pattern for character in "*?["):
-                yield Path(os.path.normpath(self.root / pattern)), False
-                continue
-            import glob
+            for folder in self._matching(pattern):
+                self.asked.add(str(folder / MANIFEST))
+                if _patterns.is_glob(pattern) and not has_manifest(folder):
+                    continue
+                if not _is_excluded(folder, self.root, self.manifest):
+                    self._enter(folder)
 
-            self.asked.update(_glob_parents(pattern, self.root))
-            for match in sorted(glob.glob(pattern, root_dir=self.root, recursive=True)):
-                yield Path(os.path.normpath(self.root / match)), True
+    def _matching(self, pattern: str) -> Iterator[Path]:
+        if not _patterns.is_glob(pattern):
+            yield Path(os.path.normpath(self.root / pattern))
+            return
+        import glob
+
+        self.asked.update(_glob_parents(pattern, self.root))
+        for match in sorted(glob.glob(pattern, root_dir=self.root, recursive=True)):
+            yield Path(os.path.normpath(self.root / match))
 
     def _enter(self, folder: Path) -> None:
         if folder in self._seen:
@@ -183,7 +183,7 @@ def _glob_parents(pattern: str, root: Path) -> Iterator[str]:
     import glob
 
     parts = pattern.split("/")
-    fixed = next(index for index, part in enumerate(parts) if any(character in part for character in "*?["))
+    fixed = next(index for index, part in enumerate(parts) if _patterns.is_glob(part))
     yield os.path.normpath(root.joinpath(*parts[:fixed]))
     for length in range(fixed + 1, len(parts) + (parts[-1] == "**")):
         for match in glob.iglob("/".join(parts[:length]), root_dir=root, recursive=True):

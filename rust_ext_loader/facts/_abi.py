@@ -17,9 +17,15 @@ import re
 import sys
 from dataclasses import dataclass
 
+from ._fingerprint import ABI
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+#: Facts that other modules read.
+MACHINE = f"{ABI}/machine"
+TAG = f"{ABI}/tag"
 
 _ABI3 = re.compile(r"abi3-py3(\d+)")
 
@@ -34,7 +40,7 @@ _WIDE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
     """
     What there is to know about a Python.
@@ -77,18 +83,18 @@ def gather(pyo3_features: frozenset[str], interpreter: Interpreter | None = None
     python = interpreter or current()
     minor = _stable_minor(pyo3_features, python)
     abi3 = None if minor is None else f"cp3{minor}"
-    facts = {"abi/platform": python.platform, "abi/machine": python.machine, "abi/libc": python.libc}
+    facts = {f"{ABI}/platform": python.platform, MACHINE: python.machine, f"{ABI}/libc": python.libc}
     if abi3 is None:
         facts |= {
-            "abi/tag": f"{python.implementation}-{python.version[0]}.{python.version[1]}",
-            "abi/cache-tag": python.cache_tag,
-            "abi/soabi": python.soabi,
-            "abi/pointer-bits": str(python.pointer_bits),
-            "abi/gil": "yes" if python.gil else "no",
-            "abi/debug": "yes" if python.debug else "no",
+            TAG: f"{python.implementation}-{python.version[0]}.{python.version[1]}",
+            f"{ABI}/cache-tag": python.cache_tag,
+            f"{ABI}/soabi": python.soabi,
+            f"{ABI}/pointer-bits": str(python.pointer_bits),
+            f"{ABI}/gil": "yes" if python.gil else "no",
+            f"{ABI}/debug": "yes" if python.debug else "no",
         }
     else:
-        facts["abi/tag"] = f"abi3-{abi3}"
+        facts[TAG] = f"abi3-{abi3}"
     return Abi(facts, abi3, _suffix(python, abi3), _build_environment(python, pyo3_features, abi3))
 
 

@@ -25,6 +25,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+#: The folder of configuration, beside a package or in the user's home.
+FOLDER = ".cargo"
+
 #: Tables that can change the output.
 _TABLES = ("build", "target", "profile", "env", "patch", "source", "unstable", "paths")
 
@@ -64,6 +67,13 @@ class Config:
     absent: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class _Include:
+    path: str
+    #: The file may be missing.
+    optional: bool
+
+
 @dataclass
 class _Reading:
     root: Path
@@ -93,16 +103,16 @@ class _Reading:
         content = _toml.load(path)
         self.present.add(str(path))
         merged: dict[str, Any] = {}
-        for name, optional in _includes(content.get("include")):
-            included = Path(os.path.normpath(path.parent / name))
+        for include in _includes(content.get("include")):
+            included = Path(os.path.normpath(path.parent / include.path))
             if os.path.isfile(included):
                 merged = _merge(merged, self.load(included, (*above, path)))
                 continue
             self.absent.add(str(included))
-            if not optional:
+            if not include.optional:
                 raise ManifestError(str(path), f"includes {included}, which does not exist")
         own = {key: value for key, value in content.items() if key != "include"}
-        base = path.parent.parent if path.parent.name == ".cargo" else path.parent
+        base = path.parent.parent if path.parent.name == FOLDER else path.parent
         return _merge(merged, {key: _spell(value, (key,), base, self.root) for key, value in own.items()})
 
 
@@ -113,7 +123,7 @@ def read(directory: Path, environment: Mapping[str, str], root: Path) -> Config:
     Raises `ManifestError` for a file that cargo would refuse as well.
     """
     reading = _Reading(root)
-    folders = [folder / ".cargo" for folder in (directory, *directory.parents)]
+    folders = [folder / FOLDER for folder in (directory, *directory.parents)]
     home = cargo_home(directory, environment)
     if home is not None and home not in folders:
         folders.append(home)
@@ -132,7 +142,7 @@ def cargo_home(directory: Path, environment: Mapping[str, str]) -> Path | None:
     if chosen := environment.get("CARGO_HOME"):
         return Path(os.path.normpath(directory / chosen))
     home = user_home(environment)
-    return None if home is None else home / ".cargo"
+    return None if home is None else home / FOLDER
 
 
 def user_home(environment: Mapping[str, str]) -> Path | None:
@@ -150,12 +160,12 @@ def user_home(environment: Mapping[str, str]) -> Path | None:
         return None
 
 
-def _includes(value: object) -> Iterator[tuple[str, bool]]:
+def _includes(value: object) -> Iterator[_Include]:
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str):
-            yield item, False
+            yield _Include(item, optional=False)
         elif isinstance(item, dict) and isinstance(item.get("path"), str):
-            yield item["path"], item.get("optional") is True
+            yield _Include(item["path"], optional=item.get("optional") is True)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,11 @@ where there is no toolchain to ask.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
+
+from ..files import _digest
+from ._fingerprint import CPU
 
 #: What the kernel calls the line, in lower case: x86, ARM and LoongArch, RISC-V, POWER.
 _LINES = ("flags", "features", "isa", "cpu")
@@ -21,7 +23,7 @@ def facts() -> dict[str, str]:
     """
     The features of the CPU at hand.
     """
-    return {"cpu/features": _from_linux() or _from_name()}
+    return {f"{CPU}/features": _from_linux() or _from_name()}
 
 
 def _from_linux() -> str:
@@ -41,7 +43,7 @@ def digest_of_cpuinfo(text: str) -> str:
         label, colon, value = line.partition(":")
         if colon and label.strip().lower() in _LINES:
             kinds.add(" ".join(sorted(set(value.split()))))
-    return hashlib.sha256("\n".join(sorted(kinds)).encode()).hexdigest() if kinds else ""
+    return _digest.sha256("\n".join(sorted(kinds)).encode()) if kinds else ""
 
 
 def _from_name() -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from .. import _settings, _trust
 from .._errors import CacheUnavailable, SettingError
@@ -24,11 +24,17 @@ from .._model import ExtensionSpec, Gathered, Watched
 from ..declare import _manifest
 from ..files import _digest
 from . import _cargo_config
+from ._fingerprint import FLAGS, REQUEST
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
+
+#: Facts about variables that carry compiler flags; what follows is the variable's name.
+REQUESTED = f"{REQUEST}/env/"
+#: Facts about all other variables.
+_VARIABLE = f"{FLAGS}/env/"
 
 _RUSTFLAGS = re.compile(r"RUSTFLAGS|CARGO_ENCODED_RUSTFLAGS|CARGO_BUILD_RUSTFLAGS|CARGO_TARGET_.+_RUSTFLAGS")
 
@@ -107,7 +113,7 @@ class Flags(Gathered):
     """
 
     #: Whether any of them asks for code that is made for the very CPU at hand.
-    native: bool = False
+    native: bool = field(default=False, kw_only=True)
 
 
 def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
@@ -117,30 +123,30 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
     Raises `ManifestError` for a configuration file that cannot be read.
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
-    facts = {f"request/env/{name}": value for name, value in _rustflags(environment, spec.workspace)}
+    facts = {REQUESTED + name: value for name, value in _rustflags(environment, spec.workspace)}
     if further := cargo_arguments(environment):
-        facts[f"request/env/{_settings.CARGO_ARGUMENTS}"] = _cargo_config.within(shlex.join(further), spec.workspace)
+        facts[REQUESTED + _settings.CARGO_ARGUMENTS] = _cargo_config.within(shlex.join(further), spec.workspace)
     # As they stand, since a fact may be a hash.
     values = [*facts.values()]
     if target := _target(config, environment, spec.workspace):
-        facts["request/target"] = target
+        facts[f"{REQUEST}/target"] = target
     hidden = _hides_rustflags(environment)
     for key, value in _cargo_config.relevant(config, spec.profile):
         if key == "build.target" or (hidden and key.endswith("rustflags") and key.startswith(("build.", "target."))):
             continue
         text = _manifest.canonical(value)
         values.append(text)
-        facts[f"flags/config/{key}"] = _hashed(key, text) if key.startswith("env.") else text
+        facts[f"{FLAGS}/config/{key}"] = _hashed(key, text) if key.startswith("env.") else text
     for name, value in environment.items():
         if value and _is_known(name, spec.profile):
             values.append(value)
-            facts[f"flags/env/{name}"] = _cargo_config.within(value, spec.workspace)
+            facts[_VARIABLE + name] = _cargo_config.within(value, spec.workspace)
     for name in declared_names(spec, config):
         # Empty and unset are two things to a build script.
-        if name in environment and f"flags/env/{name}" not in facts and f"request/env/{name}" not in facts:
+        if name in environment and _VARIABLE + name not in facts and REQUESTED + name not in facts:
             values.append(environment[name])
-            facts[f"flags/env/{name}"] = _hashed(name, environment[name])
-    return Flags(facts, Watched(config.present, config.absent), any(map(_NATIVE.search, values)))
+            facts[_VARIABLE + name] = _hashed(name, environment[name])
+    return Flags(facts, Watched(config.present, config.absent), native=any(map(_NATIVE.search, values)))
 
 
 def declared_names(spec: ExtensionSpec, config: _cargo_config.Config) -> tuple[str, ...]:
@@ -243,13 +249,6 @@ def is_hidden(value: str) -> bool:
     Whether the value of a fact is the hash of a variable's value.
     """
     return value.startswith(_HASHED)
-
-
-def wants_native(flags: Flags) -> bool:
-    """
-    Whether the flags in force make code for the very CPU at hand.
-    """
-    return flags.native
 
 
 def child_environment(environment: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:

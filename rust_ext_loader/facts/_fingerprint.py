@@ -25,16 +25,27 @@ if TYPE_CHECKING:
 #: Part of every digest. Raise it whenever a digest or a fact changes meaning.
 FORMAT = 1
 
+#: The groups of facts.
+REQUEST, RESOLUTION, SOURCE = "request", "resolution", "source"
+ABI, CPU, FLAGS, TOOLCHAIN = "abi", "cpu", "flags", "toolchain"
+#: Inputs that a build was seen to read; kept beside the facts, part of no key.
+SEEN = "seen"
+
 #: Groups of facts that decide the source key.
-SOURCE_GROUPS = ("request", "resolution", "source")
+SOURCE_GROUPS = (REQUEST, RESOLUTION, SOURCE)
 #: Groups that only the machine at hand can tell.
-HOST_GROUPS = ("abi", "cpu", "flags", "toolchain")
+HOST_GROUPS = (ABI, CPU, FLAGS, TOOLCHAIN)
+
+#: Value of a fact about a path at which nothing is.
+NOTHING = "nothing"
+#: Value of a fact about a variable that is not set.
+UNSET = "unset"
 
 #: Digits of a key in a folder's name: 80 bits, short enough for Windows. The manifest holds the whole key.
 SHORT = 20
 
 #: What changes go by when they are put into one line, most telling first.
-_SAYING_ORDER = ("source", "seen", "request", "flags", "resolution", "toolchain", "cpu", "abi")
+_SAYING_ORDER = (SOURCE, SEEN, REQUEST, FLAGS, RESOLUTION, TOOLCHAIN, CPU, ABI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +60,23 @@ class Change:
 
     def __str__(self) -> str:
         group, _, rest = self.name.partition("/")
-        if group == "source":
+        if group == SOURCE:
             verb = "added" if self.old is None else "removed" if self.new is None else "changed"
             return f"{rest} {verb}"
-        if group == "seen":
+        if group == SEEN:
             kind, _, what = rest.partition("/")
             return f"{what} {self._verb_of_seen(kind)}"
         if rest.startswith("env/"):
             # A variable that is not set and one that is empty ask for the same.
             return f"{rest[4:]} {_shown(self.old or '')} -> {_shown(self.new or '')}"
-        label = rest if group in ("flags", "request") else f"{group} {rest}"
+        label = rest if group in (FLAGS, REQUEST) else f"{group} {rest}"
         inside = _what_differs_inside(self.old, self.new)
         return f"{label} ({inside})" if inside else f"{label} {_shown(self.old)} -> {_shown(self.new)}"
 
     def _verb_of_seen(self, kind: str) -> str:
         if kind == "place":
             return "lies elsewhere"
-        appears, nothing, vanishes = ("set", "unset", "unset") if kind == "env" else ("added", "nothing", "removed")
+        appears, nothing, vanishes = ("set", UNSET, "unset") if kind == "env" else ("added", NOTHING, "removed")
         return appears if self.old == nothing else vanishes if self.new == nothing else "changed"
 
 

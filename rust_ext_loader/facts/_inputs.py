@@ -18,14 +18,22 @@ from typing import Any
 
 from .._model import ExtensionSpec, Gathered, PathPackage, Watched
 from ..declare import _manifest
+from ..declare._discover import EXCLUDE, PYTHON_MODULE, SOURCE_INPUTS
 from ..declare._workspace import MANIFEST, Workspace
 from ..files import _digest
 from . import _activation, _closure, _sources
+from ._fingerprint import REQUEST, RESOLUTION, SOURCE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+
+#: Facts about files; what follows is a path.
+SOURCE_FILE = f"{SOURCE}/"
+#: Facts about locked packages; what follows is name and version.
+LOCKED = f"{RESOLUTION}/lock/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +70,26 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
     table = _metadata_table(closure, spec.module)
     for package in closure.packages.values():
         is_own = package.directory == spec.directory
-        declared = (spec.exclude, spec.source_inputs) if is_own else _declared(package, table)
-        sources = _package_sources(package, workspace.root, *declared)
-        facts.update({f"source/{name}": digest for name, digest in sources.digests.items()})
+        declared = _Declared(spec.exclude, spec.source_inputs) if is_own else _declared(package, table)
+        sources = _package_sources(package, workspace.root, declared)
+        facts.update({SOURCE_FILE + name: digest for name, digest in sources.digests.items()})
         present |= sources.present | {str(package.directory / MANIFEST)}
         present |= {str(package.inherits_from)} if package.inherits_from else set()
         absent |= sources.absent
         hashed |= sources.files
         # Cargo knows nothing of distributions: only a digest that moved makes it compile for another version.
-        versions = {f"key-on {name}": version for name, version, _ in distributions} if is_own else {}
+        versions = {f"key-on {found.name}": found.version for found in distributions} if is_own else {}
         packages.append(
             PathPackage(package.name, package.version, package.directory, _package_digest(package, sources, versions))
         )
-    facts.update({f"request/key-on/{name}": version for name, version, _ in distributions})
-    present.update(path for _, _, paths in distributions for path in paths)
+    facts.update({f"{REQUEST}/key-on/{found.name}": found.version for found in distributions})
+    present.update(folder for found in distributions for folder in found.folders)
     return Inputs(
-        Gathered(facts, Watched(frozenset(present), frozenset(absent)) | workspace.watched),
-        tuple(packages),
-        _activation.pyo3_features(closure, wanted),
-        frozenset(hashed),
-        _rust_version(closure),
+        gathered=Gathered(facts, Watched(frozenset(present), frozenset(absent)) | workspace.watched),
+        packages=tuple(packages),
+        pyo3_features=_activation.pyo3_features(closure, wanted),
+        hashed=frozenset(hashed),
+        rust_version=_rust_version(closure),
     )
 
 
@@ -93,18 +101,27 @@ def _rust_version(closure: _closure.Closure) -> str | None:
 
 def _request(spec: ExtensionSpec, features: tuple[str, ...]) -> dict[str, str]:
     return {
-        "request/package": spec.package,
-        "request/library": spec.library,
-        "request/module": spec.module,
-        "request/features": ",".join(features),
-        "request/profile": spec.profile,
+        f"{REQUEST}/package": spec.package,
+        f"{REQUEST}/library": spec.library,
+        f"{REQUEST}/module": spec.module,
+        f"{REQUEST}/features": ",".join(features),
+        f"{REQUEST}/profile": spec.profile,
     }
 
 
-def _distributions(names: tuple[str, ...]) -> list[tuple[str, str, tuple[str, ...]]]:
+@dataclass(frozen=True, slots=True)
+class _Distribution:
     """
-    Version of each installed distribution, and the paths that move when it does.
+    An installed distribution.
     """
+
+    name: str
+    version: str
+    #: Folders that move when the version does.
+    folders: tuple[str, ...]
+
+
+def _distributions(names: tuple[str, ...]) -> list[_Distribution]:
     if not names:
         return []
     from importlib import metadata
@@ -114,9 +131,10 @@ def _distributions(names: tuple[str, ...]) -> list[tuple[str, str, tuple[str, ..
     found = []
     for name in names:
         try:
-            found.append((name, metadata.version(name), folders))
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found.append((name, "absent", folders))
+            version = "absent"
+        found.append(_Distribution(name, version, folders))
     return found
 
 
@@ -128,16 +146,16 @@ def _import_folders() -> list[str]:
 
 def _resolution(closure: _closure.Closure, profile: str) -> dict[str, str]:
     workspace = closure.workspace
-    facts = {f"resolution/lock/{name}": value for name, value in closure.locked.items()}
+    facts = {LOCKED + name: value for name, value in closure.locked.items()}
     for package in closure.packages.values():
         name = _label(package, workspace.root)
         portable = _manifest.portable(package.resolved, package.directory, workspace.root)
-        facts[f"resolution/manifest/{name}"] = _manifest.canonical(portable)
+        facts[f"{RESOLUTION}/manifest/{name}"] = _manifest.canonical(portable)
     for name, value in _profiles(workspace, profile):
-        facts[f"resolution/profile/{name}"] = _manifest.canonical(value)
+        facts[f"{RESOLUTION}/profile/{name}"] = _manifest.canonical(value)
     if patches := _patches(closure):
-        facts["resolution/patch"] = _manifest.canonical(patches)
-    facts["resolution/resolver"] = _resolver(workspace)
+        facts[f"{RESOLUTION}/patch"] = _manifest.canonical(patches)
+    facts[f"{RESOLUTION}/resolver"] = _resolver(workspace)
     return facts
 
 
@@ -193,20 +211,25 @@ def _metadata_table(closure: _closure.Closure, module: str) -> str:
     """
     start = next(iter(closure.packages.values()))
     tables = _manifest.table(start.manifest, "package", "metadata")
-    return next((name for name in tables if _manifest.table(tables, name).get("python-module") == module), "")
+    return next((name for name in tables if _manifest.table(tables, name).get(PYTHON_MODULE) == module), "")
 
 
-def _declared(package: _closure.Package, table: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class _Declared:
     """
-    What a dependency says about its own files.
+    What a crate declares about its own files.
     """
+
+    exclude: tuple[str, ...]
+    source_inputs: tuple[str, ...]
+
+
+def _declared(package: _closure.Package, table: str) -> _Declared:
     metadata = _manifest.table(package.manifest, "package", "metadata", table)
-    return _manifest.strings(metadata.get("exclude")), _manifest.strings(metadata.get("source-inputs"))
+    return _Declared(_manifest.strings(metadata.get(EXCLUDE)), _manifest.strings(metadata.get(SOURCE_INPUTS)))
 
 
-def _package_sources(
-    package: _closure.Package, root: Path, exclude: tuple[str, ...], declared: tuple[str, ...]
-) -> _sources.Sources:
+def _package_sources(package: _closure.Package, root: Path, declared: _Declared) -> _sources.Sources:
     folder, prefix = str(package.directory), _label(package, root)
     top = str(root)
 
@@ -218,8 +241,8 @@ def _package_sources(
         return _manifest.posix(os.path.relpath(path, top))
 
     sources = _sources.Sources(name_of)
-    sources.add_package(folder, exclude)
-    for pattern in declared:
+    sources.add_package(folder, declared.exclude)
+    for pattern in declared.source_inputs:
         sources.add_declared(folder, pattern)
     return sources
 

@@ -26,16 +26,16 @@ import os
 from .._model import Watched
 from ..declare import _manifest
 from . import _sources
+from ._fingerprint import NOTHING, SEEN, UNSET
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-FILE = "seen/file/"
-VARIABLE = "seen/env/"
-PLACE = "seen/place/"
+FILE = f"{SEEN}/file/"
+VARIABLE = f"{SEEN}/env/"
+PLACE = f"{SEEN}/place/"
 
-_UNSET = "unset"
 _KEYED = "keyed"
 _KEY_BYTES = 16
 
@@ -48,7 +48,7 @@ class Sight:
     def __init__(self, root: str, environment: Mapping[str, str]) -> None:
         self._root = root
         self._environment = environment
-        self._looked_at: dict[str, tuple[str, Watched]] = {}
+        self._looked_at: dict[str, _sources.Look] = {}
 
     def holds(self, seen: Mapping[str, str]) -> bool:
         """
@@ -75,20 +75,20 @@ class Sight:
         watched = Watched()
         for name in seen:
             if name.startswith(FILE):
-                watched |= self._look(name)[1]
+                watched |= self._look(name).watched
         return watched
 
     def _value(self, name: str, like: str) -> str:
         if name.startswith(FILE):
-            return self._look(name)[0]
+            return self._look(name).value
         if name.startswith(VARIABLE):
             value = self._environment.get(name[len(VARIABLE) :])
-            return _UNSET if value is None else _keyed(value, like)
+            return UNSET if value is None else _keyed(value, like)
         if name.startswith(PLACE):
             return _keyed(os.path.realpath(self._path(name[len(PLACE) :])), like)
         return f"not understood: {name}"
 
-    def _look(self, name: str) -> tuple[str, Watched]:
+    def _look(self, name: str) -> _sources.Look:
         known = self._looked_at.get(name)
         if known is None:
             known = self._looked_at[name] = _sources.look_at(self._path(name[len(FILE) :]))
@@ -141,21 +141,21 @@ def host_bound(seen: Mapping[str, str]) -> list[str]:
 
 
 def _binds(name: str, value: str) -> bool:
-    return os.path.isabs(name[len(FILE) :]) if name.startswith(FILE) else value != _UNSET
+    return os.path.isabs(name[len(FILE) :]) if name.startswith(FILE) else value != UNSET
 
 
 def is_unset(value: str) -> bool:
     """
     Whether a recorded value stands for a variable that was not set.
     """
-    return value == _UNSET
+    return value == UNSET
 
 
 def is_nothing(value: str) -> bool:
     """
     Whether a recorded value stands for a path at which nothing was.
     """
-    return value == _sources.NOTHING
+    return value == NOTHING
 
 
 def name_of_file(path: str, root: str, *, given_as_absolute: bool) -> str:

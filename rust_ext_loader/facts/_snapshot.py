@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..declare import _discover
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """
     The facts of one extension as they stood.
@@ -56,9 +56,9 @@ class Snapshot:
         """
         Short name of toolchain, ABI and flags: builds that may share a target folder.
         """
-        facts = self.fingerprint.select(HOST_GROUPS)
-        flags = {name: value for name, value in self.fingerprint.facts.items() if name.startswith("request/env/")}
-        return digest_of({**facts, **flags})[:12]
+        facts = self.fingerprint.facts
+        flags = {name: value for name, value in facts.items() if name.startswith(_environment.REQUESTED)}
+        return digest_of({**self.fingerprint.select(HOST_GROUPS), **flags})[:12]
 
     @property
     def build_key(self) -> str | None:
@@ -93,23 +93,21 @@ def take(
     began = _stat.clocks()
     inputs = _inputs.gather(spec, workspace, features)
     flags = _environment.gather(spec, environment)
-    native = _environment.wants_native(flags)
     abi = _abi.gather(inputs.pyo3_features)
-    facts = {**inputs.gathered.facts, **flags.facts, **abi.facts, **(_cpu.facts() if native else {})}
-    watched = inputs.gathered.watched | flags.watched
+    facts = {**inputs.gathered.facts, **flags.facts, **abi.facts, **(_cpu.facts() if flags.native else {})}
     return Snapshot(
-        spec,
-        features,
-        Fingerprint(facts),
-        watched,
-        inputs.packages,
-        inputs.hashed,
-        Sight(str(workspace.root), environment),
-        abi,
-        None,
-        native,
-        inputs.rust_version,
-        began,
+        spec=spec,
+        features=features,
+        fingerprint=Fingerprint(facts),
+        watched=inputs.gathered.watched | flags.watched,
+        packages=inputs.packages,
+        hashed=inputs.hashed,
+        sight=Sight(str(workspace.root), environment),
+        abi=abi,
+        toolchain=None,
+        native=flags.native,
+        rust_version=inputs.rust_version,
+        began=began,
     )
 
 

@@ -20,13 +20,17 @@ from dataclasses import dataclass, field
 
 from .._model import Watched
 from ..declare import _manifest, _patterns
+from ..declare._workspace import MANIFEST
 from ..files import _digest, _watching
+from . import _cargo_config
+from ._fingerprint import NOTHING
+from ._lockfile import LOCKFILE
+from ._toolchain import TOOLCHAIN_FILES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_MANIFEST = "Cargo.toml"
 #: What cargo and others mark folders with that can be made again.
 _CACHE_TAG = "CACHEDIR.TAG"
 
@@ -52,11 +56,10 @@ _ROOT_ONLY = frozenset(
         "tests",
         "benches",
         "examples",
-        ".cargo",
-        "rust-toolchain",
-        "rust-toolchain.toml",
-        "Cargo.lock",
-        _MANIFEST,
+        _cargo_config.FOLDER,
+        *TOOLCHAIN_FILES,
+        LOCKFILE,
+        MANIFEST,
     }
 )
 #: What editors, desktops and coverage tools leave lying about.
@@ -69,7 +72,6 @@ _NEVER = re.compile(rf"{_DROPPINGS} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll
 _NOT_EVEN_IF_SEEN = re.compile(_DROPPINGS, re.VERBOSE | re.DOTALL)
 
 _NO_REGULAR_FILE = "no regular file"
-NOTHING = "nothing"
 
 
 @dataclass
@@ -153,7 +155,7 @@ class Sources:
         try:
             mode = os.stat(path).st_mode
         except OSError:
-            self.digests[self.name_of(path)] = f"nothing{arrow}"
+            self.digests[self.name_of(path)] = f"{NOTHING}{arrow}"
             watched = _watching.watch([path])
             self.present |= watched.present
             self.absent |= watched.absent
@@ -168,9 +170,9 @@ class Sources:
     def _walk(self, walk: _Walk, folder: str, relative: str) -> None:
         self.present.add(folder)
         entries = _entries(folder)
-        if relative and walk.is_package and any(entry.name == _MANIFEST for entry in entries):
+        if relative and walk.is_package and any(entry.name == MANIFEST for entry in entries):
             # Another package: an input only if it is a dependency, and then on its own.
-            self.present.add(os.path.join(folder, _MANIFEST))
+            self.present.add(os.path.join(folder, MANIFEST))
             return
         if relative and not walk.is_package and any(entry.name == _CACHE_TAG for entry in entries):
             # Somebody's target folder, which every build changes.
@@ -244,20 +246,31 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def look_at(path: str) -> tuple[str, Watched]:
+@dataclass(frozen=True, slots=True)
+class Look:
     """
-    What lies at a path, whatever it is: a digest that starts with `folder:` for a folder, `nothing` for nothing.
+    What lies at a path.
+    """
+
+    #: A digest, which starts with `folder:` for a folder; `nothing` for nothing.
+    value: str
+    watched: Watched
+
+
+def look_at(path: str) -> Look:
+    """
+    Read a file or a whole folder.
     """
     if not os.path.isdir(path):
         watched = _watching.watch([path])
         if os.path.exists(path) and not os.path.isfile(path):
             # Reading a pipe or a device would change it.
-            return _NO_REGULAR_FILE, watched
-        return file_digest(path) or NOTHING, watched
+            return Look(_NO_REGULAR_FILE, watched)
+        return Look(file_digest(path) or NOTHING, watched)
     sources = Sources(lambda found: _manifest.posix(os.path.relpath(found, path)))
     sources.add_everything(path)
     digest = _digest.sha256(_digest.framed_items(sources.digests))
-    return f"folder:{digest}", Watched(frozenset(sources.present), frozenset(sources.absent))
+    return Look(f"folder:{digest}", Watched(frozenset(sources.present), frozenset(sources.absent)))
 
 
 def file_digest(path: str) -> str | None:

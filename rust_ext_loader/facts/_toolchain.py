@@ -13,7 +13,6 @@ SIGCHLD is ignored, an exit status means nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -24,8 +23,9 @@ from typing import Any
 from .. import _settings
 from .._errors import CacheUnavailable, ToolchainMissing
 from .._model import Gathered, Toolchain
-from ..files import _watching
+from ..files import _digest, _watching
 from . import _cargo_config, _environment, _memo
+from ._fingerprint import SHORT, TOOLCHAIN
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,7 +49,12 @@ _VARIABLES = (
     "LD_LIBRARY_PATH",
 )
 
-_TOOLCHAIN_FILES = ("rust-toolchain.toml", "rust-toolchain")
+#: Files that choose a toolchain for the folder they lie in.
+TOOLCHAIN_FILES = ("rust-toolchain.toml", "rust-toolchain")
+
+#: Facts that other modules read.
+RUSTC = f"{TOOLCHAIN}/rustc"
+HOST = f"{TOOLCHAIN}/host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +97,8 @@ def probe(
     answer = _memo.recall(file, subject) if file is not None else None
     if answer is None:
         answer = _ask_and_keep(tools, needed_for, file, subject)
-    if rust_version is not None and _numbers(answer["facts"]["toolchain/rustc"]) < _numbers(rust_version):
-        detail = f"rustc {answer['facts']['toolchain/rustc']} is older than {rust_version}, which the crate asks for"
+    if rust_version is not None and _numbers(answer["facts"][RUSTC]) < _numbers(rust_version):
+        detail = f"rustc {answer['facts'][RUSTC]} is older than {rust_version}, which the crate asks for"
         raise ToolchainMissing("rustc", "too-old", detail, needed_for)
     return _toolchain(tools, answer)
 
@@ -107,13 +112,13 @@ def absence(directory: Path, environment: Mapping[str, str]) -> Watched | None:
 
 
 def _short(subject: object) -> str:
-    return hashlib.sha256(json.dumps(subject).encode("utf-8", "surrogateescape")).hexdigest()[:20]
+    return _digest.sha256(json.dumps(subject).encode("utf-8", "surrogateescape"))[:SHORT]
 
 
 def _toolchain(tools: _Tools, answer: dict[str, Any]) -> Toolchain:
     facts = dict(answer["facts"])
     gathered = Gathered(facts, _watching.watch((*tools.deciding, *answer["compilers"])))
-    return Toolchain(tools.cargo, facts["toolchain/rustc"], facts["toolchain/host"], gathered)
+    return Toolchain(tools.cargo, facts[RUSTC], facts[HOST], gathered)
 
 
 def _numbers(version: str) -> tuple[int, int, int]:
@@ -170,7 +175,7 @@ def _deciding_files(directory: Path, environment: Mapping[str, str]) -> list[str
     """
     Files by which rustup chooses a toolchain for a folder.
     """
-    files = [str(folder / name) for folder in (directory, *directory.parents) for name in _TOOLCHAIN_FILES]
+    files = [str(folder / name) for folder in (directory, *directory.parents) for name in TOOLCHAIN_FILES]
     home = _cargo_config.user_home(environment)
     rustup = environment.get("RUSTUP_HOME") or (str(home / ".rustup") if home is not None else "")
     # A linked toolchain that is linked elsewhere shows in the folder of toolchains alone.
@@ -210,11 +215,11 @@ def _ask(tools: _Tools, needed_for: str) -> dict[str, Any]:
     if "release" not in lines or "host" not in lines:
         raise _unusable("rustc", said["rustc"], needed_for)
     facts = {
-        "toolchain/rustc": lines["release"],
-        "toolchain/commit": lines.get("commit-hash", "unknown"),
-        "toolchain/host": lines["host"],
-        "toolchain/llvm": lines.get("LLVM version", "unknown"),
-        "toolchain/cargo": version[1].strip(),
+        RUSTC: lines["release"],
+        f"{TOOLCHAIN}/commit": lines.get("commit-hash", "unknown"),
+        HOST: lines["host"],
+        f"{TOOLCHAIN}/llvm": lines.get("LLVM version", "unknown"),
+        f"{TOOLCHAIN}/cargo": version[1].strip(),
     }
     return {"facts": facts, "compilers": _real_compilers(said["sysroot"].out.strip(), tools)}
 

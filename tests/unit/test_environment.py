@@ -409,7 +409,7 @@ def test_who_asks_for_the_very_cpu(plant: Plant, environment: dict[str, str], co
 
     flags = _environment.gather(spec_in(root, env=("MINE",)), {"HOME": str(root / "home"), **environment})
 
-    assert _environment.wants_native(flags) is expected
+    assert flags.native is expected
 
 
 def test_cargo_gets_a_constant_environment() -> None:
