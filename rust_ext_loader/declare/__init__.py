@@ -1,8 +1,8 @@
 """
-Which extensions a tree declares, and with which settings: manifests, patterns, TOML, project settings.
+Find the extensions that a source tree declares, and read their settings.
 
-Invariant: nothing here runs cargo. A manifest that cannot be read harms its own
-crate only.
+Invariant: nothing here runs cargo. A manifest that cannot be read affects only
+its own crate.
 """
 
 from __future__ import annotations

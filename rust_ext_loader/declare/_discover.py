@@ -1,11 +1,11 @@
 """
-Decide which Python modules a source tree declares, and by which packages.
+Decide which Python modules a source tree declares, and which packages build them.
 
 A declaration is `python-module` in `[package.metadata.<table>]` of a workspace
-member. Nothing is registered anywhere, no cargo is run and nothing is built.
+member. There is no registry of modules. Nothing here runs cargo or builds.
 
-Invariant: one broken declaration harms nobody else. It is reported when it is
-asked for, or when nothing else declares what is asked for.
+Invariant: a broken declaration does not affect other modules. It is reported
+when its module is requested, or when no crate declares the requested module.
 """
 
 from __future__ import annotations
@@ -50,45 +50,46 @@ _LISTS = ("features", SOURCE_INPUTS, "env", "key-on", EXCLUDE)
 _STRINGS = (PYTHON_MODULE, "profile")
 _KEYS = (*_STRINGS, *_LISTS, "debug")
 
-#: Key of `[workspace.metadata.<table>]`: manifests of further workspaces.
-_FURTHER = "extension-manifests"
-#: Key of `[workspace.metadata.rust-ext-loader]`: which table that is.
-_TABLE = "metadata-table"
+#: Key of `[workspace.metadata.<table>]` that lists manifests of other workspaces.
+_EXTENSION_MANIFESTS = "extension-manifests"
+#: Key of `[workspace.metadata.rust-ext-loader]` that names that table.
+_METADATA_TABLE = "metadata-table"
 
 
 @dataclass(frozen=True)
 class Declared:
     """
-    What a workspace declares.
+    The extensions that a workspace declares.
     """
 
-    #: The extension of each module that one package declares.
+    #: By module, the extension that exactly one package declares.
     specs: Mapping[str, ExtensionSpec]
-    #: Manifests of each module that several packages declare.
+    #: By module, the manifests of all packages that declare it, if there are several.
     duplicates: Mapping[str, tuple[str, ...]]
-    #: Members that cannot be read or declare something impossible.
+    #: Errors of members that cannot be read or whose declaration is invalid.
     broken: tuple[ManifestError, ...]
     workspace: Path
-    #: `[package.metadata.<table>]` is where its crates declare.
+    #: Crates declare in `[package.metadata.<table>]`.
     table: str = _settings.METADATA_TABLE
-    #: Which of the broken ones stand for which module, where that much can be told.
+    #: By module, the error of its broken declaration, if the module's name could be read.
     broken_modules: Mapping[str, ManifestError] = field(default_factory=dict)
-    #: What would move if anything of this were declared otherwise.
+    #: The paths that change if any declaration changes.
     watched: Watched = field(default_factory=Watched)
 
 
 def find_workspace(start: Path) -> Path | None:
     """
-    The workspace that a person standing in *start* means; for the command line only.
+    The workspace for a command that runs in *start*; only the command line uses this.
 
-    The nearest folder upward that is a workspace root or whose `pyproject.toml` names one, else the nearest package.
+    That is the nearest folder upward that is a workspace root, or whose `pyproject.toml` names a workspace. If there is
+    none, it is the nearest package.
     """
     package = None
     start = Path(os.path.abspath(start))
     for folder in (start, *start.parents):
         if has_manifest(folder):
             if _has_workspace_table(folder):
-                return _root_or_own(package, folder)
+                return _root_unless_excluded(package, folder)
             package = package or folder
         if os.path.isfile(folder / PYPROJECT) and (named := _named_workspace(folder)) is not None:
             return named
@@ -102,9 +103,9 @@ def _has_workspace_table(folder: Path) -> bool:
         return False
 
 
-def _root_or_own(package: Path | None, root: Path) -> Path:
+def _root_unless_excluded(package: Path | None, root: Path) -> Path:
     """
-    The root, unless it excludes the package that one came from.
+    The root, or the package if the root excludes it.
     """
     if package is None:
         return root
@@ -124,18 +125,18 @@ def _named_workspace(folder: Path) -> Path | None:
 
 def extensions(path: Path) -> Declared:
     """
-    Everything that a workspace, and those it refers to, declare in its metadata table.
+    Everything that a workspace, and the workspaces it lists, declare in the metadata table.
 
-    Raises `ManifestError` when the root manifest itself cannot be read.
+    Raises `ManifestError` if the root manifest cannot be read.
     """
     start = read_workspace(path)
-    table = _table_of(start)
+    table = _metadata_table(start)
     specs: dict[str, list[ExtensionSpec]] = {}
     broken: list[ManifestError] = []
     broken_modules: dict[str, ManifestError] = {}
-    asked: set[str] = set()
+    probed: set[str] = set()
     watched = Watched()
-    for workspace in _with_further(start, table, broken, asked):
+    for workspace in _workspaces(start, table, broken, probed):
         watched |= workspace.watched
         broken.extend(workspace.broken)
         for folder, manifest in workspace.members.items():
@@ -160,16 +161,16 @@ def extensions(path: Path) -> Declared:
         workspace=start.root,
         table=table,
         broken_modules=broken_modules,
-        watched=watched | watch(asked),
+        watched=watched | watch(probed),
     )
 
 
 def find(module: str, path: Path) -> ExtensionSpec:
     """
-    The extension that makes *module*.
+    The extension that builds *module*.
 
-    Raises `DuplicateModule` if several packages declare it, `ManifestError` if a broken one might, else
-    `ExtensionNotFound`, which lists what there is.
+    Raises `DuplicateModule` if several packages declare it, and `ManifestError` if a broken declaration might be the one.
+    Otherwise raises `ExtensionNotFound`, which lists the declared modules.
     """
     declared = extensions(path)
     if module in declared.specs:
@@ -187,9 +188,10 @@ def find(module: str, path: Path) -> ExtensionSpec:
 
 def find_again(module: str, workspace: str, start: str) -> str | None:
     """
-    The workspace that declares a module, in a folder above *start*, or beside one under the name that it had.
+    The workspace that declares a module, after its project was moved; `None` if it is not found.
 
-    A project and the virtual environment in it are moved as one. What others could have put there is passed over.
+    A project and its virtual environment are usually moved together. So every folder above *start* is tried, and the folder
+    of the old workspace's name inside it. Folders that another user could have written are skipped.
     """
     folder = os.path.abspath(start)
     while (parent := os.path.dirname(folder)) != folder:
@@ -209,12 +211,14 @@ def _advice(module: str, known: list[str], table: str) -> str:
 
     nearest = difflib.get_close_matches(module, known, 1, 0.6)
     hint = f"did you mean {nearest[0]}? " if nearest else ""
-    return f"{hint}declared are {', '.join(known)}"
+    return f"{hint}the declared modules are {', '.join(known)}"
 
 
-def _with_further(start: Workspace, table: str, broken: list[ManifestError], asked: set[str]) -> Iterator[Workspace]:
+def _workspaces(start: Workspace, table: str, broken: list[ManifestError], probed: set[str]) -> Iterator[Workspace]:
     """
-    The workspace and those it lists, each once; one that cannot be read joins the broken, and each manifest the asked.
+    The workspace and those that it lists, each once.
+
+    Errors of workspaces that cannot be read are added to *broken*, and the path of every listed manifest to *probed*.
     """
     waiting = [start]
     seen = {start.root}
@@ -222,13 +226,13 @@ def _with_further(start: Workspace, table: str, broken: list[ManifestError], ask
         workspace = waiting.pop(0)
         yield workspace
         try:
-            listed = _further(workspace, table)
+            listed = _listed_manifests(workspace, table)
         except ManifestError as error:
             broken.append(error)
             continue
         for item in listed:
             path = workspace.root / item
-            asked.add(os.path.normpath(path if path.name == MANIFEST else path / MANIFEST))
+            probed.add(os.path.normpath(path if path.name == MANIFEST else path / MANIFEST))
             try:
                 further = read_workspace(path)
             except ManifestError as error:
@@ -239,24 +243,24 @@ def _with_further(start: Workspace, table: str, broken: list[ManifestError], ask
                 waiting.append(further)
 
 
-def _table_of(workspace: Workspace) -> str:
+def _metadata_table(workspace: Workspace) -> str:
     """
-    Name of the metadata table that a workspace's crates declare in; those that it refers to follow it.
+    Name of the metadata table in which the crates declare; listed workspaces use the same one.
     """
     where, section = workspace.root / MANIFEST, f"workspace.metadata.{_settings.WORKSPACE_TABLE}"
     metadata = _manifest.table(workspace.manifest, "workspace", "metadata", _settings.WORKSPACE_TABLE)
-    _check_names(metadata, (_TABLE,), where, section)
-    table = metadata.get(_TABLE, _settings.METADATA_TABLE)
+    _check_names(metadata, (_METADATA_TABLE,), where, section)
+    table = metadata.get(_METADATA_TABLE, _settings.METADATA_TABLE)
     if not isinstance(table, str) or not table:
-        raise _wrong(where, section, _TABLE, "the name of a table", table)
+        raise _invalid(where, section, _METADATA_TABLE, "the name of a table", table)
     return table
 
 
-def _further(workspace: Workspace, table: str) -> tuple[str, ...]:
+def _listed_manifests(workspace: Workspace, table: str) -> tuple[str, ...]:
     metadata = _manifest.table(workspace.manifest, "workspace", "metadata", table)
     where = workspace.root / MANIFEST
-    _check_names(metadata, (_FURTHER,), where, f"workspace.metadata.{table}")
-    return _string_list(metadata, _FURTHER, where, f"workspace.metadata.{table}")
+    _check_names(metadata, (_EXTENSION_MANIFESTS,), where, f"workspace.metadata.{table}")
+    return _string_list(metadata, _EXTENSION_MANIFESTS, where, f"workspace.metadata.{table}")
 
 
 def _declaration(manifest: Mapping[str, Any], folder: Path, root: Path, table: str) -> ExtensionSpec | None:
@@ -271,7 +275,7 @@ def _declaration(manifest: Mapping[str, Any], folder: Path, root: Path, table: s
     if not isinstance(module, str) or not all(
         part.isidentifier() and not keyword.iskeyword(part) for part in module.split(".")
     ):
-        raise _wrong(where, section, PYTHON_MODULE, "a dotted Python name", module)
+        raise _invalid(where, section, PYTHON_MODULE, "a dotted Python name", module)
     package = _manifest.package_name(manifest)
     if not package:
         raise ManifestError(str(where), "`package.name` is missing")
@@ -294,29 +298,29 @@ def _declaration(manifest: Mapping[str, Any], folder: Path, root: Path, table: s
 def _library_name(manifest: Mapping[str, Any], package: str, where: Path) -> str:
     name = _manifest.table(manifest, "lib").get("name", package.replace("-", "_"))
     if not isinstance(name, str):
-        raise _wrong(where, "lib", "name", "a string", name)
+        raise _invalid(where, "lib", "name", "a string", name)
     return name
 
 
 def _profile(metadata: Mapping[str, Any], where: Path, section: str) -> str:
     profile, debug = metadata.get("profile"), metadata.get("debug", False)
     if not isinstance(debug, bool):
-        raise _wrong(where, section, "debug", "true or false", debug)
+        raise _invalid(where, section, "debug", "true or false", debug)
     if profile is None:
         return "dev" if debug else "release"
     if not isinstance(profile, str) or not profile:
-        raise _wrong(where, section, "profile", "the name of a cargo profile", profile)
+        raise _invalid(where, section, "profile", "the name of a cargo profile", profile)
     return profile
 
 
 def _string_list(metadata: Mapping[str, Any], key: str, where: Path, section: str) -> tuple[str, ...]:
     value = metadata.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _wrong(where, section, key, "a list of strings", value)
+        raise _invalid(where, section, key, "a list of strings", value)
     return tuple(value)
 
 
-def _wrong(where: Path, section: str, key: str, expected: str, value: object) -> ManifestError:
+def _invalid(where: Path, section: str, key: str, expected: str, value: object) -> ManifestError:
     return ManifestError(
         str(where), f"`{key}` in `[{section}]` must be {expected}, not {value!r}", _toml.line_of(where, section, key)
     )
@@ -324,7 +328,7 @@ def _wrong(where: Path, section: str, key: str, expected: str, value: object) ->
 
 def _check_names(metadata: Mapping[str, Any], known: tuple[str, ...], where: Path, section: str) -> None:
     """
-    Refuse a key that looks like a slip; any other unknown key is left to whoever it belongs to.
+    Refuse a key that looks like a misspelling; other unknown keys are ignored, since other tools may use the table.
     """
     unknown = [key for key in metadata if key not in known]
     if not unknown:

@@ -1,12 +1,12 @@
 """
-Read one package's `Cargo.toml` as cargo would, with what it inherits.
+Read one package's `Cargo.toml` as cargo does, including what it inherits.
 
-A dependency is an entry of any dependency table, dev ones left out: they are
-compiled for tests only. `workspace = true` is resolved in place against the
-package's own workspace root.
+Dependencies of tests (dev-dependencies) are left out: they are compiled only
+for tests. `workspace = true` is replaced by the value from the package's own
+workspace root.
 
-Invariant: works on parsed values alone; a comment or the order of keys never
-shows, and nothing is read from the disk.
+Invariant: works on parsed values only, and reads nothing from disk. So comments
+and the order of keys have no effect.
 """
 
 from __future__ import annotations
@@ -28,41 +28,41 @@ _DEV = ("dev-dependencies", "dev_dependencies")
 
 _TABLES = (*_NORMAL, *_BUILD, *_DEV)
 
-#: Tables that never reach the library: other targets, other people's notes, and what only a root may set.
+#: Tables that cannot change the library: other targets, metadata of other tools, and settings that only a root may have.
 _WITHOUT_EFFECT = frozenset({"bench", "test", "example", "badges", "workspace", "profile", "patch", "replace"})
 
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
     """
-    One line of a dependency table.
+    One entry of a dependency table.
     """
 
-    #: What the manifest calls it.
+    #: The key in the table.
     key: str
-    #: Name of the package, which `package =` may set.
+    #: Name of the package; `package =` can make it differ from the key.
     package: str
-    #: Folder of a path dependency, absolute; `None` for one from a registry or git.
+    #: Absolute folder of a path dependency; `None` if it comes from a registry or from git.
     directory: Path | None
     #: Whether `path =` was written as an absolute path.
     absolute: bool
     optional: bool
     default_features: bool
     features: tuple[str, ...]
-    #: Listed for build scripts, or only for some targets.
+    #: Only for build scripts, or only for some targets.
     conditional: bool
 
 
 def canonical(value: object) -> str:
     """
-    One text per value, whatever the order of keys.
+    JSON that does not depend on the order of keys.
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
 def table(value: object, *keys: str) -> dict[str, Any]:
     """
-    A nested table, empty when it is not there or not a table.
+    A nested table; empty if it is missing or not a table.
     """
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
@@ -71,14 +71,14 @@ def table(value: object, *keys: str) -> dict[str, Any]:
 
 def strings(value: object) -> tuple[str, ...]:
     """
-    The strings of a list; anything else is cargo's to complain about.
+    The strings in a list; other items are skipped, since cargo reports them itself.
     """
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
 
 
 def package_name(manifest: Mapping[str, Any]) -> str:
     """
-    `package.name`, empty for a manifest without a package.
+    `package.name`; empty for a manifest without a package.
     """
     name = table(manifest, "package").get("name")
     return name if isinstance(name, str) else ""
@@ -86,17 +86,17 @@ def package_name(manifest: Mapping[str, Any]) -> str:
 
 def package_version(resolved: Mapping[str, Any]) -> str:
     """
-    `package.version` of a resolved manifest; cargo's default when there is none.
+    `package.version` of a resolved manifest, or cargo's default.
     """
     version = table(resolved, "package").get("version")
     return version if isinstance(version, str) else "0.0.0"
 
 
-def anchored(path: str, directory: Path, root: Path) -> str:
+def relative_to_root(path: str, directory: Path, root: Path) -> str:
     """
-    A path as written in *directory*, spelled from *root* on: the same wherever the checkout lies.
+    A path that is written in *directory*, relative to *root*: the same wherever the checkout is.
 
-    An absolute path outside the root has no such spelling; only its last part is kept.
+    Of an absolute path outside the root only the last part is kept.
     """
     absolute = os.path.normpath(directory / path)
     if os.path.isabs(path) and not is_inside(absolute, root):
@@ -123,10 +123,10 @@ def resolve(
     manifest: Mapping[str, Any], directory: Path, root_manifest: Mapping[str, Any], root: Path, *, dev: bool = False
 ) -> dict[str, Any]:
     """
-    The manifest with inherited values in place and without what cannot change the library.
+    The manifest with inherited values filled in, and without tables that cannot change the library.
 
-    Inherited paths are rewritten to count from the package's folder, as its own do. With *dev* the dependencies of tests
-    stay: they decide who is a member.
+    Inherited paths become relative to the package's folder. With *dev* the dependencies of tests are kept: they too make a
+    package a member of the workspace.
     """
     shared = table(root_manifest, "workspace")
     unwanted = _WITHOUT_EFFECT if dev else _WITHOUT_EFFECT.union(_DEV)
@@ -182,7 +182,7 @@ def _inherit(own: object, common: object, directory: Path, root: Path) -> object
         base["path"] = posix(os.path.relpath(root / path, directory))
     merged = {**base, **{key: value for key, value in own.items() if key not in ("workspace", "features")}}
     features = sorted({*strings(base.get("features")), *strings(own.get("features"))})
-    # A member cannot switch default features off that the workspace leaves on.
+    # As in cargo: a member cannot switch off default features that the workspace leaves on.
     if base.get("default-features") is not False:
         merged.pop("default-features", None)
     elif own.get("default-features") is not True:
@@ -192,12 +192,12 @@ def _inherit(own: object, common: object, directory: Path, root: Path) -> object
 
 def portable(resolved: Mapping[str, Any], directory: Path, root: Path) -> dict[str, Any]:
     """
-    A resolved manifest as a fact: dependency paths spelled from the workspace root on.
+    A resolved manifest as a fact: paths of dependencies are relative to the workspace root.
     """
 
     def entry(value: object) -> object:
         if isinstance(value, dict) and isinstance(value.get("path"), str):
-            return {**value, "path": anchored(value["path"], directory, root)}
+            return {**value, "path": relative_to_root(value["path"], directory, root)}
         return value
 
     def entries(tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def portable(resolved: Mapping[str, Any], directory: Path, root: Path) -> dict[s
 
 def dependencies(resolved: Mapping[str, Any], directory: Path) -> Iterator[Dependency]:
     """
-    Every dependency of a resolved manifest, whatever the target and whether it is optional.
+    Every dependency of a resolved manifest, for any target, optional or not.
     """
     for key in _TABLES:
         yield from _listed(table(resolved, key), directory, conditional=key not in _NORMAL)

@@ -1,10 +1,10 @@
 """
-Decide whether a relative path matches a glob, the same on every Python.
+Decide whether a relative path matches a glob, in the same way on every Python.
 
-`*` and `?` stay within one folder, `**` crosses folders, `[...]` is a set. The
-standard library's globs differ by version in hidden files and in `**`.
+`*` and `?` match within one folder, `**` crosses folders, `[...]` is a set. The
+standard library is not used: its versions treat hidden files and `**` differently.
 
-Invariant: pure; paths have forward slashes and are compared with case.
+Invariant: pure. Paths have forward slashes and are compared case-sensitively.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MAGIC = re.compile(r"[*?\[]")
 
 def is_glob(pattern: str) -> bool:
     """
-    Whether it stands for more than the path it spells.
+    Whether the pattern contains a wildcard.
     """
     return _MAGIC.search(pattern) is not None
 
 
 def fixed_part(pattern: str) -> str:
     """
-    The leading folders that hold no wildcard.
+    The leading folders that contain no wildcard.
     """
     parts = pattern.split("/")
     fixed = next(index for index, part in enumerate(parts) if is_glob(part))
@@ -72,6 +72,6 @@ def matches(path: str, patterns: tuple[str, ...]) -> bool:
 
 def covers(folder: str, patterns: tuple[str, ...]) -> bool:
     """
-    Whether everything below a folder is matched, so that nobody need look there.
+    Whether a glob matches everything below a folder, so that the folder need not be read.
     """
     return any(pattern.endswith("/**") and compiled(pattern[:-3]).fullmatch(folder) for pattern in patterns)

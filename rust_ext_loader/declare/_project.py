@@ -1,19 +1,20 @@
 """
-Say which remote cache a workspace uses, and whose signatures count there.
+Decide which remote cache a workspace uses, and which public keys it trusts.
 
     [tool.rust-ext-loader.remote]
     url = "s3://bucket/prefix"
     public-keys = ["ed25519:..."]
 
-It stands in a `pyproject.toml`: that of the workspace's root, or the nearest above
-whose `[tool.rust-ext-loader] workspace` names this root. The environment may
-name another place, other keys, or (with an empty value) no place.
+The table is read from the `pyproject.toml` of the workspace's root. If that has
+no such table, it is read from the nearest one above whose
+`[tool.rust-ext-loader] workspace` names this root. Environment variables replace
+the URL or the keys. An empty URL switches the remote off.
 
-Invariant: naming a place gives it no trust; only keys do. Those in the project's
-file are the project's choice, those in the environment the user's own: whoever
-sets the environment of a process can make it run anything as it is. A file
-above the workspace counts only if it belongs to whoever owns the workspace, to
-this user or to root, and nobody else can write it.
+Invariant: a URL grants no trust; only keys do. Keys in the project's file are
+the project's choice, keys in the environment are the user's: the environment of
+a process already decides what code it runs. A file above the workspace counts
+only if the owner of the workspace, this user or root owns it, and no other user
+can write it.
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ _TABLE = "remote"
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
     """
-    Where entries are asked for, and whose are believed.
+    URL of a remote cache, and the keys whose signatures are trusted.
     """
 
     url: str
-    #: As they are written down: `ed25519:` and base64.
+    #: Each is `ed25519:` and base64.
     public_keys: tuple[str, ...]
-    #: The setting that names the keys, for whoever has to mend it.
+    #: The setting that lists the keys, for error messages.
     keys_from: str = field(default="public-keys", compare=False)
 
     @property
-    def shown(self) -> str:
+    def redacted_url(self) -> str:
         """
-        The place, without what a URL may hold of secrets.
+        The URL without user, password, query and fragment, which may hold secrets.
         """
         return re.sub(r"//[^/@]*@", "//", self.url.partition("?")[0].partition("#")[0])
 
 
 def remote(workspace: Path, environment: Mapping[str, str]) -> RemoteSettings | None:
     """
-    What holds for a workspace, or `None` where there is no remote.
+    The remote cache of a workspace; `None` if it has none.
 
-    Raises `ManifestError` or `SettingError` for what means nothing.
+    Raises `ManifestError` or `SettingError` for invalid values.
     """
     place, keys = environment.get(_settings.REMOTE_URL), environment.get(_settings.REMOTE_KEYS)
     if place == "":
@@ -102,16 +103,16 @@ class _Table:
     def text(self, key: str) -> str | None:
         value = self.values.get(key)
         if value is not None and not isinstance(value, str):
-            raise self._wrong(key, "a string")
+            raise self._invalid(key, "a string")
         return value
 
     def strings(self, key: str) -> tuple[str, ...]:
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise self._wrong(key, "a list of strings")
+            raise self._invalid(key, "a list of strings")
         return tuple(value)
 
-    def _wrong(self, key: str, expected: str) -> ManifestError:
+    def _invalid(self, key: str, expected: str) -> ManifestError:
         table = f"tool.{_settings.PYPROJECT_TABLE}.{_TABLE}"
         line = _toml.line_of(self.file, table, key)
         return ManifestError(str(self.file), f"[{table}] `{key}` must be {expected}", line)
@@ -119,21 +120,21 @@ class _Table:
 
 def _find_table(workspace: Path) -> _Table | None:
     """
-    The table of the `pyproject.toml` that speaks for a workspace.
+    The table of the `pyproject.toml` that applies to a workspace.
     """
     root = Path(os.path.abspath(workspace))
     for folder in (root, *root.parents):
         path = folder / PYPROJECT
-        if not path.is_file() or (folder != root and not _is_ours(path, root)):
+        if not path.is_file() or (folder != root and not _has_trusted_owner(path, root)):
             continue
         try:
             settings = settings_in(folder)
         except ManifestError:
-            # Somebody else's file, somewhere above, is not ours to complain of.
+            # A broken file above may belong to an unrelated project.
             if folder == root:
                 raise
             continue
-        if _TABLE in settings and (folder == root or _names(settings, folder, root)):
+        if _TABLE in settings and (folder == root or _names_root(settings, folder, root)):
             table = settings[_TABLE]
             if not isinstance(table, dict):
                 raise ManifestError(str(path), f"[tool.{_settings.PYPROJECT_TABLE}] `{_TABLE}` must be a table")
@@ -141,12 +142,12 @@ def _find_table(workspace: Path) -> _Table | None:
     return None
 
 
-def _names(settings: Mapping[str, Any], folder: Path, root: Path) -> bool:
+def _names_root(settings: Mapping[str, Any], folder: Path, root: Path) -> bool:
     named = settings.get("workspace")
     return isinstance(named, str) and os.path.realpath(folder / named) == os.path.realpath(root)
 
 
-def _is_ours(path: Path, root: Path) -> bool:
+def _has_trusted_owner(path: Path, root: Path) -> bool:
     if not hasattr(os, "geteuid"):
         return True
     file, top = path.stat(), root.stat()
@@ -155,11 +156,9 @@ def _is_ours(path: Path, root: Path) -> bool:
 
 def _refuse_plain_http(url: str, where: str) -> None:
     """
-    Plain http is for this host alone.
+    Refuse `http://` except for this host.
 
-    Signatures hold over any wire, but credentials and code would travel for everybody to read.
+    Signatures protect the content over any connection, but credentials and code would be readable on the network.
     """
     if re.match(r"http://(?!(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$))", url, re.IGNORECASE):
-        raise SettingError(
-            where, url, "an https:// URL, since http:// would show credentials and code to whoever listens"
-        )
+        raise SettingError(where, url, "an https:// URL, since http:// would send credentials and code unencrypted")

@@ -1,11 +1,11 @@
 """
-Read a TOML file, or say which line of it is wrong.
+Read a TOML file, and name the line that is wrong.
 
-The only place that knows which parser this Python has: `tomllib` in the
-standard library since 3.11, `tomli` before.
+The only module that chooses the parser: `tomllib` of the standard library since
+Python 3.11, `tomli` before.
 
-Invariant: equal bytes give the same (shared, never changed) dictionary, and
-whatever is wrong with a file is a `ManifestError` with its path.
+Invariant: equal bytes give the same dictionary, which is shared and never
+changed. Every problem of a file becomes a `ManifestError` with its path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 if sys.version_info >= (3, 11):
     import tomllib
 else:
-    # Checked as Python 3.10, but on a later one, where nobody installs it.
+    # mypy checks this branch as Python 3.10, but runs on a later Python, where `tomli` is not installed.
     import tomli as tomllib  # type: ignore[import-not-found, unused-ignore]
 
 
@@ -48,7 +48,7 @@ def load(path: Path) -> dict[str, Any]:
         raise ManifestError(str(path), "is nested too deeply") from error
 
 
-# By content and not by time stamp, so a memo can never be out of date. A lockfile is asked for once per extension.
+# Keyed by content, not by timestamp, so a cached result cannot be stale. Each extension reads the same lockfile.
 @lru_cache(maxsize=256)
 def _parse(data: bytes) -> dict[str, Any]:
     parsed: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
@@ -65,7 +65,7 @@ def _reason_and_line(message: str, data: bytes) -> tuple[str, int | None]:
 
 def line_of(path: Path, table: str, key: str) -> int | None:
     """
-    Line on which a key of a `[table]` is set, when it is written the usual way.
+    Line that sets a key of a `[table]`; `None` if it is written in an unusual way.
     """
     try:
         lines = path.read_text("utf-8").splitlines()

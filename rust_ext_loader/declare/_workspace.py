@@ -1,13 +1,12 @@
 """
-Decide which packages belong to a cargo workspace, without asking cargo.
+Decide which packages belong to a cargo workspace, without running cargo.
 
-A member is what cargo takes for one: listed in `members` and not excluded, the
-root package, or a path dependency of a member that lies under the root. A
-manifest that merely lies about (`target/`, a vendored tree, a fixture, an
-excluded crate) is not one.
+As for cargo, a member is a package that `members` lists and `exclude` does not,
+the root package, or a path dependency of a member below the root. Other
+manifests in the tree (`target/`, vendored code, fixtures) are not members.
 
-Invariant: a member that cannot be read is kept as an error beside the others
-and spoils none of them; only an unreadable root is an error of the whole.
+Invariant: a member that cannot be read is recorded as an error and does not
+affect the others. Only an unreadable root manifest raises.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ class Workspace:
     A root and its members.
     """
 
-    #: Folder of the root manifest, links resolved: a checkout behind a symbolic link is the same checkout.
+    #: Folder of the root manifest. Links are resolved, so a checkout behind a symbolic link is the same checkout.
     root: Path
     #: The root manifest.
     manifest: Mapping[str, Any]
-    #: Parsed manifests of the members by their folder.
+    #: Parsed manifests of the members, by folder.
     members: Mapping[Path, Mapping[str, Any]]
-    #: Members that cannot be read.
+    #: Errors of members that cannot be read.
     broken: tuple[ManifestError, ...]
-    #: What would move if there were another member, or one said something else.
+    #: The paths that change if a member is added or any manifest is edited.
     watched: Watched = field(default_factory=Watched)
 
 
 def read_workspace(path: Path) -> Workspace:
     """
-    The workspace of a folder or `Cargo.toml`: its own, or the one above that has it as a member.
+    The workspace of a folder or a `Cargo.toml`: its own, or the one above of which it is a member.
 
-    Raises `ManifestError` when the manifest itself cannot be read.
+    Raises `ManifestError` if the manifest cannot be read.
     """
     folder = Path(os.path.realpath(path.parent if path.name == MANIFEST else path))
     manifest = _toml.load(folder / MANIFEST)
@@ -61,14 +60,14 @@ def read_workspace(path: Path) -> Workspace:
             return above
     members = _Members(folder, manifest)
     if "workspace" not in manifest:
-        members.asked.update(str(above / MANIFEST) for above in folder.parents)
+        members.probed.update(str(above / MANIFEST) for above in folder.parents)
     members.collect()
-    return Workspace(folder, manifest, members.found, tuple(members.broken), watch(members.asked))
+    return Workspace(folder, manifest, members.found, tuple(members.broken), watch(members.probed))
 
 
 def root_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
     """
-    Folder of the workspace root above a package that is not one itself, as cargo would look for it.
+    Folder of the workspace root above a package, found as cargo does; `None` if the package is not in a workspace.
     """
     pointer = _manifest.table(manifest, "package").get("workspace")
     if isinstance(pointer, str):
@@ -87,7 +86,7 @@ def root_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
 
 def has_manifest(folder: Path) -> bool:
     """
-    Whether there is a manifest to be seen in a folder; one that is closed to us has none.
+    Whether a manifest is visible in a folder; in a folder without permission none is.
     """
     return os.path.isfile(folder / MANIFEST)
 
@@ -107,24 +106,24 @@ def _is_excluded(folder: Path, root: Path, manifest: Mapping[str, Any]) -> bool:
 @dataclass
 class _Members:
     """
-    The walk from a root to its members.
+    Finds the members, starting at the root.
     """
 
     root: Path
     manifest: Mapping[str, Any]
     found: dict[Path, Mapping[str, Any]] = field(default_factory=dict)
     broken: list[ManifestError] = field(default_factory=list)
-    #: Every path whose being there or content was asked for.
-    asked: set[str] = field(default_factory=set)
+    #: Every path whose existence or content decided the result.
+    probed: set[str] = field(default_factory=set)
     _seen: set[Path] = field(default_factory=set)
 
     def collect(self) -> None:
-        self.asked.add(str(self.root / MANIFEST))
+        self.probed.add(str(self.root / MANIFEST))
         if "package" in self.manifest:
             self._visit(self.root, self.manifest)
         for pattern in _manifest.strings(_manifest.table(self.manifest, "workspace").get("members")):
             for folder in self._matching(pattern):
-                self.asked.add(str(folder / MANIFEST))
+                self.probed.add(str(folder / MANIFEST))
                 if _patterns.is_glob(pattern) and not has_manifest(folder):
                     continue
                 if not _is_excluded(folder, self.root, self.manifest):
@@ -136,7 +135,7 @@ class _Members:
             return
         import glob
 
-        self.asked.update(_glob_parents(pattern, self.root))
+        self.probed.update(_glob_parents(pattern, self.root))
         for match in sorted(glob.glob(pattern, root_dir=self.root, recursive=True)):
             yield Path(os.path.normpath(self.root / match))
 
@@ -164,7 +163,7 @@ class _Members:
     def _may_belong(self, folder: Path) -> bool:
         if _is_excluded(folder, self.root, self.manifest):
             return False
-        self.asked.add(str(folder / MANIFEST))
+        self.probed.add(str(folder / MANIFEST))
         if not has_manifest(folder):
             return False
         if _manifest.is_inside(folder, self.root):

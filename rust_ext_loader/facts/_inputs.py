@@ -180,7 +180,7 @@ def _patches(closure: _closure.Closure) -> dict[str, Any]:
         # A patch of something that this crate never reaches is not in force for it.
         if _closure.patched_name(key, value) in closure.names:
             is_path = isinstance(value, dict) and isinstance(value.get("path"), str)
-            portable = {**value, "path": _manifest.anchored(value["path"], root, root)} if is_path else value
+            portable = {**value, "path": _manifest.relative_to_root(value["path"], root, root)} if is_path else value
             found.setdefault(source, {})[key] = portable
     return found
 

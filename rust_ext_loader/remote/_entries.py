@@ -185,7 +185,7 @@ def _origin(manifest: dict[str, Any], settings: RemoteSettings) -> _store.Origin
         seconds=float(manifest["seconds"]),
         token=None,
         seen={str(name): str(value) for name, value in manifest["seen"].items()},
-        pulled=settings.shown,
+        pulled=settings.redacted_url,
     )
 
 

@@ -269,7 +269,9 @@ def test_an_undeclared_module_lists_what_there_is(plant: Plant) -> None:
     """
     root = plant({"Cargo.toml": package("a", module("pkg._server"))})
 
-    with pytest.raises(ExtensionNotFound, match=r"did you mean pkg\._server\? declared are pkg\._server") as caught:
+    with pytest.raises(
+        ExtensionNotFound, match=r"did you mean pkg\._server\? the declared modules are pkg\._server"
+    ) as caught:
         _discover.find("pkg._sever", root)
 
     assert caught.value.name == "pkg._sever"
@@ -284,7 +286,7 @@ def test_another_metadata_table(plant: Plant) -> None:
 
     assert _discover.find("m", root).package == "a"
     assert list(_discover.extensions(root).specs) == ["m"]
-    with pytest.raises(ExtensionNotFound, match=r"declared are m"):
+    with pytest.raises(ExtensionNotFound, match=r"the declared modules are m"):
         _discover.find("n", root)
 
 

@@ -204,4 +204,4 @@ def test_secrets_of_a_url_are_not_shown() -> None:
     """
     Names, passwords and signatures in a URL stay out of every text.
     """
-    assert RemoteSettings("https://user:secret@host/x?sig=secret#secret", ()).shown == "https://host/x"
+    assert RemoteSettings("https://user:secret@host/x?sig=secret#secret", ()).redacted_url == "https://host/x"
