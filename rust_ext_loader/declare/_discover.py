@@ -169,8 +169,8 @@ def find(module: str, path: Path) -> ExtensionSpec:
     """
     The extension that builds *module*.
 
-    Raises `DuplicateModule` if several packages declare it, and `ManifestError` if a broken declaration might be the one.
-    Otherwise raises `ExtensionNotFound`, which lists the declared modules.
+    Raises `DuplicateModule` if several packages declare it, and `ManifestError` if a broken declaration might be its
+    declaration. Otherwise raises `ExtensionNotFound`, which lists the declared modules.
     """
     declared = extensions(path)
     if module in declared.specs:
@@ -190,8 +190,8 @@ def find_again(module: str, workspace: str, start: str) -> str | None:
     """
     The workspace that declares a module, after its project was moved; `None` if it is not found.
 
-    A project and its virtual environment are usually moved together. So every folder above *start* is tried, and the folder
-    of the old workspace's name inside it. Folders that another user could have written are skipped.
+    A project and its virtual environment are usually moved together. So every folder above *start* is tried, and in it
+    the folder of the old workspace's name. Folders that another user could have written are skipped.
     """
     folder = os.path.abspath(start)
     while (parent := os.path.dirname(folder)) != folder:

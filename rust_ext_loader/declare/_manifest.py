@@ -28,7 +28,7 @@ _DEV = ("dev-dependencies", "dev_dependencies")
 
 _TABLES = (*_NORMAL, *_BUILD, *_DEV)
 
-#: Tables that cannot change the library: other targets, metadata of other tools, and settings that only a root may have.
+#: Tables that cannot change the library: other targets, metadata of other tools, settings that only a root may have.
 _WITHOUT_EFFECT = frozenset({"bench", "test", "example", "badges", "workspace", "profile", "patch", "replace"})
 
 
@@ -125,8 +125,8 @@ def resolve(
     """
     The manifest with inherited values filled in, and without tables that cannot change the library.
 
-    Inherited paths become relative to the package's folder. With *dev* the dependencies of tests are kept: they too make a
-    package a member of the workspace.
+    Inherited paths become relative to the package's folder. With *dev* the dependencies of tests are kept, since these
+    also make a package a member of the workspace.
     """
     shared = table(root_manifest, "workspace")
     unwanted = _WITHOUT_EFFECT if dev else _WITHOUT_EFFECT.union(_DEV)

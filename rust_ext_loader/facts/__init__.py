@@ -1,8 +1,8 @@
 """
-What a key is made of: inputs, dependencies, environment, ABI, CPU and toolchain.
+Gather the facts that make up a key: inputs, dependencies, environment, ABI, CPU and toolchain.
 
-Each module gathers facts from one source; `_snapshot` joins them and
-`_fingerprint` turns them into keys.
+Each module gathers facts from one source. `_snapshot` joins them, and
+`_fingerprint` computes keys from them.
 
 Invariant: no timestamp and no absolute path is ever a fact.
 """

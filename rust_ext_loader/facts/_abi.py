@@ -1,13 +1,13 @@
 """
-Decide which Pythons a built library may be loaded into.
+Decide which Pythons can load a built library.
 
-A crate that enables one of PyO3's `abi3-pyXY` features makes one artifact for
-every later Python, so only that name counts. Any other library belongs to one
-implementation, version and build of Python. The machine and the C library count
-for both.
+A crate that enables one of PyO3's `abi3-pyXY` features builds one library for
+all later Pythons, so the key holds only that feature's name. Any other library
+is for one implementation, version and build of Python. Machine and C library
+count for both.
 
-Invariant: a Python without a GIL, or a debug build, never shares an artifact
-with another kind. No patch version and no path of an interpreter is a fact.
+Invariant: a free-threaded or a debug build of Python never shares a library
+with another kind. Patch versions and paths of interpreters are not facts.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ TAG = f"{ABI}/tag"
 
 _ABI3 = re.compile(r"abi3-py3(\d+)")
 
-#: What a process of half the width calls the machine that the kernel names.
+#: The kernel's name for a 64-bit machine, and the machine of a 32-bit process on it.
 _NARROW = {"x86_64": "i686", "amd64": "i686", "aarch64": "armv8l", "arm64": "armv8l", "ppc64": "ppc", "s390x": "s390"}
-#: And one of double the width, to which `setarch` or a container may claim a narrow machine.
+#: The reverse, for a 64-bit process: `setarch` or a container may report a 32-bit machine.
 _WIDE = (
     (re.compile(r"i[3-6]86"), "x86_64"),
     (re.compile(r"arm(?!64).*"), "aarch64"),
@@ -43,7 +43,7 @@ _WIDE = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interpreter:
     """
-    What there is to know about a Python.
+    The properties of a Python that decide about its ABI.
     """
 
     implementation: str
@@ -57,28 +57,28 @@ class Interpreter:
     machine: str
     libc: str
     suffixes: tuple[str, ...]
-    #: The interpreter behind a virtual environment, links resolved; empty when it is embedded.
+    #: The interpreter behind a virtual environment, links resolved; empty if Python is embedded.
     executable: str
 
 
 @dataclass(frozen=True, slots=True)
 class Abi:
     """
-    What a build for the running Python makes.
+    The ABI of a build for the running Python.
     """
 
     facts: Mapping[str, str]
-    #: The oldest Python of a stable ABI artifact (`cp310`), `None` for an artifact of this Python alone.
+    #: The oldest Python that can load a stable ABI library (`cp310`); `None` for a library of this Python only.
     abi3: str | None
-    #: What the library's file name ends with.
+    #: The end of the library's file name.
     suffix: str
-    #: Variables that tell PyO3 which Python to build for.
+    #: Variables that tell PyO3 for which Python to build.
     build_environment: dict[str, str]
 
 
 def gather(pyo3_features: frozenset[str], interpreter: Interpreter | None = None) -> Abi:
     """
-    The ABI of an extension that is built with these features of PyO3; by default for the running Python.
+    The ABI of an extension that is built with these features of PyO3, by default for the running Python.
     """
     python = interpreter or current()
     minor = _stable_minor(pyo3_features, python)
@@ -100,12 +100,12 @@ def gather(pyo3_features: frozenset[str], interpreter: Interpreter | None = None
 
 def _stable_minor(features: frozenset[str], python: Interpreter) -> int | None:
     """
-    Minor version of the stable ABI that PyO3 would build for this Python, if it would.
+    Minor version of the stable ABI that PyO3 builds for this Python; `None` if it does not use the stable ABI.
     """
     if python.implementation != "cpython" or not python.gil or python.debug:
         return None
     minors = [int(match[1]) for feature in features if (match := _ABI3.fullmatch(feature))]
-    # Without a version PyO3 takes that of the interpreter at hand.
+    # Without a version PyO3 uses that of the running interpreter.
     if not minors and "abi3" in features:
         minors = [python.version[1]]
     if not minors or min(minors) > python.version[1]:
@@ -116,7 +116,7 @@ def _stable_minor(features: frozenset[str], python: Interpreter) -> int | None:
 def _suffix(python: Interpreter, abi3: str | None) -> str:
     if abi3 is None:
         return python.suffixes[0]
-    # Windows has no suffix of its own for the stable ABI.
+    # Windows has no separate suffix for the stable ABI.
     return ".abi3.so" if ".abi3.so" in python.suffixes else python.suffixes[-1]
 
 
@@ -124,7 +124,7 @@ def _build_environment(python: Interpreter, features: frozenset[str], abi3: str 
     variables = {"PYO3_BUILD_EXTENSION_MODULE": "1"}
     if python.executable:
         variables["PYO3_PYTHON"] = python.executable
-    # PyO3 then asks no interpreter, and two Pythons compile one and the same thing. On Windows older releases of it need one.
+    # Then PyO3 runs no interpreter, and two Pythons share one build. On Windows older releases of PyO3 need one.
     if abi3 is not None and python.platform != "win32" and any(_ABI3.fullmatch(feature) for feature in features):
         variables["PYO3_NO_PYTHON"] = "1"
     return variables
@@ -132,7 +132,7 @@ def _build_environment(python: Interpreter, features: frozenset[str], abi3: str 
 
 def current() -> Interpreter:
     """
-    The running Python.
+    The properties of the running Python.
     """
     import sysconfig
     from importlib.machinery import EXTENSION_SUFFIXES
@@ -145,7 +145,7 @@ def current() -> Interpreter:
         cache_tag=sys.implementation.cache_tag or "",
         soabi=soabi,
         pointer_bits=bits,
-        # Whether the GIL happens to be on does not matter: the build's structures differ.
+        # Counts even if the GIL is switched on at run time: structures are laid out differently.
         gil=not sysconfig.get_config_var("Py_GIL_DISABLED"),
         debug=hasattr(sys, "gettotalrefcount"),
         platform=sys.platform,
@@ -158,7 +158,7 @@ def current() -> Interpreter:
 
 def _machine(bits: int, platform: str) -> str:
     """
-    The machine as this process sees it, which under an emulator or in 32 bits is not the kernel's.
+    The machine as this process sees it: under an emulator, or in a 32-bit process, it is not the kernel's.
     """
     if sys.platform == "win32":
         return platform.partition("-")[2] or "x86"
@@ -167,7 +167,7 @@ def _machine(bits: int, platform: str) -> str:
 
 def of_width(machine: str, bits: int) -> str:
     """
-    The machine that a process of some width runs on, whatever the kernel calls it.
+    The machine of a process with this pointer width, given the kernel's name for the machine.
     """
     if bits == 32:
         return _NARROW.get(machine, machine)

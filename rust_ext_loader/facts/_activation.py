@@ -1,12 +1,13 @@
 """
-Decide which features of PyO3 a crate is built with.
+Decide with which features of PyO3 a crate is built.
 
-They say whether the library has the stable ABI. Cargo's feature resolution is
-followed over the packages on this disk, whose manifests can be read; tables for
-single targets and for build scripts are left out.
+The features decide whether the library uses the stable ABI. This follows
+cargo's feature resolution through the packages on this disk, whose manifests can
+be read. It skips tables for single targets and for build scripts. It is
+separate from `_inputs`, since feature resolution is a problem in itself.
 
-Invariant: never claims a feature that may be off. What is overlooked costs one
-more build; a wrong claim would load a library into a Python it is not for.
+Invariant: never reports a feature that may be off. A missed feature costs one
+more build. A wrongly reported one would load a library into the wrong Python.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def pyo3_features(closure: Closure, features: tuple[str, ...]) -> frozenset[str]:
     """
-    Features of the package `pyo3` that are on when the closure's crate is built with *features* and its defaults.
+    Features of the package `pyo3` that are on if the closure's crate is built with *features* and its defaults.
     """
     activation = _Activation(closure)
     start = next(iter(closure.packages.values()))
@@ -36,12 +37,12 @@ def pyo3_features(closure: Closure, features: tuple[str, ...]) -> frozenset[str]
 class _Activation:
     closure: Closure
     pyo3: set[str] = field(default_factory=set)
-    #: What each package has been told to enable.
+    #: The features enabled so far, by folder of the package.
     _enabled: dict[Path, set[str]] = field(default_factory=dict)
 
     def enable(self, package: Package, features: tuple[str, ...]) -> None:
         """
-        Switch features of a package on, and with them whatever they imply.
+        Enable features of a package, and all features that they imply.
         """
         first = package.directory not in self._enabled
         enabled = self._enabled.setdefault(package.directory, set())

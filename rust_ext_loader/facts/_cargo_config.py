@@ -1,12 +1,12 @@
 """
-Decide which cargo configuration is in force for a crate, and what of it matters.
+Decide which cargo configuration applies to a crate, and which parts of it are facts.
 
-Cargo merges the `.cargo/config.toml` of every folder from the crate upward,
-then its home's; closer values win and lists are joined. Of the result only what
-can change the built bytes is kept: not colours, jobs, networks or aliases.
+Cargo merges the `.cargo/config.toml` of every folder from the crate upward with
+that of its home: closer values win, lists are joined. Only settings that can
+change the built bytes are kept: not colours, jobs, networks or aliases.
 
-Invariant: relative paths are spelled from the workspace root on, and so are
-absolute ones inside it; where a checkout lies never shows.
+Invariant: relative paths, and absolute paths inside the workspace, become
+relative to the workspace root. So the place of a checkout is never a fact.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: The folder of configuration, beside a package or in the user's home.
+#: The folder of cargo's configuration, beside a package or in the user's home.
 FOLDER = ".cargo"
 
 #: Tables that can change the output.
 _TABLES = ("build", "target", "profile", "env", "patch", "source", "unstable", "paths")
 
-#: Keys in them that cannot: how the build runs, where it writes, documentation.
-_HARMLESS = {
+#: Keys in these tables that cannot: how the build runs, where it writes, documentation.
+_WITHOUT_EFFECT = {
     "build": {
         "artifact-dir",
         "build-dir",
@@ -47,10 +47,10 @@ _HARMLESS = {
     "target": {"runner", "rustdocflags"},
 }
 
-#: Where one path ends and the next may begin, as in a class of characters.
+#: Characters that separate paths in a text, as the inside of a character class.
 _BORDERS = r"\s=:;,'\"\x1f"
 
-#: Keys whose values are paths that cargo counts from the folder around `.cargo`.
+#: Keys whose values are paths relative to the folder that contains `.cargo`.
 _PATHS = frozenset({"linker", "rustc", "path", "directory", "local-registry"})
 
 
@@ -61,9 +61,9 @@ class Config:
     """
 
     values: Mapping[str, Any]
-    #: What was looked at.
+    #: The files that were read.
     present: frozenset[str]
-    #: What would be looked at if it were there.
+    #: The files that would be read if they existed.
     absent: frozenset[str]
 
 
@@ -82,10 +82,10 @@ class _Reading:
 
     def file_in(self, folder: Path) -> Path | None:
         """
-        The configuration file of one `.cargo` folder; in one that is closed to us there is none, for cargo neither.
+        The configuration file of one `.cargo` folder; `None` if there is none, or if the folder cannot be read.
         """
         found = None
-        # With both, cargo reads the one without a suffix.
+        # If both exist, cargo reads the one without a suffix.
         for path in (folder / "config.toml", folder / "config"):
             if os.path.isfile(path):
                 self.present.add(str(path))
@@ -96,7 +96,7 @@ class _Reading:
 
     def load(self, path: Path, above: tuple[Path, ...] = ()) -> dict[str, Any]:
         """
-        One file over the files that it includes.
+        A file, merged over the files that it includes.
         """
         if path in above:
             raise ManifestError(str(path), "includes itself")
@@ -113,14 +113,14 @@ class _Reading:
                 raise ManifestError(str(path), f"includes {included}, which does not exist")
         own = {key: value for key, value in content.items() if key != "include"}
         base = path.parent.parent if path.parent.name == FOLDER else path.parent
-        return _merge(merged, {key: _spell(value, (key,), base, self.root) for key, value in own.items()})
+        return _merge(merged, {key: _relocatable_value(value, (key,), base, self.root) for key, value in own.items()})
 
 
 def read(directory: Path, environment: Mapping[str, str], root: Path) -> Config:
     """
-    The configuration that cargo would use in a crate's folder.
+    The configuration that cargo uses in a crate's folder.
 
-    Raises `ManifestError` for a file that cargo would refuse as well.
+    Raises `ManifestError` for a file that cargo also refuses.
     """
     reading = _Reading(root)
     folders = [folder / FOLDER for folder in (directory, *directory.parents)]
@@ -137,7 +137,7 @@ def read(directory: Path, environment: Mapping[str, str], root: Path) -> Config:
 
 def cargo_home(directory: Path, environment: Mapping[str, str]) -> Path | None:
     """
-    Cargo's home, if it has one.
+    Cargo's home; `None` if the user has none.
     """
     if chosen := environment.get("CARGO_HOME"):
         return Path(os.path.normpath(directory / chosen))
@@ -147,7 +147,7 @@ def cargo_home(directory: Path, environment: Mapping[str, str]) -> Path | None:
 
 def user_home(environment: Mapping[str, str]) -> Path | None:
     """
-    The user's home as cargo and rustup find it: the variable, else the password database.
+    The user's home as cargo and rustup find it: from the variable, else from the password database.
     """
     variable = "USERPROFILE" if os.name == "nt" else "HOME"
     if home := environment.get(variable):
@@ -170,7 +170,7 @@ def _includes(value: object) -> Iterator[_Include]:
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Two configurations in one: tables are joined, lists appended, and otherwise the upper one wins.
+    Merge two configurations: tables are joined, lists appended, and other values of *above* win.
     """
     merged = dict(below)
     for key, value in above.items():
@@ -184,31 +184,31 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def _spell(value: object, keys: tuple[str, ...], base: Path, root: Path) -> object:
+def _relocatable_value(value: object, keys: tuple[str, ...], base: Path, root: Path) -> object:
     """
-    A value with its paths counted from the workspace root.
+    A value whose paths are relative to the workspace root.
     """
     if isinstance(value, dict):
-        # `env.X = { value = "...", relative = true }` is a path as well.
+        # `env.X = { value = "...", relative = true }` is a path too.
         is_path = value.get("relative") is True and keys[0] == "env"
         return {
-            key: _spell(item, (*keys, "path" if is_path and key == "value" else key), base, root)
+            key: _relocatable_value(item, (*keys, "path" if is_path and key == "value" else key), base, root)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [_spell(item, keys, base, root) for item in value]
+        return [_relocatable_value(item, keys, base, root) for item in value]
     if not isinstance(value, str):
         return value
     if keys[-1] in _PATHS and (os.sep in value or keys[-1] not in ("linker", "rustc")) and not os.path.isabs(value):
         return _manifest.posix(os.path.relpath(base / value, root))
-    return within(value, root)
+    return relocatable(value, root)
 
 
-def within(text: str, root: Path) -> str:
+def relocatable(text: str, root: Path) -> str:
     """
-    A text in which the workspace's own folder is written as a dot, wherever a path begins with it.
+    The text with a dot in place of the workspace's folder, wherever that begins a path.
 
-    A path begins a text or follows a separator, maybe behind a flag that is glued on: `-L/here/lib`, `prefix=/here=x`.
+    A path begins at the start of the text or after a separator, possibly after a flag: `-L/here/lib`, `prefix=/here=x`.
     """
     top = str(root)
     if top not in text:
@@ -219,7 +219,7 @@ def within(text: str, root: Path) -> str:
 
 def relevant(config: Config, profile: str) -> Iterator[tuple[str, Any]]:
     """
-    Dotted keys and values that can change what is built in a profile.
+    The dotted keys and values that can change a build in this profile.
     """
     for name in _TABLES:
         if name in config.values:
@@ -233,9 +233,9 @@ def _split(value: object) -> object:
 
 
 def _matters(keys: tuple[str, ...], profile: str) -> bool:
-    if keys[-1] in _HARMLESS.get(keys[0], ()):
+    if keys[-1] in _WITHOUT_EFFECT.get(keys[0], ()):
         return False
-    # A custom profile inherits from one that we do not know here.
+    # A custom profile inherits from a profile that is not known here, so all profiles count.
     return keys[0] != "profile" or profile not in ("release", "dev") or keys[1:2] == (profile,)
 
 

@@ -1,12 +1,12 @@
 """
-Decide which packages on this disk, and which locked ones, are part of a build.
+Decide which packages, on this disk and in the lockfile, are part of a build.
 
-The closure starts at a crate and follows every path dependency (normal, build,
-optional, for any target, renamed, inherited, patched) and, through the
-lockfile, everything from a registry or git. Dependencies of tests are left out.
+The closure starts at a crate. It follows every path dependency (normal, build,
+optional, for any target, renamed, inherited, patched) and, through the lockfile,
+everything from a registry or from git. Dependencies of tests are left out.
 
-Invariant: a static over-approximation. It holds every package that
-`cargo metadata` would name for the crate, and may hold more.
+Invariant: a superset, computed without cargo. It contains every package that
+`cargo metadata` lists for the crate, and may contain more.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ class Package:
     name: str
     version: str
     directory: Path
-    #: Parsed `Cargo.toml` as it is.
+    #: The parsed `Cargo.toml`, unchanged.
     manifest: Mapping[str, Any]
-    #: The same with inheritance in place, without what cannot matter.
+    #: The manifest with inherited values, without tables that cannot change the library.
     resolved: Mapping[str, Any]
-    #: Root manifest that it inherits from, if that is another file.
+    #: The root manifest that it inherits from, if that is another file.
     inherits_from: Path | None
-    #: Reached by an absolute path outside the workspace, so no relative path names it.
+    #: Reached by an absolute path outside the workspace, so it has no relative path.
     elsewhere: bool
     member: bool
 
     @property
     def dependencies(self) -> tuple[_manifest.Dependency, ...]:
         """
-        What it depends on, outside its tests.
+        Its dependencies, without those of tests.
         """
         return tuple(_manifest.dependencies(self.resolved, self.directory))
 
     @property
     def declared(self) -> frozenset[str]:
         """
-        Names of the packages it depends on, outside its tests.
+        The package names of these dependencies.
         """
         return frozenset(dependency.package for dependency in self.dependencies)
 
@@ -63,24 +63,24 @@ class Package:
 @dataclass
 class Closure:
     """
-    What a crate's build is made of.
+    The packages that a crate's build may use.
     """
 
     workspace: Workspace
     lockfile: _lockfile.Lockfile
-    #: By folder; the crate itself is the first.
+    #: By folder; the crate itself comes first.
     packages: dict[Path, Package] = field(default_factory=dict)
-    #: Facts of the lockfile.
+    #: Facts about the locked packages.
     locked: dict[str, str] = field(default_factory=dict)
-    #: Names of all packages, from wherever.
+    #: Names of all packages, on disk and locked.
     names: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
-    #: Path patches by the name of the package that they replace.
+    #: Folders of path patches, by the name of the package that they replace.
     patches: dict[str, list[Path]] = field(default_factory=dict)
 
     def target(self, dependency: _manifest.Dependency) -> list[Path]:
         """
-        Folders that a dependency may lead to.
+        Folders that a dependency may resolve to.
         """
         if dependency.directory is not None:
             return [dependency.directory]
@@ -101,7 +101,7 @@ def of(start: Path, workspace: Workspace) -> Closure:
 
 def patch_tables(workspace: Workspace) -> Iterator[tuple[str, str, Any]]:
     """
-    Every line of `[patch]` and `[replace]`: where it applies, its key and value.
+    Every entry of `[patch]` and `[replace]`: the source that it applies to, its key and its value.
     """
     for source, entries in _manifest.table(workspace.manifest, "patch").items():
         for key, value in _manifest.table(entries).items():
@@ -112,7 +112,7 @@ def patch_tables(workspace: Workspace) -> Iterator[tuple[str, str, Any]]:
 
 def patched_name(key: str, value: object) -> str:
     """
-    Name of the package that such a line is about.
+    Name of the package that such an entry replaces.
     """
     name = value.get("package") if isinstance(value, dict) else None
     # A key of `[replace]` is a package id: `name:version` or `url#name:version`.
@@ -130,7 +130,7 @@ def _path_patches(workspace: Workspace) -> dict[str, list[Path]]:
 
 def _add(closure: Closure, start: Path) -> None:
     """
-    Add a package and, transitively, every package on this disk that its manifest leads to.
+    Add a package and, transitively, every package on this disk that its manifest depends on.
     """
     waiting = [(start, False)]
     while waiting:
@@ -151,7 +151,7 @@ def _note_missing(closure: Closure, package: Package, dependency: _manifest.Depe
     if package.member and dependency.directory is not None:
         problem = f"dependency `{dependency.key}` points to {target}, where there is no {MANIFEST}"
         raise ManifestError(str(package.directory / MANIFEST), problem)
-    # Cargo looks at an optional dependency of a foreign package only when somebody enables it.
+    # Cargo reads an optional dependency of a package outside the workspace only if its feature is enabled.
     closure.absent.add(str(target / MANIFEST))
 
 
@@ -178,7 +178,7 @@ def _read(folder: Path, workspace: Workspace, *, absolute: bool) -> Package:
 
 def _foreign_root(folder: Path, manifest: Mapping[str, Any]) -> Path:
     """
-    Where a package outside the workspace inherits from.
+    The root from which a package outside the workspace inherits.
     """
     if "workspace" in manifest:
         return folder
@@ -187,7 +187,7 @@ def _foreign_root(folder: Path, manifest: Mapping[str, Any]) -> Path:
 
 def _lock(closure: Closure) -> None:
     """
-    Follow the lockfile from the crate on; a patch may lead from there to further packages on this disk.
+    Follow the lockfile from the crate; through a patch this may lead to more packages on this disk.
     """
     lockfile = closure.lockfile
     start = next(iter(closure.packages.values()))
@@ -214,7 +214,7 @@ def _locked(closure: Closure, package: Package) -> _lockfile.Locked | None:
     if found is None:
         raise LockfileOutdated(str(closure.lockfile.path), package.name)
     known = {item.name for reference in found.dependencies for item in closure.lockfile.refer(reference)}
-    # A member may name itself, for its tests; cargo does not list that.
+    # A member's tests may depend on the member itself; the lockfile does not list that.
     for missing in sorted(package.declared - known - {package.name}):
         raise LockfileOutdated(str(closure.lockfile.path), missing)
     return found
@@ -224,7 +224,7 @@ def _declared(closure: Closure, item: _lockfile.Locked) -> frozenset[str] | None
     for package in closure.packages.values():
         if (package.name, package.version) == (item.name, item.version):
             return package.declared
-    # Not led to by any manifest, so by a patch of something from a registry.
+    # No manifest leads to this package, so it is a patch of a package from a registry.
     before = set(closure.packages)
     for folder in closure.patches.get(item.name, []):
         if has_manifest(folder):

@@ -1,10 +1,12 @@
 """
-Decide which CPUs can run code that was made for the very CPU at hand.
+Decide which CPUs can run code that was built for the host's own CPU (`native`).
 
-Linux says what each core can do; elsewhere the CPU's name stands for that.
+On Linux the kernel lists the features of each core. Elsewhere the CPU's name
+stands for its features. This is separate from `_abi`, because CPU features are
+facts only if a flag says `native`.
 
-Invariant: no process is started, so a library for another CPU is refused even
-where there is no toolchain to ask.
+Invariant: no process is started. So a library for another CPU is refused even
+without a toolchain.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ import sys
 from ..files import _digest
 from ._fingerprint import CPU
 
-#: What the kernel calls the line, in lower case: x86, ARM and LoongArch, RISC-V, POWER.
+#: The kernel's label of that line, in lower case: x86, ARM and LoongArch, RISC-V, POWER.
 _LINES = ("flags", "features", "isa", "cpu")
 
 
 def facts() -> dict[str, str]:
     """
-    The features of the CPU at hand.
+    The features of the host's CPU.
     """
     return {f"{CPU}/features": _from_linux() or _from_name()}
 
@@ -36,7 +38,7 @@ def _from_linux() -> str:
 
 def digest_of_cpuinfo(text: str) -> str:
     """
-    Digest over what the kinds of cores can do, empty if nothing says so; their number and order do not count.
+    Digest of the features of all kinds of cores; empty if the text has none. The number of cores does not count.
     """
     kinds = set()
     for line in text.splitlines():
@@ -47,11 +49,11 @@ def digest_of_cpuinfo(text: str) -> str:
 
 
 def _from_name() -> str:
-    # Not `platform.processor`, which runs a process and says no more than "arm".
+    # `platform.processor` is not used: it runs a process, and its answer is as coarse as "arm".
     name = _apple_name() if sys.platform == "darwin" else os.environ.get("PROCESSOR_IDENTIFIER", "")
     if not hasattr(os, "uname"):
         return name or "unknown"
-    # A CPU without a name is taken for the only one of its kind.
+    # Without a name of the CPU, the host's name is used: no other host shares the build.
     return f"{os.uname().machine} {name or os.uname().nodename}"
 
 

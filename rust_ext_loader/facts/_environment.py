@@ -1,14 +1,15 @@
 """
 Decide which variables and cargo settings can change what is built.
 
-Variables that carry compiler flags are part of the request (both keys), the
-others and the configuration files are flags (build key only). Values are kept
-in clear only for variables known to be harmless to show; any other that a crate
-declares is kept as a hash of its name and value. That hash is not keyed: it
-hides a value from a glance, not from a guess.
+Variables with compiler flags belong to the request and count in both keys. Other
+variables and configuration files belong to the group `flags` and count in the
+build key only. Values are stored in clear only for variables of known meaning.
+For any other variable that a crate declares, a hash of name and value is stored.
+The hash has no secret key: it prevents accidental display, not guessing.
 
-Invariant: what is noise for a build (colours, job counts, wrappers, virtual
-environments) is never a fact, and is not passed to cargo where it could become one.
+Invariant: a variable that cannot change a build (colours, job counts, wrappers,
+virtual environments) is never a fact. It is not passed to cargo if a build
+could read it.
 """
 
 from __future__ import annotations
@@ -38,12 +39,13 @@ _VARIABLE = f"{FLAGS}/env/"
 
 _RUSTFLAGS = re.compile(r"RUSTFLAGS|CARGO_ENCODED_RUSTFLAGS|CARGO_BUILD_RUSTFLAGS|CARGO_TARGET_.+_RUSTFLAGS")
 
-#: Variables of cargo and of the C tool chain that change the output. Their values may be shown.
+#: Variables of cargo and of the C toolchain that change the output. Their values may be shown.
 _KNOWN = re.compile(
     r"""
     CARGO_BUILD_.+ | CARGO_TARGET_.+_.+ | CARGO_PROFILE_.+ | CARGO_UNSTABLE_.+ | RUSTC_BOOTSTRAP
     | (?:HOST_|TARGET_)?(?:CC|CXX|AR|RANLIB|CPPFLAGS|CFLAGS|CXXFLAGS|ARFLAGS|LDFLAGS)
-    | (?:CC|CXX|AR|RANLIB|CPPFLAGS|CFLAGS|CXXFLAGS|ARFLAGS|LDFLAGS)_[a-z0-9_.\-]+     # _<target>: targets are lower-case
+    | (?:CC|CXX|AR|RANLIB|CPPFLAGS|CFLAGS|CXXFLAGS|ARFLAGS|LDFLAGS)
+      _[a-z0-9_.\-]+                           # _<target>: targets are lower-case
     | CXXSTDLIB | CRATE_CC_NO_DEFAULTS
     | (?:HOST_|TARGET_)?PKG_CONFIG(?:_.+)?
     | PROTOC | MACOSX_DEPLOYMENT_TARGET | SDKROOT
@@ -51,10 +53,11 @@ _KNOWN = re.compile(
     re.VERBOSE,
 )
 
-#: Known variables that say how to build, not what.
-_HARMLESS = re.compile(
+#: Known variables that decide how a build runs, but not its output.
+_WITHOUT_EFFECT = re.compile(
     r"""
-    CARGO_BUILD_(?:JOBS|TARGET_DIR|BUILD_DIR|ARTIFACT_DIR|RUSTC_WRAPPER|RUSTC_WORKSPACE_WRAPPER|RUSTDOC|RUSTDOCFLAGS|WARNINGS)
+    CARGO_BUILD_(?:JOBS|TARGET_DIR|BUILD_DIR|ARTIFACT_DIR|RUSTC_WRAPPER|RUSTC_WORKSPACE_WRAPPER
+      |RUSTDOC|RUSTDOCFLAGS|WARNINGS)
     | CARGO_BUILD_TARGET                       # a fact of the request
     | CARGO_BUILD_RUSTC                        # a path; the compiler it names is the toolchain's fact
     | CARGO_TARGET_(?:.+_)?(?:RUNNER|RUSTDOCFLAGS) | CARGO_TARGET_TMPDIR
@@ -62,7 +65,7 @@ _HARMLESS = re.compile(
     re.VERBOSE,
 )
 
-#: Set by cargo for compilers and build scripts, whatever the session says; or part of what the toolchain is.
+#: Set by cargo for compilers and build scripts, in place of the user's value; or part of the toolchain's facts.
 _FROM_CARGO = re.compile(
     r"""
     TARGET | HOST | OPT_LEVEL | PROFILE | DEBUG | RUSTC(?:_.+)? | RUSTDOC | RUSTUP_.+ | DEP_.+
@@ -70,17 +73,17 @@ _FROM_CARGO = re.compile(
     """,
     re.VERBOSE,
 )
-#: What differs from one shell to the next. A build script of somebody's crate that asks for it looks for programs.
-_PERSONAL = re.compile(
+#: Differ between users and shells. A build script of a fetched crate that reads them searches for programs.
+_USER_SPECIFIC = re.compile(
     r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+",
     re.VERBOSE,
 )
 
-#: What we tell cargo ourselves, or what would send its output where nobody looks for it.
-_OURS = re.compile(
+#: Arguments that this toolkit passes itself, or that would send cargo's output elsewhere.
+_RESERVED = re.compile(
     r"""
-    --(?:target-dir|target|artifact-dir|out-dir|manifest-path|message-format|profile|package|lib|bins?|tests?|examples?|bench(?:es)?
-       |all-targets|crate-type|unit-graph|build-plan|release)(?:=.*)?
+    --(?:target-dir|target|artifact-dir|out-dir|manifest-path|message-format|profile|package|lib|bins?|tests?|examples?
+       |bench(?:es)?|all-targets|crate-type|unit-graph|build-plan|release)(?:=.*)?
     | -- | -[^-vqjF].*
     """,
     re.VERBOSE | re.DOTALL,
@@ -88,17 +91,18 @@ _OURS = re.compile(
 
 _HASHED = "sha256:"
 
-# No word border in front: the flag may be glued on, as in `-Ctarget-cpu=native`.
+# No word boundary in front, since the flag may be attached, as in `-Ctarget-cpu=native`.
 _NATIVE = re.compile(r"(?:target-cpu|-march|-mcpu)=native(?![\w.-])")
 
-#: Not passed to cargo: the session's, what a surrounding cargo set, and what we decide ourselves.
-_NOISE = re.compile(
+#: Not passed to cargo: set by the user's session, by a surrounding cargo, or by this toolkit.
+_IRRELEVANT = re.compile(
     r"""
     VIRTUAL_ENV.* | CONDA.* | PYTHON.* | PYENV_.* | UV_.* | PIP_.*
     | PYO3_PYTHON | PYO3_NO_PYTHON | PYO3_BUILD_EXTENSION_MODULE | PYO3_ENVIRONMENT_SIGNATURE
     | CARGO_TARGET_DIR | CARGO_BUILD_TARGET_DIR | CARGO_BUILD_BUILD_DIR | CARGO_INCREMENTAL
     | (?:CARGO_)?(?:MAKEFLAGS|MFLAGS) | MAKELEVEL
-    | CARGO | CARGO_(?:PKG|MANIFEST|BIN|CFG|FEATURE|CRATE)_.* | CARGO_PRIMARY_PACKAGE | CARGO_TARGET_TMPDIR | OUT_DIR | NUM_JOBS
+    | CARGO | CARGO_(?:PKG|MANIFEST|BIN|CFG|FEATURE|CRATE)_.* | CARGO_PRIMARY_PACKAGE | CARGO_TARGET_TMPDIR
+    | OUT_DIR | NUM_JOBS
     | RUST_BACKTRACE | RUST_LIB_BACKTRACE | RUST_LOG | RUST_RECURSION_COUNT
     | LS_COLORS | PS[1-4] | PWD | OLDPWD | SHLVL | _ | COLUMNS | LINES
     """,
@@ -109,30 +113,32 @@ _NOISE = re.compile(
 @dataclass(frozen=True, slots=True)
 class Flags(Gathered):
     """
-    What flags, variables and configuration contribute.
+    The facts from flags, variables and configuration.
     """
 
-    #: Whether any of them asks for code that is made for the very CPU at hand.
+    #: Whether any of them requests code for the host's own CPU.
     native: bool = field(default=False, kw_only=True)
 
 
 def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
     """
-    Facts about flags, variables and configuration files in force for a crate.
+    Facts about the flags, variables and configuration files that apply to a crate.
 
     Raises `ManifestError` for a configuration file that cannot be read.
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
     facts = {REQUESTED + name: value for name, value in _rustflags(environment, spec.workspace)}
     if further := cargo_arguments(environment):
-        facts[REQUESTED + _settings.CARGO_ARGUMENTS] = _cargo_config.within(shlex.join(further), spec.workspace)
-    # As they stand, since a fact may be a hash.
+        facts[REQUESTED + _settings.CARGO_ARGUMENTS] = _cargo_config.relocatable(shlex.join(further), spec.workspace)
+    # Collected before hashing: a fact may hold only a hash of the value.
     values = [*facts.values()]
     if target := _target(config, environment, spec.workspace):
         facts[f"{REQUEST}/target"] = target
-    hidden = _hides_rustflags(environment)
+    overridden = _overrides_rustflags(environment)
     for key, value in _cargo_config.relevant(config, spec.profile):
-        if key == "build.target" or (hidden and key.endswith("rustflags") and key.startswith(("build.", "target."))):
+        if key == "build.target" or (
+            overridden and key.endswith("rustflags") and key.startswith(("build.", "target."))
+        ):
             continue
         text = _manifest.canonical(value)
         values.append(text)
@@ -140,9 +146,9 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
     for name, value in environment.items():
         if value and _is_known(name, spec.profile):
             values.append(value)
-            facts[_VARIABLE + name] = _cargo_config.within(value, spec.workspace)
+            facts[_VARIABLE + name] = _cargo_config.relocatable(value, spec.workspace)
     for name in declared_names(spec, config):
-        # Empty and unset are two things to a build script.
+        # A build script can tell an empty variable from one that is not set.
         if name in environment and _VARIABLE + name not in facts and REQUESTED + name not in facts:
             values.append(environment[name])
             facts[_VARIABLE + name] = _hashed(name, environment[name])
@@ -151,15 +157,15 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
 
 def declared_names(spec: ExtensionSpec, config: _cargo_config.Config) -> tuple[str, ...]:
     """
-    Variables that the build reads by the word of the crate or of the configuration, whose `[env]` yields to the environment.
+    Variables that the crate declares, or that `[env]` of the configuration sets unless the environment does.
     """
     configured = _manifest.table(config.values, "env")
-    return tuple(dict.fromkeys([*spec.env, *(name for name in configured if not _NOISE.fullmatch(name))]))
+    return tuple(dict.fromkeys([*spec.env, *(name for name in configured if not _IRRELEVANT.fullmatch(name))]))
 
 
 def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """
-    These variables and their values.
+    The names and values of these variables.
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
     return [(name, environment.get(name)) for name in declared_names(spec, config)]
@@ -167,19 +173,20 @@ def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list
 
 def is_accounted_for(name: str, *, foreign: bool) -> bool:
     """
-    Whether a variable that a build was seen to read is a fact already, is set by cargo or us, or never reaches a build.
+    Whether a variable that a build has read needs no record.
 
-    *foreign* tells that a package asked which is not on this disk's sources: what it does with a search path is its business.
+    A variable needs none if it is a fact already, if cargo or this toolkit sets it, or if it is not passed to cargo.
+    With *foreign*, the package that read it is not on this disk; its reads of search paths do not count.
     """
-    patterns = (_NOISE, _RUSTFLAGS, _KNOWN, _FROM_CARGO)
-    return any(pattern.fullmatch(name) for pattern in patterns) or bool(foreign and _PERSONAL.fullmatch(name))
+    patterns = (_IRRELEVANT, _RUSTFLAGS, _KNOWN, _FROM_CARGO)
+    return any(pattern.fullmatch(name) for pattern in patterns) or bool(foreign and _USER_SPECIFIC.fullmatch(name))
 
 
 def cargo_arguments(environment: Mapping[str, str]) -> list[str]:
     """
-    The further arguments that cargo is to be given.
+    The user's extra arguments to cargo.
 
-    Raises `SettingError` for what cannot be split, and for arguments that are ours to give.
+    Raises `SettingError` if they cannot be split, or if this toolkit sets one of them itself.
     """
     text = environment.get(_settings.CARGO_ARGUMENTS, "")
     try:
@@ -187,8 +194,8 @@ def cargo_arguments(environment: Mapping[str, str]) -> list[str]:
     except ValueError as error:
         raise SettingError(_settings.CARGO_ARGUMENTS, text, f"arguments quoted as for a shell ({error})") from error
     for before, argument in zip(["", *found], found, strict=False):
-        if _OURS.fullmatch(argument):
-            raise SettingError(_settings.CARGO_ARGUMENTS, text, f"no `{argument}`, which is decided elsewhere")
+        if _RESERVED.fullmatch(argument):
+            raise SettingError(_settings.CARGO_ARGUMENTS, text, f"no `{argument}`, which the toolkit sets itself")
         file = (
             argument
             if before == "--config"
@@ -198,17 +205,19 @@ def cargo_arguments(environment: Mapping[str, str]) -> list[str]:
         )
         if "=" not in file:
             raise SettingError(
-                _settings.CARGO_ARGUMENTS, text, f"`--config KEY=VALUE`: an edit of {file} would go unnoticed"
+                _settings.CARGO_ARGUMENTS,
+                text,
+                f"`--config KEY=VALUE`: edits of the file {file} would not cause a rebuild",
             )
     return found
 
 
 def _target(config: _cargo_config.Config, environment: Mapping[str, str], root: Path) -> str:
     """
-    The target triple that is asked for, if one is.
+    The requested target triple; empty for the host.
     """
     if chosen := environment.get("CARGO_BUILD_TARGET"):
-        return _cargo_config.within(chosen, root)
+        return _cargo_config.relocatable(chosen, root)
     configured = _manifest.table(config.values, "build").get("target")
     return configured if isinstance(configured, str) else ",".join(_manifest.strings(configured))
 
@@ -216,26 +225,26 @@ def _target(config: _cargo_config.Config, environment: Mapping[str, str], root: 
 def _rustflags(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str, str]]:
     if (encoded := environment.get("CARGO_ENCODED_RUSTFLAGS")) is not None:
         if encoded:
-            yield "CARGO_ENCODED_RUSTFLAGS", _cargo_config.within(shlex.join(encoded.split("\x1f")), root)
+            yield "CARGO_ENCODED_RUSTFLAGS", _cargo_config.relocatable(shlex.join(encoded.split("\x1f")), root)
         return
-    hidden = _hides_rustflags(environment)
+    overridden = _overrides_rustflags(environment)
     for name, value in environment.items():
-        if _RUSTFLAGS.fullmatch(name) and value.split() and (name == "RUSTFLAGS" or not hidden):
-            yield name, _cargo_config.within(" ".join(value.split()), root)
+        if _RUSTFLAGS.fullmatch(name) and value.split() and (name == "RUSTFLAGS" or not overridden):
+            yield name, _cargo_config.relocatable(" ".join(value.split()), root)
 
 
-def _hides_rustflags(environment: Mapping[str, str]) -> bool:
+def _overrides_rustflags(environment: Mapping[str, str]) -> bool:
     """
-    Whether a variable silences every other source of flags; for cargo an empty one does so too.
+    Whether a variable overrides every other source of flags; for cargo an empty one does so too.
     """
     return "CARGO_ENCODED_RUSTFLAGS" in environment or "RUSTFLAGS" in environment
 
 
 def _is_known(name: str, profile: str) -> bool:
-    if not _KNOWN.fullmatch(name) or _HARMLESS.fullmatch(name) or _RUSTFLAGS.fullmatch(name):
+    if not _KNOWN.fullmatch(name) or _WITHOUT_EFFECT.fullmatch(name) or _RUSTFLAGS.fullmatch(name):
         return False
     if name.startswith("CARGO_PROFILE_") and profile in ("release", "dev"):
-        # A custom profile inherits from one that we do not know here.
+        # A custom profile inherits from a profile that is not known here, so all profiles count.
         return name.startswith(f"CARGO_PROFILE_{profile.upper()}_")
     return True
 
@@ -246,23 +255,23 @@ def _hashed(name: str, value: str) -> str:
 
 def is_hidden(value: str) -> bool:
     """
-    Whether the value of a fact is the hash of a variable's value.
+    Whether a fact holds only the hash of a variable's value.
     """
     return value.startswith(_HASHED)
 
 
 def child_environment(environment: Mapping[str, str], keep: Collection[str] = ()) -> dict[str, str]:
     """
-    What cargo gets of an environment; the names to *keep* are never taken for noise.
+    The environment for cargo; variables in *keep* are always passed.
 
-    Never more than the build needs, so that two shells, editors or virtual environments compile the same thing once.
-    Raises `CacheUnavailable` when the user has no home and none can be made that is safe.
+    It holds no more than a build needs, so two shells, editors or virtual environments share one build. Raises
+    `CacheUnavailable` if the user has no home and no safe one can be made.
     """
-    child = {name: value for name, value in environment.items() if name in keep or not _NOISE.fullmatch(name)}
-    # A build does not install toolchains behind anybody's back.
+    child = {name: value for name, value in environment.items() if name in keep or not _IRRELEVANT.fullmatch(name)}
+    # A build must not install toolchains without being told to.
     child["RUSTUP_AUTO_INSTALL"] = "0"
     if "CARGO_HOME" not in child and _cargo_config.user_home(child) is None:
-        # Cargo refuses to run without a home; in a container the user may have none.
+        # Cargo does not run without a home; in a container the user may have none.
         child["CARGO_HOME"] = _private_cargo_home()
     return child
 
@@ -271,7 +280,7 @@ def _private_cargo_home() -> str:
     """
     A home for cargo under the system's temporary folder.
 
-    Whoever could write there could have cargo run a program of theirs, so each folder is made by us or belongs to us.
+    A user who can write there could make cargo run any program. So each folder must belong to this user.
     """
     root = _settings.temporary_root()
     home = os.path.join(root, "cargo")

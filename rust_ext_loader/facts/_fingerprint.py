@@ -1,14 +1,14 @@
 """
-Decide whether two builds would give the same bytes, and say why not.
+Compute keys from facts, and explain why two keys differ.
 
 A fingerprint is a set of named facts and a digest over them. The first part of
-a fact's name is its group: `source`, `resolution` and `request` make the source
-key, which needs no toolchain; all groups together make the build key. When two
-keys differ, `explain` names the facts that moved.
+a fact's name is its group. The groups `source`, `resolution` and `request` form
+the source key, which needs no toolchain. All groups together form the build
+key. When two keys differ, `explain` lists the facts that differ.
 
-Invariant: nothing here reads the clock, the environment or the disk. No
-modification time and no absolute path is ever a fact, so a checkout may be
-copied, moved or restored from a container layer and still hit the cache.
+Invariant: pure; nothing here reads the clock, the environment or the disk. No
+timestamp and no absolute path is ever a fact. So a checkout that is copied,
+moved or restored from a container layer still hits the cache.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-#: Part of every digest. Raise it whenever a digest or a fact changes meaning.
+#: Part of every digest. Raise it when a digest or a fact changes its meaning.
 FORMAT = 1
 
 #: The groups of facts.
 REQUEST, RESOLUTION, SOURCE = "request", "resolution", "source"
 ABI, CPU, FLAGS, TOOLCHAIN = "abi", "cpu", "flags", "toolchain"
-#: Inputs that a build was seen to read; kept beside the facts, part of no key.
+#: Inputs that a build was seen to read. They are stored beside the facts and are not part of any key.
 SEEN = "seen"
 
 #: Groups of facts that decide the source key.
 SOURCE_GROUPS = (REQUEST, RESOLUTION, SOURCE)
-#: Groups that only the machine at hand can tell.
+#: Groups of facts that depend on the host.
 HOST_GROUPS = (ABI, CPU, FLAGS, TOOLCHAIN)
 
-#: Value of a fact about a path at which nothing is.
+#: Value of a fact about a path that does not exist.
 NOTHING = "nothing"
 #: Value of a fact about a variable that is not set.
 UNSET = "unset"
 
-#: Digits of a key in a folder's name: 80 bits, short enough for Windows. The manifest holds the whole key.
+#: Hex digits of a key in a folder's name: 80 bits, short enough for Windows. The manifest holds the whole key.
 SHORT = 20
 
-#: What changes go by when they are put into one line, most telling first.
-_SAYING_ORDER = (SOURCE, SEEN, REQUEST, FLAGS, RESOLUTION, TOOLCHAIN, CPU, ABI)
+#: Order in which changes are reported: the most informative groups first.
+_REPORT_ORDER = (SOURCE, SEEN, REQUEST, FLAGS, RESOLUTION, TOOLCHAIN, CPU, ABI)
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """
-    One fact that differs; `None` stands for a fact that is not there.
+    One fact that differs; `None` if the fact does not exist.
     """
 
     name: str
@@ -67,30 +67,30 @@ class Change:
             kind, _, what = rest.partition("/")
             return f"{what} {self._verb_of_seen(kind)}"
         if rest.startswith("env/"):
-            # A variable that is not set and one that is empty ask for the same.
-            return f"{rest[4:]} {_shown(self.old or '')} -> {_shown(self.new or '')}"
+            # For flags, a variable that is not set and an empty one mean the same.
+            return f"{rest[4:]} {_quoted(self.old or '')} -> {_quoted(self.new or '')}"
         label = rest if group in (FLAGS, REQUEST) else f"{group} {rest}"
-        inside = _what_differs_inside(self.old, self.new)
-        return f"{label} ({inside})" if inside else f"{label} {_shown(self.old)} -> {_shown(self.new)}"
+        inside = _differences_inside(self.old, self.new)
+        return f"{label} ({inside})" if inside else f"{label} {_quoted(self.old)} -> {_quoted(self.new)}"
 
     def _verb_of_seen(self, kind: str) -> str:
         if kind == "place":
-            return "lies elsewhere"
+            return "was moved to another folder"
         appears, nothing, vanishes = ("set", UNSET, "unset") if kind == "env" else ("added", NOTHING, "removed")
         return appears if self.old == nothing else vanishes if self.new == nothing else "changed"
 
 
-def _what_differs_inside(old: str | None, new: str | None) -> str:
+def _differences_inside(old: str | None, new: str | None) -> str:
     """
-    Which values differ of two tables; empty if these are no tables.
+    The values that differ between two tables in JSON; empty if the texts are not tables.
     """
     try:
         before, after = dict(_leaves(json.loads(old or ""), "")), dict(_leaves(json.loads(new or ""), ""))
     except ValueError:
         return ""
     names = [name for name in sorted(before.keys() | after.keys()) if name and before.get(name) != after.get(name)]
-    said = [f"{name}: {_shown(before.get(name))} -> {_shown(after.get(name))}" for name in names[:2]]
-    return ", ".join([*said, f"{len(names) - 2} more"] if len(names) > 2 else said)
+    texts = [f"{name}: {_quoted(before.get(name))} -> {_quoted(after.get(name))}" for name in names[:2]]
+    return ", ".join([*texts, f"{len(names) - 2} more"] if len(names) > 2 else texts)
 
 
 def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
@@ -101,7 +101,7 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, str]]:
         yield path, json.dumps(value)
 
 
-def _shown(value: str | None) -> str:
+def _quoted(value: str | None) -> str:
     if value is None:
         return "(none)"
     return repr(value if len(value) <= 60 else f"{value[:57]}...")
@@ -118,27 +118,27 @@ class Fingerprint:
     @property
     def source_key(self) -> str:
         """
-        64 hex digits over what a checkout alone can tell.
+        64 hex digits over the facts that a checkout alone decides.
         """
         return _key("source", self.select(SOURCE_GROUPS))
 
     @property
     def build_key(self) -> str:
         """
-        64 hex digits over everything: the name of a cache entry.
+        64 hex digits over all facts; a cache entry is stored under this key.
         """
         return _key("build", self.facts)
 
     def select(self, groups: Iterable[str]) -> dict[str, str]:
         """
-        The facts of some groups.
+        The facts in some groups.
         """
         wanted = tuple(groups)
         return {name: value for name, value in self.facts.items() if name.partition("/")[0] in wanted}
 
     def without(self, group: str) -> dict[str, str]:
         """
-        The facts of every group but one.
+        The facts in every group but one.
         """
         return {name: value for name, value in self.facts.items() if name.partition("/")[0] != group}
 
@@ -156,7 +156,7 @@ def digest_of(facts: Mapping[str, str]) -> str:
 
 def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
     """
-    Exactly the facts that differ, most telling first.
+    The facts that differ, the most informative first.
     """
     names = sorted(old.keys() | new.keys(), key=lambda name: (_rank(name), name))
     return [Change(name, old.get(name), new.get(name)) for name in names if old.get(name) != new.get(name)]
@@ -164,12 +164,12 @@ def explain(old: Mapping[str, str], new: Mapping[str, str]) -> list[Change]:
 
 def _rank(name: str) -> int:
     group = name.partition("/")[0]
-    return _SAYING_ORDER.index(group) if group in _SAYING_ORDER else len(_SAYING_ORDER)
+    return _REPORT_ORDER.index(group) if group in _REPORT_ORDER else len(_REPORT_ORDER)
 
 
 def reason(changes: list[Change], *, known: bool) -> str:
     """
-    Why there is no build of what is there now, `changes` being what moved since the last one that is *known*.
+    Why there is no build of the current facts; *changes* are relative to the last build, if one is *known*.
     """
     if not known:
         return "not built here yet"
@@ -180,6 +180,6 @@ def summary(changes: list[Change], at_most: int = 3) -> str:
     """
     The changes in one line.
     """
-    said = "; ".join(str(change) for change in changes[:at_most])
+    texts = "; ".join(str(change) for change in changes[:at_most])
     more = len(changes) - at_most
-    return f"{said}; and {more} more" if more > 0 else said
+    return f"{texts}; and {more} more" if more > 0 else texts

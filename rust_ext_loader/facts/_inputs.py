@@ -1,13 +1,13 @@
 """
-Gather what a checkout alone says about a build: sources, resolution, request.
+Gather the facts that a checkout alone decides: sources, resolution, request.
 
 Sources are the files of the crate and of every package on this disk that it
-depends on. Resolution is what cargo would choose from: manifests as values, the
+depends on. Resolution is what cargo resolves from: manifests as values, the
 reachable part of the lockfile, patches, profiles. The request is what the crate
 declares about itself.
 
-Invariant: no toolchain is asked and no process started. Paths in facts count
-from the workspace root, so a copied checkout has the same facts.
+Invariant: no toolchain is needed and no process is started. Paths in facts are
+relative to the workspace root, so a copied checkout has the same facts.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-#: Facts about files; what follows is a path.
+#: Prefix of facts about files; the rest is a path.
 SOURCE_FILE = f"{SOURCE}/"
-#: Facts about locked packages; what follows is name and version.
+#: Prefix of facts about locked packages; the rest is name and version.
 LOCKED = f"{RESOLUTION}/lock/"
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """
-    What the checkout says.
+    The facts of a checkout.
     """
 
     gathered: Gathered
-    #: Every package whose sources are on this disk, the crate's own first.
+    #: Every package whose sources are on this disk, the crate itself first.
     packages: tuple[PathPackage, ...]
-    #: Features of PyO3 that are on.
+    #: The enabled features of PyO3.
     pyo3_features: frozenset[str]
     #: Files whose content is a fact.
     hashed: frozenset[str]
-    #: The oldest compiler that the crate says it takes.
+    #: The oldest compiler that the crate supports, if it says so.
     rust_version: str | None = None
 
 
 def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...]) -> Inputs:
     """
-    Look at everything on this disk that decides about an extension, built with further *features*.
+    Gather all inputs of an extension that is built with additional *features*.
 
     Raises `ManifestError`, `LockfileMissing` or `LockfileOutdated`.
     """
@@ -77,7 +77,7 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         present |= {str(package.inherits_from)} if package.inherits_from else set()
         absent |= sources.absent
         hashed |= sources.files
-        # Cargo knows nothing of distributions: only a digest that moved makes it compile for another version.
+        # Cargo does not know Python distributions. The changed digest makes it recompile for another version.
         versions = {f"key-on {found.name}": found.version for found in distributions} if is_own else {}
         packages.append(
             PathPackage(package.name, package.version, package.directory, _package_digest(package, sources, versions))
@@ -117,7 +117,7 @@ class _Distribution:
 
     name: str
     version: str
-    #: Folders that move when the version does.
+    #: Folders whose stat changes with the version.
     folders: tuple[str, ...]
 
 
@@ -126,7 +126,7 @@ def _distributions(names: tuple[str, ...]) -> list[_Distribution]:
         return []
     from importlib import metadata
 
-    # An upgrade renames the metadata folder, so the folder around it moves.
+    # An upgrade renames the metadata folder, which changes the folder around it.
     folders = tuple(path for path in dict.fromkeys(_import_folders()) if os.path.isdir(path))
     found = []
     for name in names:
@@ -161,7 +161,7 @@ def _resolution(closure: _closure.Closure, profile: str) -> dict[str, str]:
 
 def _profiles(workspace: Workspace, name: str) -> Iterator[tuple[str, Any]]:
     """
-    The profile and those it inherits from, as far as the root manifest sets them.
+    The profile and the profiles it inherits from, as far as the root manifest sets them.
     """
     profiles = _manifest.table(workspace.manifest, "profile")
     seen: set[str] = set()
@@ -177,7 +177,7 @@ def _patches(closure: _closure.Closure) -> dict[str, Any]:
     root = closure.workspace.root
     found: dict[str, dict[str, Any]] = {}
     for source, key, value in _closure.patch_tables(closure.workspace):
-        # A patch of something that this crate never reaches is not in force for it.
+        # A patch of a package that this crate does not depend on has no effect.
         if _closure.patched_name(key, value) in closure.names:
             is_path = isinstance(value, dict) and isinstance(value.get("path"), str)
             portable = {**value, "path": _manifest.relative_to_root(value["path"], root, root)} if is_path else value
@@ -198,7 +198,7 @@ def _resolver(workspace: Workspace) -> str:
 
 def _label(package: _closure.Package, root: Path) -> str:
     """
-    What names a package's folder in a fact.
+    The name of a package's folder in facts.
     """
     if package.elsewhere:
         return f"(outside)/{package.name}"
@@ -207,7 +207,7 @@ def _label(package: _closure.Package, root: Path) -> str:
 
 def _metadata_table(closure: _closure.Closure, module: str) -> str:
     """
-    Name of the metadata table that declares the module; the crates it depends on use the same one.
+    Name of the metadata table that declares the module; the crates it depends on use the same table.
     """
     start = next(iter(closure.packages.values()))
     tables = _manifest.table(start.manifest, "package", "metadata")
@@ -217,7 +217,7 @@ def _metadata_table(closure: _closure.Closure, module: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _Declared:
     """
-    What a crate declares about its own files.
+    The declarations of a crate about its own files.
     """
 
     exclude: tuple[str, ...]
@@ -234,7 +234,7 @@ def _package_sources(package: _closure.Package, root: Path, declared: _Declared)
     top = str(root)
 
     def name_of(path: str) -> str:
-        # Most names are below the package: a slice is far cheaper than `relpath`.
+        # Most paths are below the package, and slicing is much faster than `relpath`.
         if path.startswith(folder + os.sep):
             below = path[len(folder) + 1 :]
             return _manifest.posix(below if prefix == "." else f"{prefix}/{below}")
@@ -249,7 +249,9 @@ def _package_sources(package: _closure.Package, root: Path, declared: _Declared)
 
 def _package_digest(package: _closure.Package, sources: _sources.Sources, versions: dict[str, str]) -> str:
     """
-    Digest over all that the package alone contributes, its manifest to the byte: when cargo would have to compile it again.
+    Digest over everything that the package itself contributes; if it changes, cargo must recompile the package.
+
+    The manifest counts both by its bytes and by its resolved value.
     """
     return _digest.sha256(
         _digest.framed_items(sources.digests),

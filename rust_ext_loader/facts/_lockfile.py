@@ -1,12 +1,11 @@
 """
-Decide which locked packages one crate's build can reach.
+Decide which locked packages the build of one crate can reach.
 
-A lockfile serves a whole workspace; what a crate's build takes from it is the
-part that its manifest leads to. So a bump of one crate's dependency leaves the
-others fresh.
+A workspace has one lockfile, but each crate uses only the part that its manifest
+leads to. So an update of one crate's dependency does not rebuild the others.
 
-Invariant: a superset of what cargo would compile (features and targets are not
-evaluated), except that dependencies of tests are not followed.
+Invariant: a superset of what cargo compiles, since features and targets are not
+evaluated. Dependencies of tests are not followed.
 """
 
 from __future__ import annotations
@@ -55,13 +54,13 @@ class Lockfile:
 
     def on_disk(self, name: str, version: str) -> Locked | None:
         """
-        The entry of a path package, if the lockfile knows this version of it.
+        The entry of a path package; `None` if the lockfile does not have this version of it.
         """
         return next((item for item in self.packages.get(name, ()) if item.version == version and not item.source), None)
 
     def refer(self, reference: str) -> tuple[Locked, ...]:
         """
-        The packages that a dependency line can mean.
+        The packages that an entry of `dependencies` can mean.
         """
         match = _REFERENCE.fullmatch(reference)
         if match is None:
@@ -75,14 +74,14 @@ class Lockfile:
 
     def followed(self, package: Locked, declared: frozenset[str] | None) -> tuple[Locked, ...]:
         """
-        What a package leads to; of a path package only the names that it declares outside its tests.
+        The dependencies of a package; for a path package only those that it declares outside its tests.
         """
         found = (item for reference in package.dependencies for item in self.refer(reference))
         return tuple(item for item in found if declared is None or item.name in declared)
 
     def fact(self, package: Locked, declared: frozenset[str] | None) -> tuple[str, str]:
         """
-        Name and value of the fact that a package is locked as it is.
+        Name and value of the fact about a locked package.
         """
         name = f"{package.name} {package.version}"
         if sum(item.version == package.version for item in self.packages[package.name]) > 1:
@@ -92,7 +91,7 @@ class Lockfile:
 
 
 def _same_source(written: str, source: str) -> bool:
-    # A reference leaves out the commit that the entry itself carries.
+    # A reference omits the commit that the entry itself has.
     return written.partition("#")[0] == source.partition("#")[0]
 
 

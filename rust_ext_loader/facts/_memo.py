@@ -1,12 +1,13 @@
 """
-Remember what a process said, for as long as nothing it depends on has moved.
+Remember the output of a process until a file that decides about it changes.
 
-A memo holds the answer together with the stat of every file that decides about
-it. It is believed only if each of them is as it was, and only if nobody else
-could have written it.
+A memo holds the answer and the signature of every such file. It is used only if
+all signatures are the same, and only if no other user could have written it.
+It is separate from `_toolchain`, which decides what to ask, because it decides
+whether an old answer may be used.
 
-Invariant: a shortcut and nothing more. Any doubt or error means no memo; losing
-them all changes no verdict.
+Invariant: only a shortcut. In doubt, or after an error, there is no memo.
+Losing all memos changes no result.
 """
 
 from __future__ import annotations
@@ -20,56 +21,49 @@ from ..files import _sealed, _staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-#: Raise it whenever what is remembered changes its meaning.
+    #: By path; `None` for a file that does not exist.
+    Signatures = Mapping[str, _stat.Signature | None]
+
+#: Raise it when the stored fields change their meaning.
 FORMAT = 2
 
 
-def stamp(path: str) -> list[int] | None:
+def signatures(paths: Iterable[str]) -> Signatures:
     """
-    What moves whenever a file does; `None` if there is no such file.
+    The signature of each path.
     """
-    found = _stat.signature(path)
-    # As JSON gives it back.
-    return None if found is None else list(found)
+    return {path: _stat.signature(path) for path in paths}
 
 
-def stamps(paths: Iterable[str]) -> dict[str, list[int] | None]:
+def are_settled(found: Signatures, started_ns: int) -> bool:
     """
-    The stamp of each path.
+    Whether an edit after `started_ns` (wall clock, ns) must show in every signature.
     """
-    return {path: stamp(path) for path in paths}
-
-
-def settled(found: dict[str, list[int] | None], started_ns: int) -> bool:
-    """
-    Whether no file moved so shortly before that it may have moved since.
-    """
-    latest = started_ns - _stat.UNSETTLED_NS
-    return all(max(mtime, ctime) < latest for _, mtime, _, ctime in filter(None, found.values()))
+    return all(_stat.is_settled(signature, started_ns) for signature in found.values() if signature is not None)
 
 
 def now_ns() -> int:
     """
-    The wall clock, which file stamps are compared with.
+    The wall clock, which the signatures are compared with; tests replace it.
     """
     return time.time_ns()
 
 
 def recall(file: Path, subject: object) -> dict[str, Any] | None:
     """
-    The answer remembered for a subject, if everything is as it was then.
+    The answer that was stored for a subject; `None` if there is none or if a file has changed.
     """
     try:
-        # A folder of our own stands between the two looks at the file.
+        # No other user can write the folder, so none can replace the file between the check and the read.
         if _trust.distrust(file.parent) is not None or _trust.distrust(file) is not None:
             return None
         memo = _sealed.unseal(file.read_bytes())
         if memo["format"] != FORMAT or memo["subject"] != subject:
             return None
-        if any(stamp(path) != known for path, known in memo["stamps"].items()):
+        if any(_as_json(_stat.signature(path)) != stored for path, stored in memo["stamps"].items()):
             return None
         answer = memo["answer"]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
@@ -77,11 +71,15 @@ def recall(file: Path, subject: object) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-def keep(file: Path, subject: object, known: dict[str, list[int] | None], answer: dict[str, Any]) -> None:
+def _as_json(signature: _stat.Signature | None) -> list[int] | None:
+    return None if signature is None else list(signature)
+
+
+def keep(file: Path, subject: object, found: Signatures, answer: dict[str, Any]) -> None:
     """
-    Remember an answer; if that cannot be done, do without.
+    Store an answer; failing to write is no error.
     """
     with contextlib.suppress(OSError):
         _staging.write_atomically(
-            file, _sealed.seal({"format": FORMAT, "subject": subject, "stamps": known, "answer": answer})
+            file, _sealed.seal({"format": FORMAT, "subject": subject, "stamps": found, "answer": answer})
         )

@@ -1,21 +1,21 @@
 """
-Tell whether what a build was seen to read still stands.
+Decide whether the inputs that a build was seen to read are unchanged.
 
 A *seen input* is a file, a folder or a variable that the compiler or a build
-script reported and that no fact covers. It is kept beside the facts, by names
-of the group `seen`:
+script reported and that is not a fact. It is stored beside the facts, under a
+name in the group `seen`:
 
-    seen/file/<path>    SHA-256 of the content; of a folder, over all that it holds; `nothing` where nothing is
-    seen/env/<name>     keyed hash of the value; `unset`
-    seen/place/<path>   keyed hash of where a package lies, for code that was told (`env!("CARGO_MANIFEST_DIR")`)
+    seen/file/<path>    SHA-256 of the content; for a folder, over everything in it; `nothing` without a file or folder
+    seen/env/<name>     keyed hash of the value; `unset` if the variable is not set
+    seen/place/<path>   keyed hash of a package's absolute path, for code with `env!("CARGO_MANIFEST_DIR")`
 
-Paths count from the workspace root, except those that were given as absolute
-and lead out of it. A hash's key lies beside it: it keeps equal values from
-looking equal, and the file it lies in is its owner's alone.
+Paths are relative to the workspace root, except absolute paths that lead out of
+it. A hash is stored with its random key, so equal values do not look equal.
+Only the owner can read the file that holds both.
 
-Invariant: whatever is looked at is looked at once, so that one decision sees
-one moment. Names and values come from a file: any text is answered, and what
-cannot be understood does not stand.
+Invariant: each path is read once, so one decision sees one state. Names and
+values come from a file on disk. Any input is accepted, and an entry that cannot
+be parsed counts as changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KEY_BYTES = 16
 
 class Sight:
     """
-    What lies at paths and in variables at one moment, as one checkout's build would find it.
+    The current state of files and variables, as a build of one checkout would read them.
     """
 
     def __init__(self, root: str, environment: Mapping[str, str]) -> None:
@@ -52,25 +52,25 @@ class Sight:
 
     def holds(self, seen: Mapping[str, str]) -> bool:
         """
-        Whether all of it is as it was seen.
+        Whether all these inputs are unchanged.
         """
         return all(self._value(name, value) == value for name, value in seen.items())
 
     def now(self, seen: Mapping[str, str]) -> dict[str, str]:
         """
-        What the same names stand for now.
+        The current values under the same names.
         """
         return {name: self._value(name, value) for name, value in seen.items()}
 
     def record(self, names: Iterable[str]) -> dict[str, str]:
         """
-        Values to keep for these names.
+        Values to store for these names.
         """
         return {name: self._value(name, "") for name in sorted(names)}
 
     def watched(self, seen: Iterable[str]) -> Watched:
         """
-        The paths whose stats stand for the files and folders among these names.
+        The paths to watch for changes of the files and folders among these names.
         """
         watched = Watched()
         for name in seen:
@@ -98,15 +98,15 @@ class Sight:
         try:
             os.fsencode(name)
         except UnicodeEncodeError:
-            # No path can be called so.
+            # No path can have this name.
             name = "?"
-        # Not normalised: `link/..` is not where the link lies.
+        # Not normalised: after a link, `..` leads elsewhere.
         return os.path.join(self._root, name.replace("\0", ""))
 
 
 def _keyed(value: str, like: str) -> str:
     """
-    The hash of a value, with the key of another one or, without one, with a new key.
+    The hash of a value, with the key of the hash *like*, or with a new key if *like* is not a hash.
     """
     kind, _, rest = like.partition(":")
     try:
@@ -119,52 +119,52 @@ def _keyed(value: str, like: str) -> str:
 
 def variables(seen: Iterable[str]) -> list[str]:
     """
-    The variables among some names.
+    The names of the variables among some inputs.
     """
     return [name[len(VARIABLE) :] for name in seen if name.startswith(VARIABLE)]
 
 
 def files(seen: Mapping[str, str]) -> dict[str, str]:
     """
-    The files and folders among them.
+    The files and folders among some inputs.
     """
     return {name: value for name, value in seen.items() if name.startswith(FILE)}
 
 
 def host_bound(seen: Mapping[str, str]) -> list[str]:
     """
-    The names that mean something on this host alone: an entry that has any is never shared with another one.
+    The names whose values hold on this host only; an entry with such a name is never pushed to another host.
 
-    That a variable is not set is no host's secret, and true of most of them.
+    A variable that is not set does not bind an entry: most hosts do not set it either.
     """
-    return [name for name, value in seen.items() if _binds(name, value)]
+    return [name for name, value in seen.items() if _is_host_bound(name, value)]
 
 
-def _binds(name: str, value: str) -> bool:
+def _is_host_bound(name: str, value: str) -> bool:
     return os.path.isabs(name[len(FILE) :]) if name.startswith(FILE) else value != UNSET
 
 
 def is_unset(value: str) -> bool:
     """
-    Whether a recorded value stands for a variable that was not set.
+    Whether a stored value means that the variable was not set.
     """
     return value == UNSET
 
 
 def is_nothing(value: str) -> bool:
     """
-    Whether a recorded value stands for a path at which nothing was.
+    Whether a stored value means that the path did not exist.
     """
     return value == NOTHING
 
 
 def name_of_file(path: str, root: str, *, given_as_absolute: bool) -> str:
     """
-    What an absolute path is called; one that was given as absolute and leads out of the workspace stays so.
+    The name of an absolute path; it stays absolute if it was given as absolute and leads out of the workspace.
     """
     short = os.path.normpath(path)
     if os.path.lexists(path) and os.path.realpath(short) != os.path.realpath(path):
-        # A `..` behind a link.
+        # A `..` after a link: normalising would change the meaning.
         short = path
     for top in (root, os.path.realpath(root)):
         if short == top:

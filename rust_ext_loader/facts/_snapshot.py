@@ -1,9 +1,9 @@
 """
-See everything that decides about one extension, at one moment.
+Gather all facts about one extension at one moment.
 
-A snapshot joins what the rooms below gather: inputs, environment, ABI and, apart
-from them, the toolchain. It remembers when looking began and which paths stand for
-the facts, so that a record can be made of it.
+A snapshot joins inputs, environment, ABI and, in a second step, the toolchain.
+It also holds the time at which reading began and the paths to watch, so that a
+record can be written from it.
 
 Invariant: without a toolchain no process is started, and the source key is the
 same as with one.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """
-    The facts of one extension as they stood.
+    The facts about one extension at one moment.
     """
 
     spec: ExtensionSpec
@@ -40,21 +40,21 @@ class Snapshot:
     packages: tuple[PathPackage, ...]
     #: Files whose content is a fact.
     hashed: frozenset[str]
-    #: What undeclared inputs of earlier builds stood for.
+    #: The current state of undeclared inputs.
     sight: Sight
     abi: _abi.Abi
     toolchain: Toolchain | None
-    #: Whether the code is made for the very CPU at hand.
+    #: Whether the code is for the host's own CPU.
     native: bool
-    #: The oldest compiler that will do, if the crates name one.
+    #: The oldest compiler that the crate supports, if it says so.
     rust_version: str | None
-    #: The clocks before the first file was looked at.
+    #: Wall clock and monotonic clock, before the first file was read.
     began: tuple[int, int]
 
     @property
     def flavour(self) -> str:
         """
-        Short name of toolchain, ABI and flags: builds that may share a target folder.
+        Short digest over toolchain, ABI and flags; builds with the same one share a target folder.
         """
         facts = self.fingerprint.facts
         flags = {name: value for name, value in facts.items() if name.startswith(_environment.REQUESTED)}
@@ -63,13 +63,13 @@ class Snapshot:
     @property
     def build_key(self) -> str | None:
         """
-        The name of a cache entry, which only a toolchain can tell.
+        The key of a cache entry; `None` without a toolchain.
         """
         return None if self.toolchain is None else self.fingerprint.build_key
 
     def moved_since(self, earlier: Snapshot) -> tuple[str, ...]:
         """
-        Names of the packages and facts that are not as they were.
+        Names of the facts that differ from an earlier snapshot; if none does, of the packages that differ.
         """
         before = {package.directory: package.digest for package in earlier.packages}
         packages = [package.name for package in self.packages if before.get(package.directory) != package.digest]
@@ -86,9 +86,9 @@ def take(
     features: tuple[str, ...] = (),
 ) -> Snapshot:
     """
-    Look once at everything but the toolchain.
+    Gather everything but the toolchain's facts.
 
-    Raises a `RustExtensionError` when the crate or what it depends on cannot be read.
+    Raises a `RustExtensionError` if the crate or a dependency cannot be read.
     """
     began = _stat.clocks()
     inputs = _inputs.gather(spec, workspace, features)
@@ -113,9 +113,9 @@ def take(
 
 def with_toolchain(sources: Snapshot, environment: Mapping[str, str], memo_root: Path | None) -> Snapshot:
     """
-    The same facts and the toolchain's.
+    The snapshot with the toolchain's facts added.
 
-    Raises `ToolchainMissing` when none is usable.
+    Raises `ToolchainMissing` if no toolchain is usable.
     """
     spec = sources.spec
     found = _toolchain.probe(
@@ -129,7 +129,7 @@ def with_toolchain(sources: Snapshot, environment: Mapping[str, str], memo_root:
 
 def while_there_is_no_toolchain(sources: Snapshot, environment: Mapping[str, str]) -> Snapshot | None:
     """
-    The same facts, bound to the absence of cargo or of a compiler; `None` if both are there.
+    The snapshot, valid only while cargo or the compiler is missing; `None` if both exist.
     """
     absence = _toolchain.absence(sources.spec.directory, environment)
     return None if absence is None else replace(sources, watched=sources.watched | absence)
@@ -137,6 +137,6 @@ def while_there_is_no_toolchain(sources: Snapshot, environment: Mapping[str, str
 
 def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """
-    The variables that a crate says its build reads, and their values.
+    The variables that a crate declares as inputs, and their values.
     """
     return _environment.declared_values(spec, environment)

@@ -1,14 +1,14 @@
 """
-Decide which files of a package are inputs of its build, and what they hold.
+Decide which files of a package are inputs of its build, and read them.
 
 Every regular file counts, unless it can never reach the compiler: Python files,
-built libraries, editors' and test runners' droppings, version control, nested
-packages, and a few names that mean something only directly under the package's
-root (`target`, `tests`, ...; deeper down they are ordinary modules). What is
-left out here and read all the same is caught after the build, from dep-info.
+built libraries, files of editors and test runners, version control, nested
+packages, and a few names directly under the package's root (`target`, `tests`,
+...; deeper down these are ordinary modules). If a build reads a skipped file
+anyway, dep-info shows it after the build.
 
-Invariant: a file is known by its path and content alone. Neither Git nor any
-time stamp is asked. A link counts as what is behind it and where it points.
+Invariant: path and content alone decide; Git and timestamps are never used. A
+link counts by its target and by the content behind it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: What cargo and others mark folders with that can be made again.
+#: Marks folders that can be recreated; cargo puts it into target folders.
 _CACHE_TAG = "CACHEDIR.TAG"
 
-#: Nowhere looked into.
+#: Folders that are never read.
 _FOREIGN_FOLDERS = frozenset(
     {
         ".git",
@@ -49,7 +49,7 @@ _FOREIGN_FOLDERS = frozenset(
         ".vscode",
     }
 )
-#: Looked into by other rooms (toolchain, configuration, lockfile, manifest), or never by a library's build.
+#: Names that other modules read (toolchain, configuration, lockfile, manifest), or that a library's build never reads.
 _ROOT_ONLY = frozenset(
     {
         "target",
@@ -62,41 +62,41 @@ _ROOT_ONLY = frozenset(
         MANIFEST,
     }
 )
-#: What editors, desktops and coverage tools leave lying about.
-_DROPPINGS = r"""
+#: Files that editors, desktops and coverage tools create.
+_EDITOR_FILES = r"""
     .*~ | \.?\#.* | \..*\.sw[a-p] | \.DS_Store | Thumbs\.db | 4913
     | \.coverage(?:\..*)? | .*\.prof(?:raw|data)
 """
-#: These, Python beside the crate, and built libraries.
-_NEVER = re.compile(rf"{_DROPPINGS} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll|dylib|pdb)", re.VERBOSE | re.DOTALL)
-_NOT_EVEN_IF_SEEN = re.compile(_DROPPINGS, re.VERBOSE | re.DOTALL)
+#: These files, Python files and built libraries.
+_NEVER = re.compile(rf"{_EDITOR_FILES} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll|dylib|pdb)", re.VERBOSE | re.DOTALL)
+_NEVER_IF_SEEN = re.compile(_EDITOR_FILES, re.VERBOSE | re.DOTALL)
 
-_NO_REGULAR_FILE = "no regular file"
+_NOT_REGULAR = "no regular file"
 
 
 @dataclass
 class Sources:
     """
-    Files found so far: digests by their path from the workspace root, and what was looked at.
+    The files found so far.
     """
 
-    #: What names a path in a fact.
+    #: Gives a path its name in a fact.
     name_of: Callable[[str], str]
     digests: dict[str, str] = field(default_factory=dict)
-    #: The files among `present`, as they were come upon.
+    #: The regular files among `present`, under the paths by which they were found.
     files: set[str] = field(default_factory=set)
     present: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
 
     def add_package(self, folder: str, exclude: tuple[str, ...] = ()) -> None:
         """
-        Every file that a package's build may read.
+        Add every file that a package's build may read.
         """
         self._walk(_Walk(exclude, is_package=True), folder, "")
 
     def add_declared(self, folder: str, pattern: str) -> None:
         """
-        What a `source-inputs` line stands for; one that matches nothing is noted as well.
+        Add what an entry of `source-inputs` matches; an entry without a match is recorded as well.
         """
         path = os.path.normpath(os.path.join(folder, pattern))
         if _patterns.is_glob(pattern):
@@ -110,9 +110,11 @@ class Sources:
 
     def add_everything(self, folder: str) -> None:
         """
-        All that lies below a folder which a build was seen to read, names that hold nothing as well: it may have listed them.
+        Add everything below a folder that a build was seen to read.
+
+        The names of folders, pipes and devices count as well, because the build may have listed the folder.
         """
-        self._walk(_Walk((), is_package=False, never=_NOT_EVEN_IF_SEEN, names_count=True), folder, "")
+        self._walk(_Walk((), is_package=False, never=_NEVER_IF_SEEN, record_names=True), folder, "")
 
     def _missing(self, path: str) -> None:
         self.digests[self.name_of(path)] = NOTHING
@@ -144,12 +146,12 @@ class Sources:
 
     def _add_link(self, path: str) -> str | None:
         """
-        Note a link; if it leads to a folder, the folder's real path.
+        Add a link; if it leads to a folder, return the folder's real path.
         """
         target = os.readlink(path)
         if os.path.isabs(target):
             name = self.name_of(os.path.normpath(target))
-            # Where the checkout lies is nobody's business; the content behind the link counts anyway.
+            # The place of the checkout must not count; the content behind the link counts in any case.
             target = "(outside)" if name.startswith("..") else name
         arrow = f" -> {_manifest.posix(target)}"
         try:
@@ -171,13 +173,13 @@ class Sources:
         self.present.add(folder)
         entries = _entries(folder)
         if relative and walk.is_package and any(entry.name == MANIFEST for entry in entries):
-            # Another package: an input only if it is a dependency, and then on its own.
+            # Another package: it is an input only if it is a dependency, and then it is added separately.
             self.present.add(os.path.join(folder, MANIFEST))
             return
         if relative and not walk.is_package and any(entry.name == _CACHE_TAG for entry in entries):
-            # Somebody's target folder, which every build changes.
+            # A cargo target folder, which every build changes.
             return
-        if relative and walk.names_count:
+        if relative and walk.record_names:
             self.digests[self.name_of(folder)] = "folder"
         for entry in entries:
             below = f"{relative}/{entry.name}" if relative else entry.name
@@ -191,8 +193,8 @@ class Sources:
             if not _patterns.covers(below, walk.exclude):
                 self._walk(walk, entry.path, below)
         elif not entry.is_file(follow_symlinks=False):
-            if walk.names_count:
-                self.digests[self.name_of(entry.path)] = _NO_REGULAR_FILE
+            if walk.record_names:
+                self.digests[self.name_of(entry.path)] = _NOT_REGULAR
         elif walk.wants(entry.name, below):
             self._add_file(entry.path)
 
@@ -203,7 +205,7 @@ class Sources:
         real = self._add_link(entry.path)
         if real is None or real in walk.linked or _patterns.covers(below, walk.exclude):
             return
-        # A folder that contains the link is being walked already, or would lead back here.
+        # A folder that contains the link is being walked already, and would lead back here.
         if not _manifest.is_inside(os.path.realpath(os.path.dirname(entry.path)), real):
             walk.linked.add(real)
             self._walk(walk, entry.path, below)
@@ -212,18 +214,18 @@ class Sources:
 @dataclass
 class _Walk:
     """
-    What one walk over a tree leaves out.
+    The rules of one walk over a tree.
     """
 
     exclude: tuple[str, ...]
     is_package: bool
-    #: If given, only files that match.
+    #: If set, only files that match are added.
     only: tuple[str, ...] | None = None
-    #: Names of files that are left out otherwise.
+    #: Names of files to skip, unless `only` is set.
     never: re.Pattern[str] = _NEVER
-    #: Whether folders, pipes and the like are noted by their names.
-    names_count: bool = False
-    #: Real folders entered through links, each once.
+    #: Whether folders, pipes and devices are recorded by name.
+    record_names: bool = False
+    #: Real folders that were entered through links; each is entered once.
     linked: set[str] = field(default_factory=set)
 
     def skips(self, name: str, below: str, *, at_root: bool) -> bool:
@@ -242,17 +244,17 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)
     except OSError:
-        # Gone, or closed to us: to the build as well.
+        # Deleted, or not readable: the build cannot read it either.
         return []
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
     """
-    What lies at a path.
+    The content of a path.
     """
 
-    #: A digest, which starts with `folder:` for a folder; `nothing` for nothing.
+    #: A digest; it starts with `folder:` for a folder. `nothing` if the path does not exist.
     value: str
     watched: Watched
 
@@ -264,8 +266,8 @@ def look_at(path: str) -> Look:
     if not os.path.isdir(path):
         watched = _watching.watch([path])
         if os.path.exists(path) and not os.path.isfile(path):
-            # Reading a pipe or a device would change it.
-            return Look(_NO_REGULAR_FILE, watched)
+            # Reading from a pipe or a device would change its state.
+            return Look(_NOT_REGULAR, watched)
         return Look(file_digest(path) or NOTHING, watched)
     sources = Sources(lambda found: _manifest.posix(os.path.relpath(found, path)))
     sources.add_everything(path)
@@ -275,7 +277,7 @@ def look_at(path: str) -> Look:
 
 def file_digest(path: str) -> str | None:
     """
-    SHA-256 of a regular file, `None` if it is gone; one that may not be read says so.
+    SHA-256 of a regular file; `None` if it does not exist, `unreadable` if it cannot be read.
     """
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     try:

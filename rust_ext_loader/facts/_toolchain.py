@@ -1,14 +1,14 @@
 """
 Decide which Rust toolchain cargo would use in a crate's folder, and whether it is usable.
 
-Cargo and rustc are asked once for their versions; the answer is remembered by
-the stat of the real compiler, of rustup's settings and of every file that could
-choose another toolchain. The ways to be unusable are told apart, since each has
-its own remedy: missing, no home, no default, not installed, too old, no answer.
+Cargo and rustc are run once to get their versions. The answer is remembered with
+the signatures of the real compiler, of rustup's settings and of every file that
+could select another toolchain. Each way to be unusable has its own advice:
+missing, no home, no default, not installed, too old, no answer.
 
-Invariant: never installs anything, never waits without a limit, leaves no
-process behind, and starts none when nothing has moved. An answer is judged by what was printed: where
-SIGCHLD is ignored, an exit status means nothing.
+Invariant: never installs anything, always has a time limit, and leaves no
+process behind. It starts no process if no file has changed. Only the printed
+output is evaluated: where SIGCHLD is ignored, an exit status means nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .._model import Watched
     from .._process_group import ProcessGroup
 
-#: What decides, besides files, which compiler is run.
+#: Variables that decide which compiler is run.
 _VARIABLES = (
     "RUSTUP_TOOLCHAIN",
     "RUSTUP_HOME",
@@ -49,7 +49,7 @@ _VARIABLES = (
     "LD_LIBRARY_PATH",
 )
 
-#: Files that choose a toolchain for the folder they lie in.
+#: Files that select a toolchain for their folder.
 TOOLCHAIN_FILES = ("rust-toolchain.toml", "rust-toolchain")
 
 #: Facts that other modules read.
@@ -60,18 +60,18 @@ HOST = f"{TOOLCHAIN}/host"
 @dataclass(frozen=True, slots=True)
 class _Tools:
     """
-    What would be run, and what could change that.
+    The programs that would be run, and the files that decide about them.
     """
 
-    #: Empty if there is none.
+    #: Empty if not found.
     cargo: str
     rustc: str
-    #: How the compiler was asked for.
-    chosen: str
+    #: The name or path by which the compiler is requested.
+    rustc_name: str
     directory: Path
     environment: Mapping[str, str]
-    #: Where a tool or a file would be found first if it were there, and files that are there.
-    deciding: tuple[str, ...]
+    #: Files that exist, and paths at which a new file would be found first.
+    deciding_paths: tuple[str, ...]
 
 
 def probe(
@@ -84,44 +84,44 @@ def probe(
     """
     The toolchain that cargo would use in *directory*.
 
-    *memo_root* is where answers are remembered, `None` for nowhere. Raises `ToolchainMissing` when there is none, or when it
-    is older than *rust_version*.
+    Answers are stored below *memo_root*, if it is given. Raises `ToolchainMissing` if there is no toolchain, or if the
+    toolchain is older than *rust_version*.
     """
     tools = _find_tools(directory, environment)
-    for tool, found in (("cargo", tools.cargo), (tools.chosen, tools.rustc)):
+    for tool, found in (("cargo", tools.cargo), (tools.rustc_name, tools.rustc)):
         if not found:
             where = "there is no such file" if os.path.dirname(tool) else "it is not on PATH"
             raise ToolchainMissing(tool, "missing", where, needed_for)
     subject = [str(directory), tools.cargo, tools.rustc, *(tools.environment.get(name, "") for name in _VARIABLES)]
-    file = None if memo_root is None else memo_root / "probes" / f"{_short(subject)}.json"
+    file = None if memo_root is None else memo_root / "probes" / f"{_memo_name(subject)}.json"
     answer = _memo.recall(file, subject) if file is not None else None
     if answer is None:
-        answer = _ask_and_keep(tools, needed_for, file, subject)
-    if rust_version is not None and _numbers(answer["facts"][RUSTC]) < _numbers(rust_version):
-        detail = f"rustc {answer['facts'][RUSTC]} is older than {rust_version}, which the crate asks for"
+        answer = _query_and_remember(tools, needed_for, file, subject)
+    if rust_version is not None and _version_numbers(answer["facts"][RUSTC]) < _version_numbers(rust_version):
+        detail = f"rustc {answer['facts'][RUSTC]} is older than {rust_version}, which the crate requires"
         raise ToolchainMissing("rustc", "too-old", detail, needed_for)
     return _toolchain(tools, answer)
 
 
 def absence(directory: Path, environment: Mapping[str, str]) -> Watched | None:
     """
-    What to look at again to know that there still is no cargo, or no compiler; `None` if both are there.
+    The paths to watch while cargo or the compiler is missing; `None` if both exist.
     """
     tools = _find_tools(directory, environment)
-    return None if tools.cargo and tools.rustc else _watching.watch(tools.deciding)
+    return None if tools.cargo and tools.rustc else _watching.watch(tools.deciding_paths)
 
 
-def _short(subject: object) -> str:
+def _memo_name(subject: object) -> str:
     return _digest.sha256(json.dumps(subject).encode("utf-8", "surrogateescape"))[:SHORT]
 
 
 def _toolchain(tools: _Tools, answer: dict[str, Any]) -> Toolchain:
     facts = dict(answer["facts"])
-    gathered = Gathered(facts, _watching.watch((*tools.deciding, *answer["compilers"])))
+    gathered = Gathered(facts, _watching.watch((*tools.deciding_paths, *answer["compilers"])))
     return Toolchain(tools.cargo, facts[RUSTC], facts[HOST], gathered)
 
 
-def _numbers(version: str) -> tuple[int, int, int]:
+def _version_numbers(version: str) -> tuple[int, int, int]:
     found = [int(number) for number in re.findall(r"\d+", version.partition("-")[0])[:3]]
     major, minor, patch = [*found, 0, 0, 0][:3]
     return major, minor, patch
@@ -132,16 +132,16 @@ def _numbers(version: str) -> tuple[int, int, int]:
 
 def _find_tools(directory: Path, environment: Mapping[str, str]) -> _Tools:
     config = _cargo_config.read(directory, environment, directory)
-    chosen = (
+    rustc_name = (
         environment.get("RUSTC")
         or environment.get("CARGO_BUILD_RUSTC")
         or _configured_rustc(config, directory)
         or "rustc"
     )
     cargo, before_cargo = _which("cargo", directory, environment)
-    rustc, before_rustc = _which(chosen, directory, environment)
-    deciding = (*before_cargo, *before_rustc, *_deciding_files(directory, environment), *config.present)
-    return _Tools(cargo, rustc, chosen, directory, environment, tuple(dict.fromkeys(deciding)))
+    rustc, before_rustc = _which(rustc_name, directory, environment)
+    deciding_paths = (*before_cargo, *before_rustc, *_deciding_files(directory, environment), *config.present)
+    return _Tools(cargo, rustc, rustc_name, directory, environment, tuple(dict.fromkeys(deciding_paths)))
 
 
 def _configured_rustc(config: _cargo_config.Config, directory: Path) -> str:
@@ -149,13 +149,13 @@ def _configured_rustc(config: _cargo_config.Config, directory: Path) -> str:
     rustc = build.get("rustc") if isinstance(build, dict) else None
     if not isinstance(rustc, str):
         return ""
-    # Spelled from the folder that the configuration was read for.
+    # A relative path starts at the folder for which the configuration was read.
     return os.path.normpath(directory / rustc) if os.sep in rustc else rustc
 
 
 def _which(tool: str, directory: Path, environment: Mapping[str, str]) -> tuple[str, list[str]]:
     """
-    The program that a name stands for in *directory*, empty if none; and every place asked, that one included.
+    The program with this name in *directory*, or an empty string; and every path that was tried.
     """
     suffix = ".exe" if os.name == "nt" and not tool.lower().endswith(".exe") else ""
     if os.path.dirname(tool):
@@ -173,31 +173,31 @@ def _which(tool: str, directory: Path, environment: Mapping[str, str]) -> tuple[
 
 def _deciding_files(directory: Path, environment: Mapping[str, str]) -> list[str]:
     """
-    Files by which rustup chooses a toolchain for a folder.
+    The files by which rustup selects a toolchain for a folder.
     """
     files = [str(folder / name) for folder in (directory, *directory.parents) for name in TOOLCHAIN_FILES]
     home = _cargo_config.user_home(environment)
     rustup = environment.get("RUSTUP_HOME") or (str(home / ".rustup") if home is not None else "")
-    # A linked toolchain that is linked elsewhere shows in the folder of toolchains alone.
+    # If a linked toolchain gets another target, only the folder `toolchains` changes.
     return [*files, *(os.path.join(rustup, name) for name in ("settings.toml", "toolchains"))] if rustup else files
 
 
-# Asking them.
+# Running the tools.
 
 
-def _ask_and_keep(tools: _Tools, needed_for: str, file: Path | None, subject: object) -> dict[str, Any]:
+def _query_and_remember(tools: _Tools, needed_for: str, file: Path | None, subject: object) -> dict[str, Any]:
     started_ns = _memo.now_ns()
-    before = _memo.stamps(tools.deciding)
-    answer = _ask(tools, needed_for)
-    # Looked at before the answer, or old enough not to have moved since.
-    known = {**before, **_memo.stamps(answer["compilers"])}
-    if file is not None and _memo.settled(known, started_ns):
-        _memo.keep(file, subject, known, answer)
+    before = _memo.signatures(tools.deciding_paths)
+    answer = _query(tools, needed_for)
+    # Either read before the tools were run, or old enough to be unchanged since.
+    found = {**before, **_memo.signatures(answer["compilers"])}
+    if file is not None and _memo.are_settled(found, started_ns):
+        _memo.keep(file, subject, found, answer)
     return answer
 
 
-def _ask(tools: _Tools, needed_for: str) -> dict[str, Any]:
-    questions = {
+def _query(tools: _Tools, needed_for: str) -> dict[str, Any]:
+    commands = {
         "cargo": [tools.cargo, "-V"],
         "rustc": [tools.rustc, "-vV"],
         "sysroot": [tools.rustc, "--print", "sysroot"],
@@ -207,13 +207,13 @@ def _ask(tools: _Tools, needed_for: str) -> dict[str, Any]:
     except CacheUnavailable as error:
         detail = f"it has no home, and none can be made ({'; '.join(error.tried)})"
         raise ToolchainMissing("cargo", "no-home", detail, needed_for) from error
-    said = _run_all(questions, tools.directory, child)
-    version = re.match(r"cargo (\S.*)", said["cargo"].out)
-    lines = dict(line.split(": ", 1) for line in said["rustc"].out.splitlines() if ": " in line)
+    outputs = _run_all(commands, tools.directory, child)
+    version = re.match(r"cargo (\S.*)", outputs["cargo"].out)
+    lines = dict(line.split(": ", 1) for line in outputs["rustc"].out.splitlines() if ": " in line)
     if version is None:
-        raise _unusable("cargo", said["cargo"], needed_for)
+        raise _unusable("cargo", outputs["cargo"], needed_for)
     if "release" not in lines or "host" not in lines:
-        raise _unusable("rustc", said["rustc"], needed_for)
+        raise _unusable("rustc", outputs["rustc"], needed_for)
     facts = {
         RUSTC: lines["release"],
         f"{TOOLCHAIN}/commit": lines.get("commit-hash", "unknown"),
@@ -221,12 +221,12 @@ def _ask(tools: _Tools, needed_for: str) -> dict[str, Any]:
         f"{TOOLCHAIN}/llvm": lines.get("LLVM version", "unknown"),
         f"{TOOLCHAIN}/cargo": version[1].strip(),
     }
-    return {"facts": facts, "compilers": _real_compilers(said["sysroot"].out.strip(), tools)}
+    return {"facts": facts, "compilers": _real_compilers(outputs["sysroot"].out.strip(), tools)}
 
 
 def _real_compilers(sysroot: str, tools: _Tools) -> list[str]:
     """
-    The programs behind rustup's proxies, which stay the same when a toolchain is updated.
+    The programs behind rustup's proxies; the proxies do not change when a toolchain is updated.
     """
     suffix = ".exe" if os.name == "nt" else ""
     found = [os.path.join(sysroot, "bin", f"{tool}{suffix}") for tool in ("rustc", "cargo")] if sysroot else []
@@ -234,71 +234,74 @@ def _real_compilers(sysroot: str, tools: _Tools) -> list[str]:
 
 
 @dataclass(slots=True)
-class _Said:
+class _Output:
     out: str = ""
     err: str = ""
-    #: Whether it was heard to the end.
+    #: Whether it was read to its end before the deadline.
     in_time: bool = False
 
 
-def _run_all(questions: dict[str, list[str]], directory: Path, environment: Mapping[str, str]) -> dict[str, _Said]:
+def _run_all(commands: dict[str, list[str]], directory: Path, environment: Mapping[str, str]) -> dict[str, _Output]:
     """
-    Ask everything at once: through rustup's proxies each question takes tens of milliseconds.
+    Run all commands at once: through rustup's proxies each one takes tens of milliseconds.
     """
-    # Mostly the answers are remembered, and this brings `subprocess` and `threading` along.
+    # Imported here because it imports `subprocess` and `threading`, and answers are mostly remembered.
     from .._process_group import ProcessGroup
 
     limit = _settings.seconds(_settings.PROBE_TIMEOUT, environment, 30.0)
-    said = {name: _Said() for name in questions}
+    outputs = {name: _Output() for name in commands}
     groups: dict[str, ProcessGroup] = {}
     try:
-        for name, command in questions.items():
+        for name, command in commands.items():
             groups[name] = ProcessGroup(command, directory=directory, environment=environment)
-        ears = {
-            name: [_ear(group.stdout, said[name], "out"), _ear(group.stderr, said[name], "err")]
+        readers = {
+            name: [_read(group.stdout, outputs[name], "out"), _read(group.stderr, outputs[name], "err")]
             for name, group in groups.items()
         }
         for group in groups.values():
             group.go()
         deadline = time.monotonic() + limit
-        for name, both in ears.items():
-            for ear in both:
-                ear.join(max(0.0, deadline - time.monotonic()))
-            said[name].in_time = not any(ear.is_alive() for ear in both)
+        for name, threads in readers.items():
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+            outputs[name].in_time = not any(thread.is_alive() for thread in threads)
     except OSError as error:
-        unheard = f"it cannot be run: {error.strerror or error}"
-        return {name: _Said(err=unheard, in_time=True) for name in questions}
+        problem = f"it cannot be run: {error.strerror or error}"
+        return {name: _Output(err=problem, in_time=True) for name in commands}
     finally:
-        # Out of time or interrupted: whoever has not answered ends here, with all that it has started.
+        # After a timeout or an interrupt: end every process that has not answered, and its children.
         for name, group in groups.items():
-            if not said[name].in_time:
+            if not outputs[name].in_time:
                 group.kill()
-        # This waits, and could be interrupted once more.
+        # After all kills, since closing waits and can be interrupted.
         for group in groups.values():
             group.close()
     return {
-        name: answer if answer.in_time else _Said(err=f"it did not answer within {limit:g} s")
-        for name, answer in said.items()
+        name: output if output.in_time else _Output(err=f"it did not answer within {limit:g} s")
+        for name, output in outputs.items()
     }
 
 
-def _ear(stream: IO[bytes], said: _Said, name: str) -> Thread:
+def _read(stream: IO[bytes], output: _Output, name: str) -> Thread:
+    """
+    Start a thread that stores everything from a stream in a field of *output*.
+    """
     from threading import Thread
 
-    def listen() -> None:
+    def read() -> None:
         with stream:
-            setattr(said, name, stream.read().decode("utf-8", "replace"))
+            setattr(output, name, stream.read().decode("utf-8", "replace"))
 
-    # A daemon: what escaped from the group may hold the pipe for ever, and must not hold us.
-    ear = Thread(target=listen, daemon=True)
-    ear.start()
-    return ear
+    # A daemon, since a process that left the group may hold the pipe open for ever.
+    thread = Thread(target=read, daemon=True)
+    thread.start()
+    return thread
 
 
-def _unusable(tool: str, said: _Said, needed_for: str) -> ToolchainMissing:
-    text = said.err.strip() or said.out.strip()
+def _unusable(tool: str, output: _Output, needed_for: str) -> ToolchainMissing:
+    text = output.err.strip() or output.out.strip()
     lowered = text.lower()
-    if not said.in_time:
+    if not output.in_time:
         problem = "no-answer"
     elif (
         "no default is configured" in lowered

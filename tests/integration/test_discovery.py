@@ -64,7 +64,8 @@ def test_an_undeclared_name_lists_the_declared_ones(built: Checkout) -> None:
     assert loaded.types[:2] == ("ExtensionNotFound", "RustExtensionError")
     assert "ModuleNotFoundError" in loaded.types
     assert loaded.error == (
-        f"no Rust extension fx.alpah: no crate of {built.root} declares it; did you mean fx.alpha? the declared modules are fx.alpha, fx.beta"
+        f"no Rust extension fx.alpah: no crate of {built.root} declares it; "
+        "did you mean fx.alpha? the declared modules are fx.alpha, fx.beta"
     )
 
 

@@ -283,7 +283,7 @@ def test_the_checkouts_own_folder_is_a_dot(text: str, expected: str) -> None:
     """
     Where a path begins with it, and nowhere else.
     """
-    assert _cargo_config.within(text, Path("/co/x")) == expected
+    assert _cargo_config.relocatable(text, Path("/co/x")) == expected
 
 
 def test_paths_inside_the_checkout_are_relative(plant: Plant) -> None:

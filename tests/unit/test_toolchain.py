@@ -424,7 +424,7 @@ def test_too_old(machine: Machine, asked: str, too_old: bool) -> None:
             continue
         with pytest.raises(
             ToolchainMissing,
-            match=rf"rustc 1\.95\.0 is older than {asked}, which the crate asks for; run `rustup update`",
+            match=rf"rustc 1\.95\.0 is older than {asked}, which the crate requires; run `rustup update`",
         ):
             machine.probe(rust_version=asked)
 
