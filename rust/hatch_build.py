@@ -1,12 +1,12 @@
 """
-Decide what a distribution of the extension modules consists of.
+Decide what a distribution of the extension modules contains.
 
 An editable install gets the `.pth` line of the import hook and a dependency on
-the toolkit, and builds nothing: imports do. A source distribution gets a copy
-of the toolkit, so that it can be built where its sibling folder is not.
+the toolkit. It builds no module; imports do. A source distribution gets a copy
+of the toolkit, so that it can be built without the folder beside it.
 
 Invariant: the toolkit comes from the folder beside this one, or from the copy
-in `_vendor`; never from an index, and never from what happens to be installed.
+in `_vendor`. It never comes from an index or from an installed distribution.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """
-        Say what goes in beside the Python faces.
+        Add files to the distribution.
         """
         if self.target_name == "sdist":
             build_data["force_include"][str(toolkit_folder(Path(self.root)) / TOOLKIT)] = f"{VENDORED}/{TOOLKIT}"
@@ -45,13 +45,13 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
             self._editable(build_data)
         else:
             raise NotImplementedError(
-                f"not supported yet: a {version} wheel of {self.metadata.core.raw_name} needs its extension modules staged; "
+                f"not supported yet: a {version} wheel of {self.metadata.core.raw_name} needs built extension modules; "
                 "install the checkout instead: `pip install -e . -e rust`"
             )
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """
-        Remove what was written only to be packed.
+        Remove the temporary file that was packed.
         """
         if self._scratch is not None:
             self._scratch.cleanup()
@@ -61,7 +61,7 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
         line, problems = editable_line(root)
         for problem in problems:
             self.app.display_warning(
-                f"{problem}\nIts module can be imported once that is mended; in a new package, after a new install."
+                f"{problem}\nIts module can be imported once that is fixed; in a new package, install again as well."
             )
         self._scratch = tempfile.TemporaryDirectory()
         pth = Path(self._scratch.name, PTH)
@@ -72,7 +72,7 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
 
 def editable_line(root: Path) -> tuple[str, list[str]]:
     """
-    The `.pth` line for every module that is declared, rightly or not, and what is wrong with them.
+    The `.pth` line for all declared modules, including broken declarations, and the problems of these.
     """
     with importable(toolkit_folder(root)):
         from rust_ext_loader.declare import _discover
@@ -82,7 +82,7 @@ def editable_line(root: Path) -> tuple[str, list[str]]:
         duplicates = [
             str(_discover.DuplicateModule(module, manifests)) for module, manifests in declared.duplicates.items()
         ]
-        # What is wrong now may be mended tomorrow, and nobody installs anew for that.
+        # A broken declaration may be fixed later, without another install.
         modules = {*declared.specs, *declared.duplicates, *declared.broken_modules}
         line = _editable.pth_line(_editable.prefixes_of(modules), str(root))
         return line, [*map(str, declared.broken), *duplicates]
@@ -91,7 +91,7 @@ def editable_line(root: Path) -> tuple[str, list[str]]:
 @contextlib.contextmanager
 def importable(folder: Path) -> Iterator[None]:
     """
-    Let imports find what lies in a folder, for a while: the process belongs to the installer.
+    Put a folder first on `sys.path` for the block, and restore it: the process belongs to the installer.
     """
     before = sys.path[:]
     sys.path.insert(0, str(folder))
@@ -109,5 +109,6 @@ def toolkit_folder(root: Path) -> Path:
         if (folder / TOOLKIT / "__init__.py").is_file():
             return folder
     raise FileNotFoundError(
-        f"{TOOLKIT} is neither beside {root} nor in {root / VENDORED}: build from a whole checkout or from a source distribution"
+        f"{TOOLKIT} is neither beside {root} nor in {root / VENDORED}: "
+        "build from a complete checkout or from a source distribution"
     )

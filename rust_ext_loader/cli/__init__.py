@@ -1,8 +1,8 @@
 """
 The command line, `rust-ext`.
 
-One file per command; `_main` parses and maps outcomes to exit codes. What was
-asked for goes to stdout, talk goes to stderr.
+One file per command. `_main` parses arguments and maps results to exit codes.
+Results go to stdout, messages to stderr.
 """
 
 from __future__ import annotations

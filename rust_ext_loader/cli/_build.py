@@ -1,5 +1,5 @@
 """
-`rust-ext build`: make every module importable now, before the workers start.
+`rust-ext build`: build every module now, before worker processes start.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print module and library of each; go on after a failure, and return 1 in the end.
+    Print the library of each module; continue after a failure, then return 1.
     """
     failures = 0
     mode = _settings.build_mode(options.mode, os.environ)

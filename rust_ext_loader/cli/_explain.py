@@ -1,5 +1,5 @@
 """
-`rust-ext explain`: which facts moved since this checkout last used a module.
+`rust-ext explain`: list the facts that changed since this checkout last used a module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("explain", parents=[common], help="what moved since the module was last used here")
+    parser = commands.add_parser("explain", parents=[common], help="what changed since the module was last used here")
     parser.add_argument("module", metavar="MODULE", help="dotted module name")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)
@@ -26,7 +26,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print one line per fact that moved; without a toolchain, of all but its own, and say so.
+    Print one line per changed fact; without a toolchain its facts are left out, with a note.
     """
     request = _ensure.Request(
         options.module, mode="auto", workspace=str(options.workspace), cache_dir=options.cache_dir
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     elif not moved.history.used_before:
         print(f"{options.module}: not built here yet")
     elif not moved.history.changes:
-        print(f"{options.module}: nothing moved")
+        print(f"{options.module}: nothing has changed")
     else:
         print("\n".join(str(change) for change in moved.history.changes))
     return 0

@@ -1,5 +1,5 @@
 """
-`rust-ext gc`: take away what has not been used for longest, down to some limits.
+`rust-ext gc`: remove the least recently used entries until the cache is within limits.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     parser = commands.add_parser(
         "gc",
         parents=[common],
-        help="remove what has not been used for longest",
-        description="What was used within the last hour stays.",
+        help="remove the least recently used entries",
+        description="Entries that were used within the last hour are kept.",
     )
     parser.add_argument(
         "--max-size",
         metavar="SIZE",
         type=_size,
-        help=f"what may stay in all, as in 5G (default: {_settings.CACHE_LIMIT})",
+        help=f"total size to keep, as in 5G (default: {_settings.CACHE_LIMIT})",
     )
     parser.add_argument(
-        "--max-age", metavar="AGE", type=_age, help="what was not used for so long goes, as in 30d or 12h"
+        "--max-age", metavar="AGE", type=_age, help="remove what was not used for so long, as in 30d or 12h"
     )
     parser.add_argument(
         "--keep",
         metavar="N",
         type=_count,
         default=0,
-        help="the N entries of each module that were used last stay anyway",
+        help="keep the N most recently used entries of each module in any case",
     )
-    parser.add_argument("--dry-run", action="store_true", help="only tell")
+    parser.add_argument("--dry-run", action="store_true", help="print only; remove nothing")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)
 
@@ -63,13 +63,13 @@ def _age(text: str) -> float:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of entries")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of entries")
     return int(text)
 
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print what went and how much is left, of each root that is written to.
+    For each writable root, print what was removed and how much is left.
     """
     size = options.max_size
     if size is None and options.max_age is None:
@@ -86,9 +86,9 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"roots": [_row(root, done) for root, done in found.items()]}, indent=1))
     else:
         for root, done in found.items():
-            # The one of last resort exists as soon as anybody needed it, and mostly holds nothing.
+            # The fallback root is created on first use and is usually empty.
             if done.size or len(found) == 1:
-                _tell(root, done, "would free" if options.dry_run else "freed")
+                _print(root, done, "would free" if options.dry_run else "freed")
     return 0
 
 
@@ -97,7 +97,7 @@ def _row(root: Path, done: _gc.Collected) -> dict[str, object]:
     return {"root": str(root), "bytes_before": done.size, "bytes_freed": done.freed, "gone": gone}
 
 
-def _tell(root: Path, done: _gc.Collected, verb: str) -> None:
+def _print(root: Path, done: _gc.Collected, verb: str) -> None:
     for item in done.removed:
         used = time.strftime("%Y-%m-%d", time.localtime(item.used))
         print(f"{item.kind:13}  {_settings.spell_size(item.size):>8}  last used {used}  {item.path}")

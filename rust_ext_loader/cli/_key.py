@@ -1,8 +1,8 @@
 """
-`rust-ext key`: the keys of every module, before anything is built, for a CI cache.
+`rust-ext key`: print the keys of every module, before anything is built, for a CI cache.
 
-The source key needs no toolchain. Where there is none, the build key is left
-out (`-`, `null`, no line), stderr says why, and the exit code is 0 all the same.
+The source key needs no toolchain. Without a toolchain the build key is omitted
+(`-`, `null`, no line) with a reason on stderr, and the exit code is still 0.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print the keys; with `github`, one key over all modules.
+    Print the keys; `github` prints one key over all modules.
     """
     keys: dict[str, dict[str, str | None]] = {}
     complaints: dict[str, None] = {}
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         if observed.missing is not None:
             complaints[observed.missing.complaint] = None
     for complaint in complaints:
-        print(f"note: no build key, which needs a toolchain: {complaint}", file=sys.stderr)
+        print(f"note: no build key, because it needs a toolchain: {complaint}", file=sys.stderr)
     if options.format == "json":
         print(json.dumps({"modules": keys}, indent=1))
     elif options.format == "github":
@@ -56,6 +56,6 @@ def run(options: argparse.Namespace) -> int:
                 print(f"{kind}={digest_of(known)}")
     else:
         for name, pair in keys.items():
-            # A dash keeps columns columns.
+            # A dash keeps the number of columns constant.
             print(f"{name}  {pair['source_key']}  {pair['build_key'] or '-'}")
     return 0

@@ -1,5 +1,5 @@
 """
-`rust-ext list`: which extensions the workspace declares. Asks neither cargo nor the cache.
+`rust-ext list`: list the extensions that the workspace declares. Uses neither cargo nor the cache.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print module, package, features and folder of each; 1 if a member cannot be read or two declare one module.
+    Print module, package, features and folder of each; 1 if a member cannot be read or a module is declared twice.
     """
     declared = _discover.extensions(options.workspace)
     specs = [spec for _, spec in sorted(declared.specs.items())]
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps([_row(spec, declared.workspace) for spec in specs], indent=1))
     else:
         for spec in specs:
-            # A dash keeps columns columns.
+            # A dash keeps the number of columns constant.
             print(
                 f"{spec.module}  {spec.package}  {','.join(spec.features) or '-'}  {_folder(spec, declared.workspace)}"
             )

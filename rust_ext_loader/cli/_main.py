@@ -1,10 +1,10 @@
 """
-Parse the command line, call one command, turn its outcome into an exit code.
+Parse the command line, run one command, and return its exit code.
 
-Exit codes: 0 done; 1 the answer is no, or something failed and stderr says why;
-2 the command line is wrong; 130 interrupted.
+Exit codes: 0 done; 1 the answer is no, or a failure with its reason on stderr;
+2 wrong command line; 130 interrupted.
 
-Invariant: a failure that this package raises on purpose is printed as one
+Invariant: an error that this package raises on purpose is printed as one
 message, never as a traceback.
 """
 
@@ -29,7 +29,7 @@ _COMMANDS = (_list, _status, _build, _explain, _key, _verify, _push, _pull, _gc)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Run `rust-ext`; the exit code.
+    Run `rust-ext`, and return the exit code.
     """
     options = _parser().parse_args(arguments)
     try:
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing may be flushed into the closed pipe at exit.
+        # The reader of stdout has closed the pipe; flushing into it at exit would fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
@@ -55,17 +55,17 @@ def _workspace_here() -> Path:
         here = Path.cwd()
     except OSError as error:
         raise ManifestError(
-            ".", f"the current folder cannot be found ({error.strerror}); go to another, or name one with --workspace"
+            ".", f"the current folder does not exist ({error.strerror}); change to another, or pass --workspace"
         ) from error
     found = _discover.find_workspace(here)
     if found is None:
-        raise ManifestError(str(here), "no cargo workspace here or above; name one with --workspace")
+        raise ManifestError(str(here), "there is no cargo workspace here or above; pass --workspace")
     return found
 
 
 class _Version(argparse.Action):
     """
-    Asks for the version only when it is wanted: that takes longer than most commands.
+    Looks the version up only on request, since that takes longer than most commands.
     """
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
@@ -83,12 +83,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rust-ext",
         description="Build and inspect the Rust extension modules that a cargo workspace declares.",
-        epilog="Exit codes: 0 done; 1 the answer is no, or something failed and stderr says why; 2 wrong command line; 130 interrupted.",
+        epilog="Exit codes: 0 done; 1 the answer is no, or a failure with its reason on stderr; 2 wrong command line; "
+        "130 interrupted.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="show which version this is and exit")
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
-        "--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: the one around here)"
+        "--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: found from here upward)"
     )
     common.add_argument(
         "--cache-dir",

@@ -1,5 +1,5 @@
 """
-The modules that a command is about: those named, else all that the workspace declares.
+Decide which modules a command is about: the named ones, or all that the workspace declares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def requests(
     """
     One request per module.
 
-    Raises what is wrong with the workspace when no module is named: then "all of them" cannot be told.
+    Without names, raises the workspace's first error: the list of all modules would be incomplete.
     """
     for module in options.modules or _every_module(options):
         yield _ensure.Request(

@@ -1,5 +1,5 @@
 """
-`rust-ext pull`: fetch what somebody else has built, without building anything.
+`rust-ext pull`: fetch built modules from the remote cache, without building.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     Declare the command.
     """
     parser = commands.add_parser(
-        "pull", parents=[common], help="fetch what the remote cache has of these sources; build nothing"
+        "pull", parents=[common], help="fetch modules that were built elsewhere from these sources; build nothing"
     )
     add_modules(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable")
@@ -30,18 +30,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print what became of each; 1 if any is absent here and there.
+    Print the result for each module; 1 if any is neither here nor in the remote cache.
     """
     rows: dict[str, dict[str, object]] = {}
-    said: set[str] = set()
+    printed: set[str] = set()
     for request in requests(options):
         try:
             pulled = _ensure.pull(request)
         except (RustExtensionError, OSError) as error:
-            # What is wrong with the remote is wrong with it for every module.
-            if str(error) not in said:
+            # A failure of the remote affects every module, so it is printed once.
+            if str(error) not in printed:
                 print(f"error: {error}", file=sys.stderr)
-            said.add(str(error))
+            printed.add(str(error))
             rows[request.module] = {"outcome": "failed", "library": None, "why": str(error)}
             continue
         entry = pulled.entry

@@ -1,8 +1,8 @@
 """
-`rust-ext push`: share what is built here with every host, signed; from CI.
+`rust-ext push`: sign what is built here and share it with other hosts; run in CI.
 
-What means something on this host alone is named and left here: that is no
-failure. What should be shared and could not be is one.
+A module that is valid on this host only is listed and skipped; that is not a
+failure. A module that could be shared, but was not, is a failure.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print what became of each; go on after a failure, and return 1 in the end.
+    Print the result for each module; continue after a failure, then return 1.
     """
     if options.new_key:
         print(_signatures().new_private_key(options.new_key).public_key)
         return 0
     signer = _signer()
     rows: dict[str, dict[str, object]] = {}
-    said: set[str] = set()
+    printed: set[str] = set()
     for request in requests(options):
         try:
             pushed = _ensure.push(request, signer)
         except RustExtensionError as error:
-            # What is wrong with the remote is wrong with it for every module.
-            if str(error) not in said:
+            # A failure of the remote affects every module, so it is printed once.
+            if str(error) not in printed:
                 print(f"error: {error}", file=sys.stderr)
-            said.add(str(error))
+            printed.add(str(error))
             rows[request.module] = {"outcome": "failed", "why": [str(error)]}
             continue
         rows[request.module] = {"outcome": pushed.outcome, "why": list(pushed.bound_by)}
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _because(bound_by: tuple[str, ...]) -> str:
-    return f": not shared, since its build depends on {', '.join(bound_by)} of this host" if bound_by else ""
+    return f": not shared, because its build depends on {', '.join(bound_by)} of this host" if bound_by else ""
 
 
 def _signer() -> Signer:

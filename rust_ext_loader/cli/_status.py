@@ -1,5 +1,5 @@
 """
-`rust-ext status`: where each extension would come from, and why. Builds nothing.
+`rust-ext status`: show where each extension would come from, and why. Builds nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print one line per module; 1 if any is not ready to be imported without compiling.
+    Print one line per module; 1 if any import would have to compile first.
     """
     verdicts = [_ensure.judge(request) for request in requests(options)]
     if options.json:

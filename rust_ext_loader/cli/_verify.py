@@ -1,8 +1,8 @@
 """
-`rust-ext verify`: whether what is cached is what was stored, and what it was built from that nobody declared.
+`rust-ext verify`: check cached libraries, and list undeclared inputs of their builds.
 
-Invariant: builds nothing. An entry that is not what its manifest says is never
-reported as one; the cache has set it aside by then.
+Invariant: builds nothing. A damaged entry is never reported as cached; the
+lookup has moved it to the quarantine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class _Input:
     """
-    An input that the build was seen to read and nobody declared.
+    An input that the build has read and no crate declares.
     """
 
     kind: str
@@ -42,11 +42,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     Declare the command.
     """
     parser = commands.add_parser(
-        "verify", parents=[common], help="check cached libraries to the last byte; with --inputs, what they read"
+        "verify", parents=[common], help="check every byte of cached libraries; with --inputs, list what they read"
     )
     add_modules(parser)
     parser.add_argument(
-        "--inputs", action="store_true", help="list inputs that the build was seen to read and nobody declared"
+        "--inputs", action="store_true", help="list inputs that the build has read and no crate declares"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)
@@ -54,7 +54,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print what stands behind each module; 1 if any has no entry for what there is now.
+    Print the entry of each module; 1 if any has none for the current facts.
     """
     found = {request.module: _ensure.stored(request) for request in requests(options)}
     if options.json:
@@ -62,15 +62,15 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({"modules": rows}, indent=1))
     else:
         for module, entry in found.items():
-            print(f"{module}: {'not cached' if entry is None else f'whole, {entry.library}'}")
+            print(f"{module}: {'not cached' if entry is None else f'intact, {entry.library}'}")
             if options.inputs:
-                _tell(entry)
+                _print(entry)
     return 0 if all(found.values()) else 1
 
 
-def _tell(entry: Entry | None) -> None:
+def _print(entry: Entry | None) -> None:
     found = _inputs(entry)
-    # Build scripts ask for many that nobody ever sets; each counts as soon as somebody does.
+    # Build scripts read many variables that are never set. They are inputs too, but are printed on one line.
     unset = [read.name for read in found if read.remark == _UNSET]
     for read in found:
         if read.remark != _UNSET:
@@ -91,7 +91,7 @@ def _row(entry: Entry | None, *, with_inputs: bool) -> dict[str, object]:
 
 def _inputs(entry: Entry | None) -> list[_Input]:
     """
-    The undeclared inputs of an entry, files first.
+    The undeclared inputs of an entry; files come first.
     """
     seen = entry.seen if entry else {}
     remarks = {name: _UNSET for name, value in seen.items() if _seen.is_unset(value)} | dict.fromkeys(

@@ -28,7 +28,7 @@ def test_a_folder_that_was_removed_is_one_message(
 
     assert cli.main(["list"]) == 1
     assert capsys.readouterr().err == (
-        "error: .: the current folder cannot be found (No such file or directory); go to another, or name one with --workspace\n"
+        "error: .: the current folder does not exist (No such file or directory); change to another, or pass --workspace\n"
     )
 
 
@@ -50,7 +50,7 @@ def test_variables_that_nobody_set_take_one_line(
     """
     Build scripts ask for many.
     """
-    _verify._tell(_store.Entry(Path("entry"), Path("entry/a.so"), {}, seen, 0.0, None, "", ""))
+    _verify._print(_store.Entry(Path("entry"), Path("entry/a.so"), {}, seen, 0.0, None, "", ""))
 
     assert capsys.readouterr().out == told
 
@@ -59,11 +59,13 @@ def test_variables_that_nobody_set_take_one_line(
     ("option", "value", "complaint"),
     [
         pytest.param(
-            "--max-size", "ten", "--max-size='ten' is invalid; expected a size such as 500M or 10G", id="size"
+            "--max-size", "ten", "--max-size='ten' is not understood; expected a size such as 500M or 10G", id="size"
         ),
-        pytest.param("--max-age", "30", "--max-age='30' is invalid; expected an age such as 12h or 30d", id="age"),
-        pytest.param("--keep", "-1", "'-1' is no number of entries", id="fewer than none"),
-        pytest.param("--keep", "few", "'few' is no number of entries", id="no number"),
+        pytest.param(
+            "--max-age", "30", "--max-age='30' is not understood; expected an age such as 12h or 30d", id="age"
+        ),
+        pytest.param("--keep", "-1", "'-1' is not a number of entries", id="fewer than none"),
+        pytest.param("--keep", "few", "'few' is not a number of entries", id="no number"),
     ],
 )
 def test_a_limit_that_means_nothing_removes_nothing(
