@@ -1,5 +1,5 @@
 """
-What a shared library says of itself: format, machine, symbols, and the libraries that it needs.
+Read what a shared library contains: format, machine, symbols, and the libraries that it needs.
 
 Invariant: nothing here runs an external tool.
 """

@@ -1,12 +1,12 @@
 """
-Tell which libraries a module needs that are nowhere to be found.
+Find the libraries that a module needs and the dynamic linker cannot find.
 
-The dynamic linker names the first one alone, in words that read as if the
-module itself were missing. Here everything that the module names is opened as
-the linker would open it, so that all that is missing can be said at once.
+The dynamic linker names only the first one, in a message that sounds as if the
+module itself were missing. This opens every library that the module names, as
+the linker would, so that one error can list all of them.
 
-Invariant: asked only after the linker refused the module, and answers `()`
-whenever it is not sure that something is missing.
+Invariant: called only after the linker has refused the module. Returns `()`
+unless a library is certainly missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: What glibc, musl, macOS and Windows say of a library that is not there.
+#: The messages of glibc, musl, macOS and Windows about a missing library.
 _ABSENT = re.compile(
     r"^(?P<glibc>[^:]+): cannot open shared object file: No such file"
     r"|^Error loading shared library (?P<musl>[^:]+): No such file"
@@ -31,7 +31,7 @@ _ABSENT = re.compile(
 
 def missing(library: Path) -> tuple[str, ...]:
     """
-    Names of the libraries that a module needs, itself or by way of another, and that are not found.
+    Names of the libraries that the module needs, directly or indirectly, and that are not found.
     """
     try:
         described = _library_file.inspect(library)
@@ -41,17 +41,17 @@ def missing(library: Path) -> tuple[str, ...]:
         folder.replace("${ORIGIN}", "$ORIGIN").replace("$ORIGIN", os.fspath(library.parent))
         for folder in described.search
     ]
-    lacking = (_lacking(_found_in(folders, name) or name) for name in described.needed)
-    return tuple(dict.fromkeys(name for name in lacking if name))
+    names = (_missing_name(_found_in(folders, name) or name) for name in described.needed)
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
 def _found_in(folders: list[str], name: str) -> str | None:
     return next((path for folder in folders if os.path.exists(path := os.path.join(folder, name))), None)
 
 
-def _lacking(name: str) -> str | None:
+def _missing_name(name: str) -> str | None:
     """
-    What cannot be found of one library: itself, or one that it needs in turn.
+    The name of the missing library: this one, or one that it needs; `None` if it can be opened.
     """
     import ctypes
 

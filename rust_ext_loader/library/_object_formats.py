@@ -1,11 +1,11 @@
 """
-Read what a shared library says about itself: ELF, Mach-O and PE.
+Parse shared libraries: ELF, Mach-O and PE.
 
-Only the parts that a loader reads too (dynamic segment, symbol table, export
-directory), never section headers, which a stripped file may lack.
+Only the parts that a loader uses are read (dynamic segment, symbol table, export
+directory). Section headers are not, because a stripped file may lack them.
 
 Invariant: any bytes give a `LibraryFile` or a `ValueError`, in bounded time.
-Offsets come from the file and are believed only after a check, in `_View`.
+Offsets come from the file, and `_View` checks each before it is used.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: More of anything (symbols, versions, load commands) is taken for damage.
+#: More entries than this (symbols, versions, load commands) count as damage.
 _TOO_MANY = 4_000_000
-#: Mangled names are long, but not that long.
+#: Longer than any mangled name.
 _LONGEST_TEXT = 65536
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryFile:
     """
-    A shared library, by its own account.
+    The contents of a shared library that decide whether it can be loaded.
     """
 
     #: `elf`, `mach-o` or `pe`.
@@ -35,19 +35,19 @@ class LibraryFile:
     machine: str
     #: `PyInit_*` functions that can be imported.
     exports_init: frozenset[str]
-    #: Symbols it expects from others.
+    #: Symbols that other libraries must define.
     undefined: frozenset[str]
-    #: The oldest glibc that has every symbol version it asks for; `None` if it asks for none.
+    #: The oldest glibc that defines all required symbol versions; `None` if none is required.
     glibc_floor: tuple[int, int] | None
-    #: Libraries it names.
+    #: Names of the libraries that it needs.
     needed: tuple[str, ...]
-    #: Folders in which it wants them looked for, in an ELF file; `$ORIGIN` is its own.
+    #: In an ELF file, the folders to search for them; `$ORIGIN` is the library's own folder.
     search: tuple[str, ...] = ()
 
 
 def read(data: bytes) -> LibraryFile:
     """
-    Understand the bytes of a library; `ValueError` says why they are not one.
+    Parse the bytes of a library; the `ValueError` says what is wrong with them.
     """
     if not data:
         raise ValueError("is empty")
@@ -65,7 +65,7 @@ def read(data: bytes) -> LibraryFile:
 
 class _View:
     """
-    Bytes, read in one byte order, and never beyond their end.
+    Bytes, read in one byte order and never beyond their end.
     """
 
     def __init__(self, data: bytes, order: str) -> None:
@@ -73,7 +73,7 @@ class _View:
         self._order = order
 
     def numbers(self, layout: str, offset: int) -> tuple[int, ...]:
-        # Offsets are sums of unsigned numbers, never negative; beyond any file they may well be.
+        # Offsets are sums of unsigned numbers, so they are never negative, but they may be beyond the end.
         if offset > len(self._data):
             raise ValueError(f"is cut short or damaged (nothing at offset {offset:#x})")
         try:
@@ -164,7 +164,7 @@ class _Elf:
 
     def _program_headers(self) -> Iterator[tuple[int, int, int, int]]:
         """
-        Kind, file offset, address and size in the file of every segment.
+        Kind, file offset, address and file size of every segment.
         """
         (kind,) = self._view.numbers("H", 16)
         if kind != _ET_DYN:
@@ -196,7 +196,7 @@ class _Elf:
 
     def _place(self, tag: int) -> int | None:
         """
-        Offset in the file of the table that a tag gives the address of.
+        File offset of the table whose address a tag holds; `None` without such a tag.
         """
         if tag not in self._tags:
             return None
@@ -214,7 +214,7 @@ class _Elf:
 
     def _symbols(self) -> Iterator[tuple[str, bool]]:
         """
-        Name of every dynamic symbol that others can see, and whether it is defined here.
+        Name of every exported or imported dynamic symbol, and whether it is defined here.
         """
         table = self._place(_DT_SYMTAB)
         if table is None:
@@ -246,7 +246,7 @@ class _Elf:
 
     def _versions(self) -> Iterator[str]:
         """
-        Names of the symbol versions that other libraries must have.
+        Names of the symbol versions that other libraries must define.
         """
         place = self._place(_DT_VERNEED)
         left = _TOO_MANY // 100
@@ -268,7 +268,7 @@ class _Elf:
 
 def _glibc_version(name: str) -> tuple[int, int] | None:
     if name == "GLIBC_ABI_DT_RELR":
-        # Not a number, yet a floor: the first loader to know packed relocations.
+        # Not a number, but it sets a minimum: 2.36 is the first loader that supports packed relocations.
         return 2, 36
     prefix, _, version = name.partition("_")
     parts = version.split(".")
@@ -297,7 +297,7 @@ _LC_LOADS = (0xC, 0x80000018, 0x8000001F)
 
 def _universal(data: bytes) -> LibraryFile:
     """
-    Several machines in one file: it exports what every part exports.
+    A file for several machines; it exports a symbol only if every part does.
     """
     wide = data[:4] == b"\xca\xfe\xba\xbf"
     view = _View(data, ">")
@@ -305,7 +305,7 @@ def _universal(data: bytes) -> LibraryFile:
     rows = view.rows("IIQQII" if wide else "IIIII", 8, count)
     parts = [_mach_o(data[offset : offset + size]) for _, _, offset, size, *_ in rows]
     if not parts:
-        raise ValueError("is a universal file of no machine")
+        raise ValueError("is a universal file without any machine")
     return LibraryFile(
         format="mach-o",
         machine="+".join(sorted({part.machine for part in parts})),
@@ -349,7 +349,7 @@ def _mach_o(data: bytes) -> LibraryFile:
 
 def _mach_o_symbols(view: _View, table: int, count: int, strings: int, *, wide: bool) -> Iterator[tuple[str, bool]]:
     for name, kind, *_ in view.rows("IBBHQ" if wide else "IBBHI", table, _bounded(count)):
-        # External, and neither for debuggers nor private to its image. C names carry an underscore in front.
+        # External, not a debugger's symbol, and not private to its image. C names have a leading underscore.
         if kind & 0x01 and not kind & 0xF0:
             yield view.text(strings + name).removeprefix("_"), kind & 0x0E != 0
 
@@ -369,7 +369,7 @@ class _Pe:
         self._view = _View(data, "<")
         (start,) = self._view.numbers("I", 0x3C)
         if data[start : start + 4] != b"PE\0\0":
-            raise ValueError("begins like a Windows file, but is none")
+            raise ValueError("begins like a Windows file, but is not one")
         self._machine, sections, _, _, _, optional, flags = self._view.numbers("HHIIIHH", start + 4)
         if not flags & _DLL:
             raise ValueError("is a Windows file, but not a library")

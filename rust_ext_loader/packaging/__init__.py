@@ -1,5 +1,5 @@
 """
-What an installed distribution contains besides Python code: for now, the line of an editable install.
+Decide what an installed distribution contains besides Python code: so far the `.pth` line of an editable install.
 
 The build hook of a distribution imports this wing.
 

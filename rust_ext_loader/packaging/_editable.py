@@ -1,13 +1,14 @@
 """
-Decide what an editable install leaves behind in site-packages.
+Decide what an editable install writes into site-packages.
 
-It leaves one line in a `.pth` file, which every start of that interpreter
-executes: a *stub* finder that knows its prefixes and its workspace, and asks
-`rust_ext_loader._hook` only when a name under one of the prefixes is wanted.
+It writes one line in a `.pth` file, which every start of that interpreter
+executes. The line installs a *stub* finder that knows its prefixes and its
+workspace. The stub calls `rust_ext_loader._hook` only for a name with one of
+the prefixes.
 
-Invariant: the line is a single ASCII statement list that cannot fail, imports
-nothing but `sys`, and puts at most one finder for the same prefixes in place,
-however often and from however many site folders it is executed.
+Invariant: the line is one line of ASCII statements that cannot fail and imports
+only `sys`. It adds at most one finder for the same prefixes, even if it is
+executed several times from several site folders.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# One expression, because `site` executes one line at a time, inside one of its functions: a name that this line defined
-# would not be seen by the code inside a lambda. `site` handles the site folder that comes first on `sys.path` first, so
-# of two installs the first to arrive stays. `%a` writes ASCII literals: what encoding a `.pth` file has is a matter of locale.
+# One expression: `site` executes each line inside one of its functions, so a lambda's body could not see a name that
+# the line defined. `site` starts with the site folder that is first on `sys.path`: of two installs the first one wins.
+# `%a` writes ASCII literals, because the encoding of a `.pth` file depends on the locale.
 _LINE = (
     "import sys; "
     "any(getattr(finder, 'rust_ext_prefixes', ()) == %(prefixes)a for finder in sys.meta_path) "
@@ -36,7 +37,7 @@ _LINE = (
 
 def prefixes_of(modules: Iterable[str]) -> tuple[str, ...]:
     """
-    What the names of these modules start with: their parent packages, each with its dot.
+    The prefixes of the names of these modules: their parent packages, each with its dot.
 
     A module without a parent is its own prefix.
     """
@@ -45,7 +46,7 @@ def prefixes_of(modules: Iterable[str]) -> tuple[str, ...]:
 
 def pth_line(prefixes: Iterable[str], workspace: str) -> str:
     """
-    The line of a `.pth` file that makes extensions of *workspace* importable; without a line break.
+    The line of a `.pth` file, without a line break, that makes the extensions of *workspace* importable.
     """
     if not os.path.isabs(workspace):
         raise ValueError(f"the workspace of an editable install must be an absolute path, not {workspace!r}")

@@ -1,17 +1,17 @@
 """
-Look entries up in an object store, and publish them there: the store's two verbs, between hosts.
+Look up entries in an object store, and publish them there.
 
     artifacts/<module>/<source key>/<build key>/entries/<format>-<seen>.json   manifest, signature
     artifacts/<module>/<source key>/<build key>/libraries/<sha256>             the library, never changed
 
-One build key may have several entries, one per set of *seen* inputs, as on disk.
-The library is there before the entry that names it, so whoever reads sees all of
-it or nothing.
+As on disk, one build key may have several entries, one per set of *seen* inputs.
+The library is uploaded before the entry that names it, so a reader sees both or
+neither.
 
-Invariant: what comes from there is code and is believed only by its signature. That
-is checked before a manifest is parsed and before a library is asked for; the
-library's digest before anybody else gets to see its file. What means something on
-one host alone is never published.
+Invariant: a library from the remote is code, and only a signature makes it
+trusted. The signature is verified before the manifest is parsed and before the
+library is downloaded. The library's digest is verified before its file gets its
+name. An entry that is valid on one host only is never published.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..cache import _store
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of
 from ..files import _digest
 from . import _signature
-from ._object_store import Bucket, RemoteFailed, within
+from ._object_store import Bucket, RemoteFailed, run_with_limit
 from ._signature import Signer, Statement
 
 TYPE_CHECKING = False
@@ -37,53 +37,53 @@ if TYPE_CHECKING:
 
     from ..declare._project import RemoteSettings
 
-#: Version of what is signed and of an entry's fields, on top of the manifest's own.
+#: Version of the signed data and of an entry's fields, in addition to the manifest's own version.
 FORMAT = 1
 
-#: Bytes: an entry's manifest holds a line per fact.
+#: Bytes; an entry's manifest has one line per fact.
 _LARGEST_ENTRY = 8 << 20
 _LARGEST_LIBRARY = 512 << 20
-#: Sets of seen inputs of one build key that are looked at.
+#: Entries of one build key that are read at most.
 _MOST_ENTRIES = 64
 
-#: What reading fields of malformed JSON raises.
+#: Exceptions while reading fields of malformed JSON.
 _MALFORMED = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Refused(Exception):
     """
-    An entry is there that is not to be believed.
+    An entry exists, but it must not be used.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """
-    What is asked for.
+    The request: a module and its facts.
     """
 
     module: str
     fingerprint: Fingerprint
-    #: Whether seen inputs are here what they were there.
+    #: Whether these seen inputs have the same values on this host.
     stands: Callable[[Mapping[str, str]], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """
-    What a remote had.
+    The result of a lookup.
     """
 
-    #: How the library came to be that was written; `None` if there was none.
+    #: Where the downloaded library comes from; `None` if there was none.
     origin: _store.Origin | None
-    #: Names of entries that were refused, each with the reason.
+    #: Names of refused entries, each with the reason.
     refused: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
     """
-    An entry whose signature holds.
+    An entry with a valid signature.
     """
 
     origin: _store.Origin
@@ -93,17 +93,17 @@ class _Offer:
 
 def look_up(settings: RemoteSettings, wanted: Wanted, destination: Path, seconds: float) -> Answer:
     """
-    Write the newest library that was made from exactly these facts into a new file, which is absent or right at any time.
+    Download the newest library with exactly these facts into a new file. The file appears only when it is complete.
 
-    Raises `RemoteFailed`, and `SettingError` for a trusted key that is none.
+    Raises `RemoteFailed`, and `SettingError` for an invalid trusted key.
     """
     if not settings.public_keys:
         raise RemoteFailed("no public key is trusted for it")
-    _refuse_what_is_no_key(settings)
-    return within(seconds, settings.url, lambda bucket: _look_up(bucket, settings, wanted, destination))
+    _check_keys(settings)
+    return run_with_limit(seconds, settings.url, lambda bucket: _look_up(bucket, settings, wanted, destination))
 
 
-def _refuse_what_is_no_key(settings: RemoteSettings) -> None:
+def _check_keys(settings: RemoteSettings) -> None:
     for key in settings.public_keys:
         _signature.public_key(key, settings.keys_from)
 
@@ -113,12 +113,12 @@ def _look_up(bucket: Bucket, settings: RemoteSettings, wanted: Wanted, destinati
     offers: list[_Offer] = []
     folder = _folder(wanted.module, wanted.fingerprint)
     for name in bucket.names(f"{folder}/entries/", _MOST_ENTRIES):
-        # Entries of another format have other names, and are other versions' business.
+        # Entries of other formats belong to other versions of the toolkit.
         if not name.rpartition("/")[2].startswith(f"{_format()}-"):
             continue
-        data = bucket.small(name, _LARGEST_ENTRY)
+        data = bucket.read_small(name, _LARGEST_ENTRY)
         try:
-            if data is not None and (offer := _opened(data, wanted, settings)) is not None:
+            if data is not None and (offer := _verified(data, wanted, settings)) is not None:
                 offers.append(offer)
         except Refused as why:
             refused.append(f"{name}: {why}")
@@ -134,28 +134,28 @@ def _look_up(bucket: Bucket, settings: RemoteSettings, wanted: Wanted, destinati
     return Answer(None, tuple(refused))
 
 
-def _opened(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer | None:
+def _verified(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer | None:
     """
-    What an entry offers, `None` if it is right and not for here; raises `Refused`.
+    The verified entry; `None` if it is valid but not for this host. Raises `Refused`.
     """
     try:
         envelope = json.loads(data)
         text, sha256 = str(envelope["manifest"]), str(envelope["sha256"])
         signature, signed_by = envelope.get("signature"), envelope.get("signed_by")
     except _MALFORMED as error:
-        raise Refused("it is no entry") from error
+        raise Refused("it is not an entry") from error
     statement = _statement(wanted.module, wanted.fingerprint.build_key, sha256, text)
-    if reason := _signature.complaint(statement, signature, signed_by, settings.public_keys):
+    if reason := _signature.rejection(statement, signature, signed_by, settings.public_keys):
         raise Refused(reason)
     try:
         manifest = json.loads(text)
         if not _agrees(manifest, wanted, sha256):
-            raise Refused("its manifest does not agree with what was signed")
+            raise Refused("its manifest does not match the signed statement")
         offer = _Offer(_origin(manifest, settings), sha256, int(manifest["size"]))
     except _MALFORMED as error:
         raise Refused("its manifest is damaged") from error
     if not 0 < offer.size <= _LARGEST_LIBRARY:
-        raise Refused(f"its library has {offer.size} bytes; at most {_LARGEST_LIBRARY} are taken")
+        raise Refused(f"its library has {offer.size} bytes, but at most {_LARGEST_LIBRARY} are accepted")
     if _store.is_for_newer_system(manifest) or not wanted.stands(offer.origin.seen):
         return None
     return offer
@@ -180,7 +180,7 @@ def _origin(manifest: dict[str, Any], settings: RemoteSettings) -> _store.Origin
         toolchain=str(manifest["toolchain"]),
         abi=str(manifest["abi"]),
         glibc_floor=floor,
-        # Another host's clock may be ahead of ours.
+        # The clock of the other host may be ahead.
         began=min(float(manifest["began"]), time.time()),
         seconds=float(manifest["seconds"]),
         token=None,
@@ -191,7 +191,7 @@ def _origin(manifest: dict[str, Any], settings: RemoteSettings) -> _store.Origin
 
 def _download(bucket: Bucket, name: str, offer: _Offer, destination: Path) -> None:
     """
-    Receive a library into a new file; raises `Refused` when it is not the one that was signed.
+    Download a library into a new file; raises `Refused` if it is not the signed one.
     """
     hasher = hashlib.sha256()
     arriving = destination.with_name(f"{destination.name}.arriving")
@@ -200,19 +200,19 @@ def _download(bucket: Bucket, name: str, offer: _Offer, destination: Path) -> No
             hasher.update(chunk)
             file.write(chunk)
     if hasher.hexdigest() != offer.sha256:
-        raise Refused("it is not the library that was signed")
+        raise Refused("it is not the signed library")
     arriving.rename(destination)
 
 
 def publish(settings: RemoteSettings, signer: Signer, entry: _store.Entry, seconds: float) -> bool:
     """
-    Store an entry; false if the remote has the same one already, signed by somebody who is trusted.
+    Store an entry; false if the remote already has the same one with a trusted signature.
 
-    Raises `RemoteFailed`, and `SettingError` for a trusted key that is none.
+    Raises `RemoteFailed`, and `SettingError` for an invalid trusted key.
     """
-    _refuse_what_is_no_key(settings)
+    _check_keys(settings)
     manifest = (entry.folder / "manifest.json").read_text("utf-8")
-    return within(
+    return run_with_limit(
         seconds, settings.url, lambda bucket: _publish(bucket, settings, signer, entry, manifest), writing=True
     )
 
@@ -223,9 +223,9 @@ def _publish(bucket: Bucket, settings: RemoteSettings, signer: Signer, entry: _s
     wanted = Wanted(module, Fingerprint(entry.facts), lambda seen: seen == entry.seen)
     folder = _folder(module, wanted.fingerprint)
     name = f"{folder}/entries/{_format()}-{digest_of(entry.seen)[:SHORT]}.json"
-    if _is_there(bucket, name, folder, wanted, settings):
+    if _has_same_entry(bucket, name, folder, wanted, settings):
         return False
-    # First the library: a reader never sees an entry without one.
+    # The library comes first, so a reader never sees an entry without its library.
     bucket.put(f"{folder}/libraries/{sha256}", entry.library)
     signature = signer.sign(_statement(module, entry.build_key, sha256, manifest))
     envelope = {"signature": signature, "signed_by": signer.public_key, "sha256": sha256, "manifest": manifest}
@@ -236,10 +236,10 @@ def _publish(bucket: Bucket, settings: RemoteSettings, signer: Signer, entry: _s
     return True
 
 
-def _is_there(bucket: Bucket, name: str, folder: str, wanted: Wanted, settings: RemoteSettings) -> bool:
-    data = bucket.small(name, _LARGEST_ENTRY)
+def _has_same_entry(bucket: Bucket, name: str, folder: str, wanted: Wanted, settings: RemoteSettings) -> bool:
+    data = bucket.read_small(name, _LARGEST_ENTRY)
     try:
-        offer = None if data is None else _opened(data, wanted, settings)
+        offer = None if data is None else _verified(data, wanted, settings)
     except Refused:
         return False
     return offer is not None and bucket.size(f"{folder}/libraries/{offer.sha256}") == offer.size
@@ -247,7 +247,7 @@ def _is_there(bucket: Bucket, name: str, folder: str, wanted: Wanted, settings: 
 
 def bound_to_host(entry: _store.Entry) -> tuple[str, ...]:
     """
-    The facts and inputs for which an entry means something on this host alone.
+    The facts and inputs that are valid on this host only.
     """
     return tuple(json.loads((entry.folder / "manifest.json").read_bytes())["host_bound"])
 

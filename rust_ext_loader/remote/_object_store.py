@@ -1,15 +1,14 @@
 """
-Speak with an object store, for a limited time.
+Access an object store with a time limit.
 
-Whatever goes wrong there (no network, no such bucket, no permission, silence)
-comes out as one kind of error with one line of text.
+Every failure (no network, no such bucket, no permission, no answer) becomes one
+kind of exception with one line of text.
 
-Invariant: nobody waits longer than the limit, whatever the other side does, and
-nothing larger than was allowed is received. No secret of a URL gets into a text.
-At its exit the interpreter waits for a request that nobody waits for any more, and
-the native library is given no Python object to let go of later: a thread that
-comes back into an interpreter that is going away aborts the process. Hence no
-coroutines, and files for bytes.
+Invariant: no caller waits longer than its limit, and no more bytes than allowed
+are received. No text contains a secret from a URL. A native thread that enters
+an interpreter during shutdown aborts the process. So at exit the interpreter
+waits for abandoned requests to end, and the native library gets no Python
+object to release later: no coroutines are used, and data is passed in files.
 """
 
 from __future__ import annotations
@@ -33,32 +32,32 @@ if TYPE_CHECKING:
 
     _Result = TypeVar("_Result")
 
-#: Seconds after the limit at which a request ends that nobody waits for any more.
+#: Seconds after the limit at which an abandoned request ends.
 _GRACE = 1.0
-#: Seconds that one request may take, however long the whole may.
+#: Seconds that one request may take, even if the whole operation may take longer.
 _LONGEST_REQUEST = 60.0
-#: How the stores' own tools are told that plain http will do (a store on this host, say).
+#: Variables by which the stores' own tools allow plain http, for example for a store on this host.
 _ALLOW_HTTP = ("AWS_ALLOW_HTTP", "AZURE_ALLOW_HTTP", "GOOGLE_ALLOW_HTTP")
 
-#: The process in which the native library has started its threads: no fork of it has them.
-_at_home_in: list[int] = []
+#: The process in which the native library started its threads; a forked child does not have them.
+_started_in: list[int] = []
 
 
 class RemoteFailed(Exception):
     """
-    The store could not be reached, or did not do what was asked.
+    The store could not be reached, or a request failed.
     """
 
 
 class OutOfTime(RemoteFailed):
     """
-    It did not do it within the limit.
+    A request did not finish within the limit.
     """
 
 
-def within(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writing: bool = False) -> _Result:
+def run_with_limit(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writing: bool = False) -> _Result:
     """
-    What work with a place comes to that may take some seconds; raises `RemoteFailed`.
+    The result of *work* with an object store, within a time limit; raises `RemoteFailed`.
     """
     outcome: concurrent.futures.Future[_Result] = concurrent.futures.Future()
     bucket = _open(url, seconds, writing=writing)
@@ -66,11 +65,11 @@ def within(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writi
     def run() -> None:
         try:
             outcome.set_result(work(bucket))
-        # A panic of the native library is no `Exception`.
+        # A panic of the native library is not an `Exception`.
         except BaseException as error:  # noqa: BLE001 - it is raised in the thread that waits
             outcome.set_exception(error)
 
-    # A request cannot be interrupted, but he who waits for it can go.
+    # A request cannot be interrupted, so it runs in a thread that can be abandoned.
     thread = threading.Thread(target=run, name="rust-ext-remote", daemon=True)
     try:
         thread.start()
@@ -86,7 +85,7 @@ def within(seconds: float, url: str, work: Callable[[Bucket], _Result], *, writi
             raise
         raise RemoteFailed(one_line(error)) from error
     finally:
-        bucket.until = 0.0
+        bucket.deadline = 0.0
         if thread.is_alive():
             atexit.register(thread.join, _request_limit(seconds) + _GRACE)
 
@@ -97,7 +96,7 @@ def _request_limit(seconds: float) -> float:
 
 def one_line(error: BaseException) -> str:
     """
-    What an error says, cut to a line and without the secrets of URLs.
+    The first line of an error, without secrets of URLs.
     """
     text = str(error).partition("\n")[0].strip() or type(error).__name__
     text = re.sub(r"//[^/@\s]*@", "//", re.sub(r"\?\S+", "?...", text))
@@ -107,20 +106,20 @@ def one_line(error: BaseException) -> str:
 @dataclass(slots=True)
 class Bucket:
     """
-    One place in an object store, until its time is up.
+    A prefix in an object store, usable until a deadline.
     """
 
     store: ObjectStore
-    #: By the monotonic clock.
-    until: float
+    #: By the monotonic clock; 0 after the caller has left.
+    deadline: float
 
     def _check(self) -> None:
-        if time.monotonic() > self.until:
+        if time.monotonic() > self.deadline:
             raise OutOfTime("time is up")
 
     def names(self, prefix: str, at_most: int) -> list[str]:
         """
-        Names of the objects below a prefix, some of them where there are many.
+        Names of objects below a prefix, at most so many.
         """
         self._check()
         found: list[str] = []
@@ -136,7 +135,7 @@ class Bucket:
 
     def size(self, name: str) -> int | None:
         """
-        Bytes of an object, `None` where there is none.
+        Size of an object in bytes; `None` if it does not exist.
         """
         self._check()
         try:
@@ -144,9 +143,9 @@ class Bucket:
         except FileNotFoundError:
             return None
 
-    def small(self, name: str, at_most: int) -> bytes | None:
+    def read_small(self, name: str, at_most: int) -> bytes | None:
         """
-        The content of a small object, `None` where there is none.
+        The content of a small object; `None` if it does not exist.
         """
         try:
             return b"".join(self.chunks(name, at_most))
@@ -155,25 +154,25 @@ class Bucket:
 
     def chunks(self, name: str, at_most: int) -> Iterator[bytes]:
         """
-        The content of an object, piece by piece.
+        The content of an object, in chunks.
         """
         self._check()
         answer = self.store.get(name)
         if answer.meta["size"] > at_most:
-            raise RemoteFailed(f"{name} is larger than it may be: {answer.meta['size']} bytes, at most {at_most}")
+            raise RemoteFailed(f"{name} is too large: {answer.meta['size']} bytes, at most {at_most} are accepted")
         received = 0
         for chunk in answer.stream():
             self._check()
             received += len(chunk)
             if received > at_most:
-                raise RemoteFailed(f"{name} is larger than it says")
+                raise RemoteFailed(f"{name} is larger than announced")
             yield bytes(chunk)
         if received != answer.meta["size"]:
-            raise RemoteFailed(f"{name} broke off after {received} of {answer.meta['size']} bytes")
+            raise RemoteFailed(f"{name} ended after {received} of {answer.meta['size']} bytes")
 
     def put(self, name: str, content: Path) -> None:
         """
-        Store a file as an object: readers see all of it or what was there before.
+        Store a file as an object; readers see the whole new object or the old one.
         """
         self._check()
         self.store.put(name, content)
@@ -181,17 +180,17 @@ class Bucket:
 
 def _open(url: str, seconds: float, *, writing: bool) -> Bucket:
     """
-    The place that a URL names; credentials come from where the store's own tools look for them.
+    The object store of a URL; credentials are found as by the store's own tools.
     """
-    if _at_home_in and os.getpid() not in _at_home_in:
-        raise RemoteFailed("this process was forked from one that had asked already, and cannot ask again")
+    if _started_in and os.getpid() not in _started_in:
+        raise RemoteFailed("this process was forked from one that used the remote, so it cannot use the remote")
     from obstore.store import from_url
 
-    _at_home_in[:] = [os.getpid()]
+    _started_in[:] = [os.getpid()]
     options: dict[str, Any] = {"mkdir": True} if writing and url.startswith("file:") else {}
     if not url.startswith("file:"):
         limit = timedelta(seconds=_request_limit(seconds))
-        # What is given here replaces what the environment says, so its one option that matters is handed on.
+        # These options replace those from the environment, so the one that matters is copied.
         plain = url.startswith("http://") or any(
             os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _ALLOW_HTTP
         )

@@ -1,14 +1,14 @@
 """
-Decide whether an entry was published by somebody who is trusted.
+Decide whether an entry was published by a trusted signer.
 
-A *statement* is what a signature is over: the format, the module, the build key
-and the digests of library and manifest, each with its length, behind a line
-that says what kind of statement it is. So no part can slide into its neighbour,
-and no signature made for anything else fits here.
+A *statement* is the signed data: the format, the module, the build key and the
+digests of library and manifest. Each has its length in front, so no part can
+be mistaken for part of its neighbour. A first line names the purpose, so a
+signature for another purpose does not fit.
 
-Invariant: whoever verifies brings the format, the module and the build key from
-what was asked for, never from what was received. Keys are Ed25519; a private one
-is read only from a file that is its owner's alone.
+Invariant: the verifier takes format, module and build key from its own request,
+never from the received data. Keys are Ed25519. A private key is read only from
+a file that no other user can read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KIND = "ed25519:"
 @dataclass(frozen=True, slots=True)
 class Statement:
     """
-    What a signature is over.
+    The signed data.
     """
 
     format: str
@@ -49,7 +49,7 @@ class Statement:
     @property
     def message(self) -> bytes:
         """
-        The bytes that are signed.
+        The bytes to sign.
         """
         fields = (self.format, self.module, self.build_key, self.library_sha256, self.manifest_sha256)
         return _PURPOSE + framed(fields)
@@ -66,7 +66,7 @@ class Signer:
     @property
     def public_key(self) -> str:
         """
-        Its public half, as it is written down.
+        Its public half as text: `ed25519:` and base64.
         """
         raw = self._key.public_key().public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
         return _KIND + base64.b64encode(raw).decode()
@@ -78,11 +78,11 @@ class Signer:
         return base64.b64encode(self._key.sign(statement.message)).decode()
 
 
-def complaint(statement: Statement, signature: object, signed_by: object, trusted: Iterable[str]) -> str | None:
+def rejection(statement: Statement, signature: object, signed_by: object, trusted: Iterable[str]) -> str | None:
     """
-    Why a signature does not make a statement trusted, or `None` if it does.
+    Why a signature does not make a statement trusted; `None` if it does.
 
-    *signed_by* is whom the entry claims to come from; it decides only what is said.
+    *signed_by* is the key that the entry names; it affects only the text.
     """
     keys = {text: public_key(text) for text in trusted}
     if not isinstance(signature, str) or not signature:
@@ -90,7 +90,7 @@ def complaint(statement: Statement, signature: object, signed_by: object, truste
     try:
         raw = base64.b64decode(signature, validate=True)
     except (binascii.Error, ValueError):
-        return "its signature is no base64"
+        return "its signature is not base64"
     for key in keys.values():
         try:
             key.verify(raw, statement.message)
@@ -98,17 +98,17 @@ def complaint(statement: Statement, signature: object, signed_by: object, truste
             continue
         return None
     if signed_by in keys:
-        return "its signature does not fit: it was altered, or made for another module, build key or format"
-    return f"it is signed by {str(signed_by)[:60]!r}, which is none of the trusted public keys"
+        return "its signature does not match: it was altered, or made for another module, build key or format"
+    return f"it is signed by {str(signed_by)[:60]!r}, which is not a trusted public key"
 
 
 def public_key(text: str, setting: str = "public key") -> Ed25519PublicKey:
     """
-    A public key that was written down in *setting*; raises `SettingError`.
+    Parse a public key from *setting*; raises `SettingError`.
     """
     kind, _, encoded = text.partition(":")
     try:
-        # Without its kind nothing is decoded: no bytes are no key.
+        # With another prefix nothing is decoded: empty bytes are not a key.
         raw = base64.b64decode(encoded, validate=True) if f"{kind}:" == _KIND else b""
         return Ed25519PublicKey.from_public_bytes(raw)
     except ValueError as error:
@@ -119,11 +119,11 @@ def public_key(text: str, setting: str = "public key") -> Ed25519PublicKey:
 
 def read_private_key(path: str) -> Signer:
     """
-    The private key in a PEM file that nobody but its owner can read; raises `SettingError`.
+    The private key in a PEM file that only its owner can read; raises `SettingError`.
     """
     expected = "a PEM file with an Ed25519 private key without a passphrase, mode 0600, of this user"
     try:
-        # Nobody may ever write into a pipe of this name.
+        # Non-blocking: opening a named pipe would otherwise wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(descriptor)
@@ -135,7 +135,7 @@ def read_private_key(path: str) -> Signer:
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SettingError(path, "no such key", expected) from error
+        raise SettingError(path, "no private key", expected) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise SettingError(path, type(key).__name__, expected)
     return Signer(key)
@@ -143,7 +143,7 @@ def read_private_key(path: str) -> Signer:
 
 def new_private_key(path: str) -> Signer:
     """
-    Make a key and write it into a new file, for this user alone; raises `SettingError`.
+    Write a new key into a new file that only this user can read; raises `SettingError`.
     """
     key = Ed25519PrivateKey.generate()
     data = key.private_bytes(
@@ -154,7 +154,5 @@ def new_private_key(path: str) -> Signer:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
     except OSError as error:
-        raise SettingError(
-            path, error.strerror or str(error), "the name of a new file in a folder that can be written"
-        ) from error
+        raise SettingError(path, error.strerror or str(error), "the name of a new file in a writable folder") from error
     return Signer(key)

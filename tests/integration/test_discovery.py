@@ -163,7 +163,7 @@ def test_a_library_without_the_init_function_is_not_stored(plain: Checkout) -> N
     loaded = plain.load()
 
     assert loaded.types[:3] == ("InvalidArtifact", "RustExtensionError", "ImportError")
-    assert "does not export PyInit_alpha, it exports PyInit_omega; `#[pymodule]` must bear the name `alpha`" in str(
+    assert "does not export PyInit_alpha, it exports PyInit_omega; rename the `#[pymodule]` to `alpha`" in str(
         loaded.error
     )
     assert not list(plain.cache.rglob("manifest.json"))

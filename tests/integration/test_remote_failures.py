@@ -182,7 +182,7 @@ import os, sys
 from rust_ext_loader.remote import _object_store
 def ask():
     try:
-        return _object_store.within(1.0, sys.argv[1], lambda bucket: bucket.names("artifacts", 9))
+        return _object_store.run_with_limit(1.0, sys.argv[1], lambda bucket: bucket.names("artifacts", 9))
     except _object_store.RemoteFailed as error:
         return str(error)
 print(ask(), flush=True)
@@ -227,7 +227,7 @@ def test_a_forked_process_does_not_ask(remote: Remote) -> None:
     """
     assert run(_ASK_IN_A_FORK) == [
         "[]",
-        "this process was forked from one that had asked already, and cannot ask again",
+        "this process was forked from one that used the remote, so it cannot use the remote",
         "0",
     ]
     assert remote.server.count("LIST", "artifacts") == 1

@@ -199,9 +199,9 @@ def test_a_universal_file_exports_what_every_part_exports() -> None:
         pytest.param(elf(kind=2), "not a shared library (type 2)", id="program"),
         pytest.param(mach_o()[:40], "cut short", id="half a Mach-O"),
         pytest.param(mach_o(kind=2), "not a library (type 2)", id="Mach-O program"),
-        pytest.param(universal(), "no machine", id="universal file of nothing"),
+        pytest.param(universal(), "without any machine", id="universal file of nothing"),
         pytest.param(universal(b"junk"), "damaged Mach-O", id="universal file of junk"),
-        pytest.param(b"MZ" + bytes(200), "is none", id="DOS program"),
+        pytest.param(b"MZ" + bytes(200), "is not one", id="DOS program"),
         pytest.param(pe(flags=0), "not a library", id="Windows program"),
     ],
 )
@@ -270,7 +270,7 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
             LibraryFile("elf", "x86_64", frozenset(), frozenset(), None, ()), {}, "no module at all", id="no module"
         ),
         pytest.param(
-            GOOD, {"machine": "aarch64"}, "is for x86_64, and this Python runs on aarch64", id="another machine"
+            GOOD, {"machine": "aarch64"}, "is for x86_64, but this Python runs on aarch64", id="another machine"
         ),
         pytest.param(GOOD, {"system": "darwin"}, "is elf; darwin loads mach-o", id="another system"),
         pytest.param(
@@ -284,12 +284,15 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
         ),
         pytest.param(module("elf", "arm", set(), ""), {"machine": "armv7l"}, None, id="any 32-bit ARM"),
         pytest.param(
-            module("elf", "x86_64", {"_PyLong_New"}, ""), {"abi3": True}, "lacks: _PyLong_New", id="a private symbol"
+            module("elf", "x86_64", {"_PyLong_New"}, ""),
+            {"abi3": True},
+            "outside the stable ABI: _PyLong_New",
+            id="a private symbol",
         ),
         pytest.param(
             module("elf", "x86_64", {"PyFrame_New"}, ""),
             {"abi3": True},
-            "lacks: PyFrame_New",
+            "outside the stable ABI: PyFrame_New",
             id="a symbol never stable",
         ),
         pytest.param(module("elf", "x86_64", {"_PyLong_New"}, ""), {}, None, id="private symbols without abi3"),

@@ -234,15 +234,15 @@ def an_older_format(world: World) -> None:
     world.edit(signature=world.signer.sign(statement))
 
 
-DOES_NOT_FIT = "its signature does not fit: it was altered, or made for another module, build key or format"
+DOES_NOT_FIT = "its signature does not match: it was altered, or made for another module, build key or format"
 
 
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        pytest.param(altered_library, "it is not the library that was signed", id="one byte of the library"),
-        pytest.param(cut_library, "it is not the library that was signed", id="the library's last byte"),
-        pytest.param(another_library, "it is not the library that was signed", id="another library, of another build"),
+        pytest.param(altered_library, "it is not the signed library", id="one byte of the library"),
+        pytest.param(cut_library, "it is not the signed library", id="the library's last byte"),
+        pytest.param(another_library, "it is not the signed library", id="another library, of another build"),
         pytest.param(another_modules_entry, DOES_NOT_FIT, id="another module's entry"),
         pytest.param(another_build_keys_entry, DOES_NOT_FIT, id="another build key's entry"),
         pytest.param(an_older_format, DOES_NOT_FIT, id="an older format under the name of this one"),
@@ -256,23 +256,43 @@ DOES_NOT_FIT = "its signature does not fit: it was altered, or made for another 
         pytest.param(
             lambda world: world.edit(manifest=world.manifest() + " "), DOES_NOT_FIT, id="a blank behind the manifest"
         ),
-        pytest.param(lambda world: world.entry_file().write_bytes(b""), "it is no entry", id="an empty entry"),
+        pytest.param(lambda world: world.entry_file().write_bytes(b""), "it is not an entry", id="an empty entry"),
         pytest.param(
-            lambda world: world.entry_file().write_bytes(b"\xff\xfe{}"), "it is no entry", id="an entry of other bytes"
+            lambda world: world.entry_file().write_bytes(b"\xff\xfe{}"),
+            "it is not an entry",
+            id="an entry of other bytes",
         ),
         pytest.param(
             lambda world: world.entry_file().write_text("[" * 100_000),
-            "it is no entry",
+            "it is not an entry",
             id="an entry that is nested deeply",
         ),
-        pytest.param(lambda world: world.entry_file().write_text("[]"), "it is no entry", id="a list"),
-        pytest.param(lambda world: world.entry_file().write_text('{"sha256": ""}'), "it is no entry", id="no manifest"),
-        pytest.param(lambda world: world.sign_anew(module="fx.beta"), "does not agree", id="signed: of another module"),
-        pytest.param(lambda world: world.sign_anew(facts={}), "does not agree", id="signed: of other facts"),
-        pytest.param(lambda world: world.sign_anew(format=1), "does not agree", id="signed: of another format"),
-        pytest.param(lambda world: world.sign_anew(sha256="0" * 64), "does not agree", id="signed: of another library"),
+        pytest.param(lambda world: world.entry_file().write_text("[]"), "it is not an entry", id="a list"),
         pytest.param(
-            lambda world: world.sign_anew(host_bound=["seen/env/X"]), "does not agree", id="signed: bound to a host"
+            lambda world: world.entry_file().write_text('{"sha256": ""}'), "it is not an entry", id="no manifest"
+        ),
+        pytest.param(
+            lambda world: world.sign_anew(module="fx.beta"),
+            "does not match the signed statement",
+            id="signed: of another module",
+        ),
+        pytest.param(
+            lambda world: world.sign_anew(facts={}), "does not match the signed statement", id="signed: of other facts"
+        ),
+        pytest.param(
+            lambda world: world.sign_anew(format=1),
+            "does not match the signed statement",
+            id="signed: of another format",
+        ),
+        pytest.param(
+            lambda world: world.sign_anew(sha256="0" * 64),
+            "does not match the signed statement",
+            id="signed: of another library",
+        ),
+        pytest.param(
+            lambda world: world.sign_anew(host_bound=["seen/env/X"]),
+            "does not match the signed statement",
+            id="signed: bound to a host",
         ),
         pytest.param(lambda world: world.sign_anew(size=1 << 40), "at most", id="signed: too large a library"),
         pytest.param(lambda world: world.sign_anew(size="many"), "its manifest is damaged", id="signed: no size"),

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from rust_ext_loader._errors import SettingError
 from rust_ext_loader.remote import _signature
-from rust_ext_loader.remote._signature import Signer, Statement, complaint
+from rust_ext_loader.remote._signature import Signer, Statement, rejection
 
 STATEMENT = Statement("2.1", "fx.alpha", "b" * 64, "1" * 64, "2" * 64)
 
@@ -36,9 +36,9 @@ def test_what_a_trusted_key_signed_is_believed(signer: Signer, other: Signer) ->
     """
     signature = signer.sign(STATEMENT)
 
-    assert complaint(STATEMENT, signature, signer.public_key, [signer.public_key]) is None
-    assert complaint(STATEMENT, signature, signer.public_key, [other.public_key, signer.public_key]) is None
-    assert complaint(STATEMENT, signature, "anybody", [signer.public_key]) is None
+    assert rejection(STATEMENT, signature, signer.public_key, [signer.public_key]) is None
+    assert rejection(STATEMENT, signature, signer.public_key, [other.public_key, signer.public_key]) is None
+    assert rejection(STATEMENT, signature, "anybody", [signer.public_key]) is None
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Statement)])
@@ -48,9 +48,9 @@ def test_every_field_is_signed(signer: Signer, field: str) -> None:
     """
     altered = dataclasses.replace(STATEMENT, **{field: getattr(STATEMENT, field)[:-1] + "x"})
 
-    said = complaint(altered, signer.sign(STATEMENT), signer.public_key, [signer.public_key])
+    said = rejection(altered, signer.sign(STATEMENT), signer.public_key, [signer.public_key])
 
-    assert said == "its signature does not fit: it was altered, or made for another module, build key or format"
+    assert said == "its signature does not match: it was altered, or made for another module, build key or format"
 
 
 @pytest.mark.parametrize(
@@ -85,26 +85,26 @@ def test_the_message_is_pinned() -> None:
         pytest.param(None, "it is not signed", id="none"),
         pytest.param("", "it is not signed", id="empty"),
         pytest.param(7, "it is not signed", id="no text"),
-        pytest.param("*" * 88, "its signature is no base64", id="no base64"),
-        pytest.param("é" * 88, "its signature is no base64", id="no ASCII"),
-        pytest.param(base64.b64encode(b"short").decode(), "does not fit", id="too short"),
-        pytest.param(base64.b64encode(bytes(64)).decode(), "does not fit", id="zeros"),
+        pytest.param("*" * 88, "its signature is not base64", id="no base64"),
+        pytest.param("é" * 88, "its signature is not base64", id="no ASCII"),
+        pytest.param(base64.b64encode(b"short").decode(), "does not match", id="too short"),
+        pytest.param(base64.b64encode(bytes(64)).decode(), "does not match", id="zeros"),
     ],
 )
 def test_what_is_no_signature_is_refused(signer: Signer, signature: object, said: str) -> None:
     """
     Whatever stands in its place, the answer is a reason and never an exception.
     """
-    assert said in str(complaint(STATEMENT, signature, signer.public_key, [signer.public_key]))
+    assert said in str(rejection(STATEMENT, signature, signer.public_key, [signer.public_key]))
 
 
 def test_another_key_is_named(signer: Signer, other: Signer) -> None:
     """
     Signed properly, by somebody whom nobody trusts.
     """
-    said = complaint(STATEMENT, other.sign(STATEMENT), other.public_key, [signer.public_key])
+    said = rejection(STATEMENT, other.sign(STATEMENT), other.public_key, [signer.public_key])
 
-    assert said == f"it is signed by '{other.public_key}', which is none of the trusted public keys"
+    assert said == f"it is signed by '{other.public_key}', which is not a trusted public key"
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def locked_key() -> bytes:
     [
         pytest.param(None, 0o640, "mode 0640", id="readable by the group"),
         pytest.param(None, 0o604, "mode 0604", id="readable by all"),
-        pytest.param(b"", 0o600, "no such key", id="empty"),
-        pytest.param(b"no key at all", 0o600, "no such key", id="no PEM"),
+        pytest.param(b"", 0o600, "no private key", id="empty"),
+        pytest.param(b"no key at all", 0o600, "no private key", id="no PEM"),
         pytest.param(ec_key(), 0o600, "ECPrivateKey", id="of another kind"),
-        pytest.param(locked_key(), 0o600, "no such key", id="with a passphrase"),
+        pytest.param(locked_key(), 0o600, "no private key", id="with a passphrase"),
     ],
 )
 def test_a_key_file_that_will_not_do(tmp_path: Path, content: bytes | None, mode: int, said: str) -> None:
