@@ -14,7 +14,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rust_ext_loader.cache import _bundled, _store
+from rust_ext_loader.cache import _bundled
+from rust_ext_loader.files import _digest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +134,7 @@ def unloadable_entry(checkout: Checkout) -> None:
     library = checkout.stored_library()
     library.write_bytes(b"not a library")
     path = library.parent / "manifest.json"
-    fields = {**json.loads(path.read_bytes()), "size": library.stat().st_size, "sha256": _store.digest_of_file(library)}
+    fields = {**json.loads(path.read_bytes()), "size": library.stat().st_size, "sha256": _digest.of_file(library)}
     path.write_text(json.dumps(fields))
 
 

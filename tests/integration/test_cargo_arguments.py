@@ -85,17 +85,17 @@ def test_the_arguments_of_cargo(
             "RUST_EXT_PROFILE='../x' is invalid; expected the name of a cargo profile",
         ),
         ({"RUST_EXT_CARGO_ARGS": "'"}, "arguments quoted as for a shell (No closing quotation)"),
-        ({"RUST_EXT_CARGO_ARGS": "--target-dir=/x"}, "no `--target-dir=/x`, which is decided elsewhere"),
-        ({"RUST_EXT_CARGO_ARGS": "--release"}, "no `--release`, which is decided elsewhere"),
-        ({"RUST_EXT_CARGO_ARGS": "-v -- -Copt-level=3"}, "no `--`, which is decided elsewhere"),
-        ({"RUST_EXT_CARGO_ARGS": "-p other"}, "no `-p`, which is decided elsewhere"),
+        ({"RUST_EXT_CARGO_ARGS": "--target-dir=/x"}, "no `--target-dir=/x`, which the toolkit sets itself"),
+        ({"RUST_EXT_CARGO_ARGS": "--release"}, "no `--release`, which the toolkit sets itself"),
+        ({"RUST_EXT_CARGO_ARGS": "-v -- -Copt-level=3"}, "no `--`, which the toolkit sets itself"),
+        ({"RUST_EXT_CARGO_ARGS": "-p other"}, "no `-p`, which the toolkit sets itself"),
         (
             {"RUST_EXT_CARGO_ARGS": "--config more.toml"},
-            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
+            "`--config KEY=VALUE`: edits of the file more.toml would not cause a rebuild",
         ),
         (
             {"RUST_EXT_CARGO_ARGS": "--config=more.toml"},
-            "`--config KEY=VALUE`: an edit of more.toml would go unnoticed",
+            "`--config KEY=VALUE`: edits of the file more.toml would not cause a rebuild",
         ),
     ],
 )

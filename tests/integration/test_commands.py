@@ -167,7 +167,7 @@ def declare_twice(checkout: Checkout) -> None:
             1,
             "",
             "error: no Rust extension fx.alhpa: no crate of [workspace] declares it; "
-            "did you mean fx.alpha? declared are fx.alpha, fx.beta\n",
+            "did you mean fx.alpha? the declared modules are fx.alpha, fx.beta\n",
             id="typo in a name",
         ),
         pytest.param(
