@@ -65,7 +65,7 @@ class Wanted:
     module: str
     fingerprint: Fingerprint
     #: Whether these seen inputs have the same values on this host.
-    stands: Callable[[Mapping[str, str]], bool]
+    is_current: Callable[[Mapping[str, str]], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def _verified(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer |
         raise Refused("its manifest is damaged") from error
     if not 0 < offer.size <= _LARGEST_LIBRARY:
         raise Refused(f"its library has {offer.size} bytes, but at most {_LARGEST_LIBRARY} are accepted")
-    if _store.is_for_newer_system(manifest) or not wanted.stands(offer.origin.seen):
+    if _store.is_for_newer_system(manifest) or not wanted.is_current(offer.origin.seen):
         return None
     return offer
 

@@ -1,4 +1,6 @@
-"""The editable wheel of the extension modules, built by its own back end and put in a bare site folder."""
+"""
+Test the distributions of the extension modules, built by their back end and installed in an empty site folder.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ WORKSPACE = ROOT / "rust"
 
 
 def python(code: str, cwd: Path, **variables: str) -> str:
-    """Runs code in a fresh interpreter and returns what it prints."""
+    """
+    Run code in a fresh interpreter and return its output.
+    """
     command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(
         command, cwd=cwd, env={**os.environ, **variables}, check=False, capture_output=True, text=True, timeout=120
@@ -28,7 +32,7 @@ def python(code: str, cwd: Path, **variables: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("hatchling", reason="the build back end is a development dependency")
+    pytest.importorskip("hatchling", reason="needs the build back end")
     out = tmp_path_factory.mktemp("wheel")
     python(f"import hatchling.build as back_end; back_end.build_editable({str(out)!r})", WORKSPACE)
     (built,) = out.glob("*.whl")
@@ -44,7 +48,7 @@ def site_folder(wheel: Path, tmp_path: Path) -> Path:
 
 def test_only_an_editable_install_depends_on_the_toolkit(wheel: Path) -> None:
     """
-    The editable wheel asks for the toolkit; the project's own metadata does not.
+    The editable wheel requires the toolkit; the project's own metadata does not.
     """
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (item for item in archive.namelist() if item.endswith(".dist-info/METADATA"))
@@ -57,9 +61,9 @@ def test_only_an_editable_install_depends_on_the_toolkit(wheel: Path) -> None:
     )
 
 
-def test_the_stub_imports_nothing_until_a_name_is_ours(site_folder: Path) -> None:
+def test_stub_imports_nothing_for_other_names(site_folder: Path) -> None:
     """
-    Starting the interpreter and importing foreign modules leaves the toolkit unimported.
+    Neither the start of the interpreter nor other imports import the toolkit.
     """
     printed = python(
         f"""
@@ -82,9 +86,9 @@ def test_the_stub_imports_nothing_until_a_name_is_ours(site_folder: Path) -> Non
     assert printed.splitlines() == ["[]", "[]", str([str(WORKSPACE)])]
 
 
-def test_python_faces_come_from_the_checkout(site_folder: Path) -> None:
+def test_python_packages_come_from_the_checkout(site_folder: Path) -> None:
     """
-    The processors of model families are found, in namespace packages, and build nothing when they are imported.
+    The image processors are found in namespace packages, and importing them builds nothing.
     """
     printed = python(
         f"""
@@ -107,9 +111,9 @@ def test_python_faces_come_from_the_checkout(site_folder: Path) -> None:
     ]
 
 
-def test_a_declared_module_has_a_spec_before_it_is_built(site_folder: Path, tmp_path: Path) -> None:
+def test_declared_module_has_a_spec_before_it_is_built(site_folder: Path, tmp_path: Path) -> None:
     """
-    `importlib.util.find_spec` finds the module in an empty cache, and builds nothing.
+    `importlib.util.find_spec` finds the module without a cached build, and builds nothing.
     """
     cache = tmp_path / "cache"
     printed = python(
@@ -128,11 +132,11 @@ def test_a_declared_module_has_a_spec_before_it_is_built(site_folder: Path, tmp_
     assert not list(cache.glob("artifacts/*"))
 
 
-def test_a_wheel_without_staged_modules_is_refused(tmp_path: Path) -> None:
+def test_standard_wheel_is_refused(tmp_path: Path) -> None:
     """
-    Nobody gets a wheel that lacks its extension modules.
+    A wheel would lack its extension modules.
     """
-    pytest.importorskip("hatchling", reason="the build back end is a development dependency")
+    pytest.importorskip("hatchling", reason="needs the build back end")
     printed = python(
         f"""
         import hatchling.build as back_end
@@ -148,11 +152,11 @@ def test_a_wheel_without_staged_modules_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_source_distribution_carries_the_toolkit(tmp_path: Path) -> None:
+def test_source_distribution_contains_the_toolkit(tmp_path: Path) -> None:
     """
-    The hook of an unpacked source distribution finds the toolkit inside it.
+    The build hook of an unpacked source distribution finds the toolkit inside it.
     """
-    pytest.importorskip("hatchling", reason="the build back end is a development dependency")
+    pytest.importorskip("hatchling", reason="needs the build back end")
     python(
         f"""
         import tarfile, hatchling.build as back_end

@@ -1,5 +1,5 @@
 """
-Which Pythons share an artifact.
+Unit tests of the ABI facts: which Pythons share a library.
 """
 
 from __future__ import annotations
@@ -51,9 +51,11 @@ STABLE = frozenset({"abi3-py310"})
         pytest.param({"abi3-py310"}, replace(PYTHON, implementation="pypy"), None, id="PyPy"),
     ],
 )
-def test_when_an_artifact_serves_later_pythons(features: set[str], python: _abi.Interpreter, abi3: str | None) -> None:
+def test_stable_abi_depends_on_features_and_python(
+    features: set[str], python: _abi.Interpreter, abi3: str | None
+) -> None:
     """
-    Only where PyO3 makes it so, and only for an ordinary CPython.
+    A library uses the stable ABI only if a feature requests it and Python is an ordinary CPython.
     """
     abi = _abi.gather(frozenset(features), python)
 
@@ -62,9 +64,9 @@ def test_when_an_artifact_serves_later_pythons(features: set[str], python: _abi.
     assert abi.suffix == (".abi3.so" if abi3 else ".cpython-311-x86_64-linux-gnu.so")
 
 
-def test_a_stable_artifact_is_shared_by_later_pythons() -> None:
+def test_later_pythons_share_a_stable_abi_library() -> None:
     """
-    One build for 3.11 and 3.13, and no interpreter is asked.
+    Python 3.11 and 3.13 have the same facts, and PyO3 runs no interpreter.
     """
     first, second = _abi.gather(STABLE, PYTHON), _abi.gather(STABLE, LATER)
 
@@ -90,9 +92,9 @@ ELSEWHERE = [
 
 
 @pytest.mark.parametrize("change", [*DIFFERENT, *ELSEWHERE])
-def test_another_python_differs(change: dict[str, object]) -> None:
+def test_each_property_of_python_is_a_fact(change: dict[str, object]) -> None:
     """
-    Whatever makes a library unusable is a fact.
+    Every property that can make a library unloadable changes the facts.
     """
     other = replace(PYTHON, **change)  # type: ignore[arg-type]
 
@@ -100,9 +102,9 @@ def test_another_python_differs(change: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize("change", ELSEWHERE)
-def test_another_machine_differs_for_a_stable_artifact_too(change: dict[str, object]) -> None:
+def test_machine_is_a_fact_of_a_stable_abi_library(change: dict[str, object]) -> None:
     """
-    The stable ABI is one of Python, not of machines.
+    The stable ABI is independent of the Python version, not of the machine.
     """
     other = replace(PYTHON, **change)  # type: ignore[arg-type]
 
@@ -110,18 +112,18 @@ def test_another_machine_differs_for_a_stable_artifact_too(change: dict[str, obj
 
 
 @pytest.mark.parametrize("change", [{"executable": "/opt/python3.11"}, {"suffixes": (".so",)}])
-def test_where_python_lies_is_no_fact(change: dict[str, object]) -> None:
+def test_paths_and_suffixes_are_no_facts(change: dict[str, object]) -> None:
     """
-    Nor how it would name files.
+    The interpreter's path and its suffixes do not change the facts.
     """
     other = replace(PYTHON, **change)  # type: ignore[arg-type]
 
     assert _abi.gather(frozenset(), other).facts == _abi.gather(frozenset(), PYTHON).facts
 
 
-def test_windows_has_one_suffix_for_both() -> None:
+def test_windows_has_one_suffix() -> None:
     """
-    A stable artifact there is a plain `.pyd`, and PyO3 is told its Python.
+    A stable ABI library on Windows is a plain `.pyd`, and PyO3 gets the interpreter's path.
     """
     python = replace(PYTHON, platform="win32", libc="", suffixes=(".cp311-win_amd64.pyd", ".pyd"))
 
@@ -130,9 +132,9 @@ def test_windows_has_one_suffix_for_both() -> None:
     assert (abi.suffix, abi.build_environment.get("PYO3_NO_PYTHON")) == (".pyd", None)
 
 
-def test_pyo3_is_told_to_build_an_extension_module() -> None:
+def test_build_environment_names_the_interpreter() -> None:
     """
-    And for which Python, unless it needs none.
+    PyO3 is told to build an extension module, and for which Python unless it needs none.
     """
     assert _abi.gather(frozenset(), PYTHON).build_environment == {
         "PYO3_BUILD_EXTENSION_MODULE": "1",
@@ -141,9 +143,9 @@ def test_pyo3_is_told_to_build_an_extension_module() -> None:
     assert "PYO3_PYTHON" not in _abi.gather(frozenset(), replace(PYTHON, executable="")).build_environment
 
 
-def test_the_running_python() -> None:
+def test_running_python() -> None:
     """
-    Its own suffix, width and machine.
+    The facts about the running Python match its suffix, pointer width and machine.
     """
     python = _abi.current()
 
@@ -173,17 +175,17 @@ def test_the_running_python() -> None:
         ("riscv64", 64, "riscv64"),
     ],
 )
-def test_the_machine_is_that_of_the_process(kernel: str, bits: int, machine: str) -> None:
+def test_machine_follows_the_pointer_width(kernel: str, bits: int, machine: str) -> None:
     """
-    Under `setarch` the kernel claims another than the process runs on.
+    Under `setarch` the kernel reports another machine than the process uses.
     """
     assert _abi.of_width(kernel, bits) == machine
 
 
-@pytest.mark.skipif(shutil.which("setarch") is None or sys.maxsize < 2**32, reason="no personality to change here")
-def test_a_personality_changes_nothing() -> None:
+@pytest.mark.skipif(shutil.which("setarch") is None or sys.maxsize < 2**32, reason="needs setarch and 64 bits")
+def test_setarch_changes_no_fact() -> None:
     """
-    The same process is the same ABI.
+    The same Python under another personality has the same machine.
     """
     code = "from rust_ext_loader.facts import _abi; print(_abi.current().machine)"
     root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))
@@ -195,14 +197,14 @@ def test_a_personality_changes_nothing() -> None:
         env={**os.environ, "PYTHONPATH": root},
     )
     if "setarch" in done.stderr:
-        pytest.skip("this system lets nobody change it")
+        pytest.skip("this system does not allow setarch")
 
     assert done.stdout.strip() == _abi.current().machine
 
 
-def test_two_virtual_environments_of_one_python_are_one(tmp_path: Path) -> None:
+def test_virtual_environments_of_one_python_share_a_build(tmp_path: Path) -> None:
     """
-    PyO3 is given the interpreter behind them, so it compiles once.
+    PyO3 gets the interpreter behind the virtual environment, so it compiles only once.
     """
     asked = []
     for name in ("one", "two"):

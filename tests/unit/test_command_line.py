@@ -1,5 +1,5 @@
 """
-What the command line says before any command runs.
+Unit tests of command line messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rust_ext_loader.cli import _verify
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a folder in use cannot be removed here")
-def test_a_folder_that_was_removed_is_one_message(
+def test_removed_current_folder_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Whoever stands in it is told so, and how to go on.
+    The message says what is wrong and what to do.
     """
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -40,15 +40,15 @@ def test_a_folder_that_was_removed_is_one_message(
         pytest.param(
             {"seen/env/CC": "unset", "seen/env/AR": "unset", "seen/file/a.txt": "1"},
             "  undeclared file a.txt\n  undeclared variables AR, CC (not set)\n",
-            id="several, in one line behind the rest",
+            id="several, on one line after the files",
         ),
     ],
 )
-def test_variables_that_nobody_set_take_one_line(
+def test_unset_variables_are_printed_on_one_line(
     seen: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Build scripts ask for many.
+    Build scripts read many variables that are not set.
     """
     _verify._print(_store.Entry(Path("entry"), Path("entry/a.so"), {}, seen, 0.0, None, "", ""))
 
@@ -64,15 +64,15 @@ def test_variables_that_nobody_set_take_one_line(
         pytest.param(
             "--max-age", "30", "--max-age='30' is not understood; expected an age such as 12h or 30d", id="age"
         ),
-        pytest.param("--keep", "-1", "'-1' is not a number of entries", id="fewer than none"),
-        pytest.param("--keep", "few", "'few' is not a number of entries", id="no number"),
+        pytest.param("--keep", "-1", "'-1' is not a number of entries", id="negative"),
+        pytest.param("--keep", "few", "'few' is not a number of entries", id="not a number"),
     ],
 )
-def test_a_limit_that_means_nothing_removes_nothing(
+def test_invalid_limit_is_refused(
     tmp_path: Path, option: str, value: str, complaint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    The command line is wrong, and the message says what was expected.
+    The exit code is 2, the message says what is expected, and nothing is removed.
     """
     with pytest.raises(SystemExit) as ended:
         cli.main(["gc", option, value, "--cache-dir", str(tmp_path)])

@@ -1,5 +1,5 @@
 """
-Which CPUs share code that was made for one of them.
+Unit tests of the CPU facts: which CPUs share a build for `native`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ X86 = "processor : 0\nmodel name : A\ncpu MHz : 800.0\ncpu family : 6\nflags\t\t
 
 SAME = [
     pytest.param(X86 * 2, id="more cores"),
-    pytest.param(X86.replace("800.0", "3200.0"), id="another clock"),
+    pytest.param(X86.replace("800.0", "3200.0"), id="another clock rate"),
     pytest.param(X86.replace("fpu sse2 avx2", "avx2  fpu sse2"), id="another order"),
 ]
 OTHER = [
-    pytest.param(X86.replace(" avx2", ""), id="a feature less"),
-    pytest.param(X86.replace("avx2", "avx2 avx512f"), id="a feature more"),
+    pytest.param(X86.replace(" avx2", ""), id="one feature less"),
+    pytest.param(X86.replace("avx2", "avx2 avx512f"), id="one feature more"),
     pytest.param(X86 + X86.replace(" avx2", ""), id="a second kind of core"),
     pytest.param("processor : 0\nFeatures : fp asimd sve\n", id="ARM"),
     pytest.param("hart : 0\nisa : rv64imafdc\n", id="RISC-V"),
@@ -29,31 +29,31 @@ OTHER = [
 
 
 @pytest.mark.parametrize("text", SAME)
-def test_what_a_core_can_do_counts_alone(text: str) -> None:
+def test_only_features_count(text: str) -> None:
     """
-    Not how many there are, nor how fast they happen to run.
+    Number, clock rate and order do not change the digest.
     """
     assert _cpu.digest_of_cpuinfo(text) == _cpu.digest_of_cpuinfo(X86)
 
 
 @pytest.mark.parametrize("text", OTHER)
-def test_another_cpu_differs(text: str) -> None:
+def test_other_features_change_the_digest(text: str) -> None:
     """
-    Whatever could be an illegal instruction is a fact.
+    Another set of features could mean illegal instructions.
     """
     assert _cpu.digest_of_cpuinfo(text) not in ("", _cpu.digest_of_cpuinfo(X86))
 
 
-def test_a_kernel_that_names_no_features() -> None:
+def test_cpuinfo_without_features_has_no_digest() -> None:
     """
-    It says nothing, so the CPU's name has to do.
+    Without a line of features the CPU's name is used instead.
     """
     assert _cpu.digest_of_cpuinfo("processor : 0\nBogoMIPS : 48.00\n") == ""
 
 
-def test_the_cpu_at_hand_starts_no_process() -> None:
+def test_cpu_facts_start_no_process() -> None:
     """
-    It is known, and the same when asked again.
+    The facts exist without a subprocess, and are the same on a second call.
     """
     spawned: list[str] = []
     sys.addaudithook(
@@ -68,9 +68,9 @@ def test_the_cpu_at_hand_starts_no_process() -> None:
     assert spawned == []
 
 
-def test_a_cpu_without_a_file_of_features_has_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_name_is_used_without_cpuinfo(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    And without a name it is the only one of its kind.
+    Without a name, the host's name makes the facts unique.
     """
     monkeypatch.setattr(_cpu, "_from_linux", lambda: "")
     nameless = _cpu.facts()["cpu/features"]

@@ -1,5 +1,5 @@
 """
-Which packages are members, and which modules they declare.
+Unit tests of discovery: which packages are members, and which modules they declare.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ ROOT = '[workspace]\nmembers = ["a"]\n'
 
 MEMBERS = [
     pytest.param(
-        {"Cargo.toml": ROOT, "a/Cargo.toml": package("a"), "b/Cargo.toml": package("b")}, ["a"], id="listed ones only"
+        {"Cargo.toml": ROOT, "a/Cargo.toml": package("a"), "b/Cargo.toml": package("b")},
+        ["a"],
+        id="listed members only",
     ),
     pytest.param(
         {
@@ -42,7 +44,7 @@ MEMBERS = [
             "crates/notes/README": "",
         },
         ["crates/a"],
-        id="a glob passes over folders without a manifest",
+        id="a glob skips folders without a manifest",
     ),
     pytest.param(
         {
@@ -51,12 +53,12 @@ MEMBERS = [
             "crates/b/Cargo.toml": package("b"),
         },
         ["crates/a"],
-        id="an excluded match of a glob is none",
+        id="an excluded match of a glob is no member",
     ),
     pytest.param(
         {"Cargo.toml": '[workspace]\nmembers = ["x/a"]\nexclude = ["x"]\n', "x/a/Cargo.toml": package("a")},
         ["x/a"],
-        id="an explicit member beats exclude",
+        id="an explicit member overrides exclude",
     ),
     pytest.param(
         {"Cargo.toml": package("root", rest="[workspace]\n"), "other/Cargo.toml": package("other")},
@@ -101,12 +103,12 @@ MEMBERS = [
             "vendor/y/Cargo.toml": "broken",
         },
         ["a"],
-        id="manifests that merely lie about are none",
+        id="other manifests in the tree are no members",
     ),
     pytest.param(
         {"Cargo.toml": package("alone", rest='[dependencies]\nb = { path = "b" }\n'), "b/Cargo.toml": package("b")},
         ["."],
-        id="one package",
+        id="a single package",
     ),
 ]
 
@@ -114,7 +116,7 @@ MEMBERS = [
 @pytest.mark.parametrize(("files", "members"), MEMBERS)
 def test_members_are_those_of_cargo(plant: Plant, files: dict[str, str], members: list[str]) -> None:
     """
-    A member is listed and not excluded, the root package, or a path dependency under the root.
+    A member is listed and not excluded, or the root package, or a path dependency below the root.
     """
     root = plant(files)
 
@@ -124,9 +126,9 @@ def test_members_are_those_of_cargo(plant: Plant, files: dict[str, str], members
     assert workspace.broken == ()
 
 
-def test_a_workspace_is_found_from_its_manifest_a_member_or_a_link(plant: Plant, tmp_path: Path) -> None:
+def test_workspace_is_found_from_its_manifest_a_member_or_a_link(plant: Plant, tmp_path: Path) -> None:
     """
-    However a checkout is spelled, it is one checkout.
+    Every path to a checkout gives the same workspace.
     """
     root = plant({"Cargo.toml": ROOT, "a/Cargo.toml": package("a")})
     link = tmp_path / "link"
@@ -137,9 +139,9 @@ def test_a_workspace_is_found_from_its_manifest_a_member_or_a_link(plant: Plant,
     assert found == {root}
 
 
-def test_a_broken_member_spoils_nobody_else(plant: Plant) -> None:
+def test_broken_member_does_not_affect_others(plant: Plant) -> None:
     """
-    What can be read is declared; what cannot is an error beside it.
+    Readable members are declared, and each unreadable one is an error.
     """
     root = plant(
         {
@@ -158,9 +160,9 @@ def test_a_broken_member_spoils_nobody_else(plant: Plant) -> None:
         _discover.find("m.b", root)
 
 
-def test_everything_a_declaration_can_say(plant: Plant) -> None:
+def test_declaration_with_every_key(plant: Plant) -> None:
     """
-    Each key reaches the spec; `lib.name` defaults as in cargo.
+    Each key reaches the spec, and `lib.name` has cargo's default.
     """
     metadata = """
         python-module = "m.n._x"
@@ -186,12 +188,12 @@ def test_everything_a_declaration_can_say(plant: Plant) -> None:
         pytest.param("", "release", id="default"),
         pytest.param("debug = true", "dev", id="debug"),
         pytest.param("debug = false", "release", id="not debug"),
-        pytest.param('debug = true\nprofile = "dist"', "dist", id="a profile beats debug"),
+        pytest.param('debug = true\nprofile = "dist"', "dist", id="a profile overrides debug"),
     ],
 )
-def test_the_profile(plant: Plant, more: str, profile: str) -> None:
+def test_profile(plant: Plant, more: str, profile: str) -> None:
     """
-    `release` unless the crate says otherwise.
+    The profile is `release` unless the crate sets another one.
     """
     root = plant({"Cargo.toml": package("a", module("m", more))})
 
@@ -222,9 +224,9 @@ def test_the_profile(plant: Plant, more: str, profile: str) -> None:
         pytest.param('python_module = "m"', 5, "did you mean `python-module`?", id="near miss of the main key"),
     ],
 )
-def test_a_wrong_declaration_names_key_file_and_line(plant: Plant, metadata: str, line: int, words: str) -> None:
+def test_invalid_declaration_names_key_file_and_line(plant: Plant, metadata: str, line: int, words: str) -> None:
     """
-    The error is enough to go and mend it.
+    The error holds the file, the line, the key and what is expected.
     """
     root = plant({"Cargo.toml": package("a", metadata)})
 
@@ -236,18 +238,18 @@ def test_a_wrong_declaration_names_key_file_and_line(plant: Plant, metadata: str
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_a_foreign_key_is_nobodys_business(plant: Plant) -> None:
+def test_unknown_key_is_ignored(plant: Plant) -> None:
     """
-    Only what looks like a slip is refused.
+    Only a key that looks like a misspelling is refused.
     """
     root = plant({"Cargo.toml": package("a", module("m", "colour = 3"))})
 
     assert _discover.find("m", root).module == "m"
 
 
-def test_two_declarations_of_one_module_name_both(plant: Plant) -> None:
+def test_duplicate_declaration_names_both_manifests(plant: Plant) -> None:
     """
-    Neither is preferred in silence.
+    Two packages with the same module are an error; neither is used.
     """
     root = plant(
         {
@@ -263,9 +265,9 @@ def test_two_declarations_of_one_module_name_both(plant: Plant) -> None:
     assert caught.value.manifests == (str(root / "a/Cargo.toml"), str(root / "b/Cargo.toml"))
 
 
-def test_an_undeclared_module_lists_what_there_is(plant: Plant) -> None:
+def test_undeclared_module_lists_the_declared_ones(plant: Plant) -> None:
     """
-    And suggests the nearest.
+    The error lists all declared modules and suggests the most similar one.
     """
     root = plant({"Cargo.toml": package("a", module("pkg._server"))})
 
@@ -277,9 +279,9 @@ def test_an_undeclared_module_lists_what_there_is(plant: Plant) -> None:
     assert caught.value.name == "pkg._sever"
 
 
-def test_another_metadata_table(plant: Plant) -> None:
+def test_workspace_can_choose_the_metadata_table(plant: Plant) -> None:
     """
-    The workspace names it; what stands in the default one is then nobody's.
+    With another table, declarations in the default table are ignored.
     """
     text = '[package]\nname = "a"\n[package.metadata.mine]\npython-module = "m"\n[package.metadata.sglang]\npython-module = "n"\n'
     root = plant({"Cargo.toml": f'{text}[workspace]\n[workspace.metadata.rust-ext-loader]\nmetadata-table = "mine"\n'})
@@ -301,9 +303,9 @@ def test_another_metadata_table(plant: Plant) -> None:
         ('metadata_table = "x"', r"metadata-table"),
     ],
 )
-def test_a_table_that_has_no_name(plant: Plant, line: str, said: str) -> None:
+def test_invalid_name_of_the_metadata_table(plant: Plant, line: str, said: str) -> None:
     """
-    Said with file and key.
+    The error names file and key.
     """
     root = plant(
         {"Cargo.toml": f"{package('a', module('m'))}[workspace]\n[workspace.metadata.rust-ext-loader]\n{line}\n"}
@@ -313,9 +315,9 @@ def test_a_table_that_has_no_name(plant: Plant, line: str, said: str) -> None:
         _discover.find("m", root)
 
 
-def test_further_workspaces_count_and_may_refer_back(plant: Plant) -> None:
+def test_listed_workspaces_may_list_each_other(plant: Plant) -> None:
     """
-    Their extensions belong to their own workspace; one that is not there is reported and harms nobody.
+    Their extensions belong to their own workspace. A missing one is reported and does not affect the others.
     """
     listing = '[workspace.metadata.sglang]\nextension-manifests = ["{}"]\n'
     root = plant(
@@ -350,15 +352,15 @@ WATCHED = {
         pytest.param("crates/a/Cargo.toml", True, id="a member"),
         pytest.param("b/Cargo.toml", True, id="a member by dependency"),
         pytest.param("crates", True, id="a folder that could gain a member"),
-        pytest.param("deep", True, id="one above that"),
-        pytest.param("deep/y", True, id="one further down"),
-        pytest.param("crates/notes/Cargo.toml", False, id="what would make a folder a member"),
+        pytest.param("deep", True, id="the folder above such a folder"),
+        pytest.param("deep/y", True, id="a folder below it"),
+        pytest.param("crates/notes/Cargo.toml", False, id="a manifest that would make a folder a member"),
         pytest.param("gone/Cargo.toml", False, id="a listed member that is missing"),
     ],
 )
-def test_whatever_could_change_the_declarations_is_watched(plant: Plant, name: str, is_there: bool) -> None:
+def test_paths_that_can_change_declarations_are_watched(plant: Plant, name: str, is_there: bool) -> None:
     """
-    A new member, or another module of an old one, may be a duplicate of what is built.
+    A new member, or a new module of a member, may duplicate a built module.
     """
     path = str(plant(WATCHED) / name)
 
@@ -369,9 +371,9 @@ def test_whatever_could_change_the_declarations_is_watched(plant: Plant, name: s
         assert path in (watched.present if is_there else watched.absent)
 
 
-def test_further_workspaces_are_watched_too(plant: Plant) -> None:
+def test_listed_workspaces_are_watched(plant: Plant) -> None:
     """
-    Those that are there with their members, and those that are not for appearing.
+    Existing ones are watched with their members, missing ones for their creation.
     """
     further = '[workspace.metadata.sglang]\nextension-manifests = ["../two/Cargo.toml", "../gone"]\n'
     root = plant(
@@ -391,18 +393,18 @@ def test_further_workspaces_are_watched_too(plant: Plant) -> None:
     assert watched.absent == {str(root / "gone/Cargo.toml")}
 
 
-def test_a_lone_package_is_watched_for_a_workspace_above(plant: Plant) -> None:
+def test_single_package_is_watched_for_a_workspace_above(plant: Plant) -> None:
     """
-    One that appears there may take it in.
+    A new workspace above may make the package its member.
     """
     root = plant({"a/Cargo.toml": package("a")})
 
     assert str(root / "Cargo.toml") in _discover.read_workspace(root / "a").watched.absent
 
 
-def test_a_folder_that_cannot_be_looked_into_holds_nothing(plant: Plant) -> None:
+def test_unreadable_folder_has_no_manifest(plant: Plant) -> None:
     """
-    Here its name is too long for the system; no permission is the same to us.
+    Here the name is too long for the system; a folder without permission gives the same result.
     """
     root = plant(
         {
@@ -428,18 +430,16 @@ FINDING = [
         {"Cargo.toml": ROOT + 'exclude = ["x"]\n', "x/Cargo.toml": package("x")},
         "x",
         "x",
-        id="an excluded package is its own",
+        id="an excluded package is its own workspace",
     ),
     pytest.param({"README": ""}, ".", None, id="none"),
 ]
 
 
 @pytest.mark.parametrize(("files", "start", "expected"), FINDING)
-def test_finding_the_workspace_from_a_folder(
-    plant: Plant, files: dict[str, str], start: str, expected: str | None
-) -> None:
+def test_find_workspace_from_a_folder(plant: Plant, files: dict[str, str], start: str, expected: str | None) -> None:
     """
-    Upward to a workspace root, a project that names one, or else the nearest package.
+    The search goes upward to a workspace root or a project that names one, else to the nearest package.
     """
     root = plant(files)
     (root / start).mkdir(parents=True, exist_ok=True)

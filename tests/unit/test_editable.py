@@ -1,5 +1,5 @@
 """
-The line of a `.pth` file: it survives every path, and puts one finder in place however often it runs.
+Unit tests of the `.pth` line: it handles every path, and installs one finder even if it runs several times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AWKWARD_FOLDERS = [
     pytest.param("/srv/проект/наука-🦀", id="not ASCII"),
     pytest.param("/srv/back\\slash/%s {x}", id="backslash, per cent and brace"),
     pytest.param("/srv/new\nline\r/rust", id="line breaks"),
-    pytest.param("/srv/odd-\udcff-byte", id="a byte that is no UTF-8"),
+    pytest.param("/srv/odd-\udcff-byte", id="a byte that is not UTF-8"),
 ]
 
 
@@ -34,16 +34,16 @@ def meta_path(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 def start_interpreter(*lines: str) -> None:
     """
-    Execute lines as `site` does: one by one, inside a function.
+    Execute lines as `site` does: one at a time, inside a function.
     """
     for line in lines:
         exec(line)
 
 
 @pytest.mark.parametrize("workspace", AWKWARD_FOLDERS)
-def test_any_folder_survives_the_line(workspace: str, meta_path: list[object]) -> None:
+def test_any_workspace_path_survives_the_line(workspace: str, meta_path: list[object]) -> None:
     """
-    The line is one line of ASCII, and the finder knows exactly the folder and the prefixes that were given.
+    The line is one line of ASCII, and the finder has exactly the given workspace and prefixes.
     """
     line = pth_line(PREFIXES, workspace)
     start_interpreter(line)
@@ -55,9 +55,9 @@ def test_any_folder_survives_the_line(workspace: str, meta_path: list[object]) -
     assert vars(type(meta_path[0]))["rust_ext_prefixes"] == PREFIXES
 
 
-def test_the_first_finder_of_a_prefix_stays_alone(meta_path: list[object]) -> None:
+def test_only_one_finder_per_prefixes(meta_path: list[object]) -> None:
     """
-    Executing the line again, or that of another checkout, adds nothing; other prefixes add their own.
+    Executing the line again, or that of another checkout, adds no finder. Other prefixes add their own.
     """
     start_interpreter(pth_line(PREFIXES, "/first"), pth_line(PREFIXES, "/first"), pth_line(PREFIXES, "/second"))
     start_interpreter(pth_line(("other.",), "/third"))
@@ -65,9 +65,9 @@ def test_the_first_finder_of_a_prefix_stays_alone(meta_path: list[object]) -> No
     assert [getattr(finder, "rust_ext_workspace", None) for finder in meta_path] == ["/third", "/first", None]
 
 
-def test_only_names_under_a_prefix_are_passed_on(meta_path: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_names_with_a_prefix_reach_the_hook(meta_path: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The toolkit hears of names under its prefixes, with workspace and parent path, and of no other.
+    The hook is called with workspace and parent path, and not at all for other names.
     """
     heard: list[tuple[object, ...]] = []
     monkeypatch.setattr(_hook, "find_spec", lambda *arguments: heard.append(arguments))
@@ -83,9 +83,9 @@ def test_only_names_under_a_prefix_are_passed_on(meta_path: list[object], monkey
     assert heard == [("host.native._fast", "/work", ["/a"])]
 
 
-def test_the_hook_finds_the_workspace_of_a_stub(meta_path: list[object]) -> None:
+def test_hook_finds_the_workspace_of_a_stub(meta_path: list[object]) -> None:
     """
-    What the line registers is what `registered_workspace` looks for.
+    `registered_workspace` reads what the line has installed.
     """
     start_interpreter(pth_line(PREFIXES, "/work"))
 
@@ -93,7 +93,7 @@ def test_the_hook_finds_the_workspace_of_a_stub(meta_path: list[object]) -> None
     assert _hook.registered_workspace("host.other", meta_path) is None
 
 
-def test_a_relative_workspace_is_refused() -> None:
+def test_relative_workspace_is_refused() -> None:
     """
     An installed line must not depend on the current folder.
     """
@@ -112,6 +112,6 @@ def test_a_relative_workspace_is_refused() -> None:
 )
 def test_prefixes_are_the_parent_packages(modules: list[str], prefixes: tuple[str, ...]) -> None:
     """
-    Prefixes are as long as they can be, so that as few foreign names as possible match.
+    Prefixes are as long as possible, so that few other names match.
     """
     assert prefixes_of(modules) == prefixes

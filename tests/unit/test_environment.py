@@ -1,5 +1,5 @@
 """
-Which variables and cargo settings decide about a build.
+Unit tests of the environment's facts: which variables and cargo settings decide about a build.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ DIFFERS = [
 
 
 @pytest.mark.parametrize(("name", "value"), DIFFERS)
-def test_a_variable_that_changes_the_output_differs(tmp_path: Path, name: str, value: str) -> None:
+def test_variable_that_changes_the_output_is_a_fact(tmp_path: Path, name: str, value: str) -> None:
     """
-    It is a flag, in clear, and nothing if it is empty.
+    The value is stored in clear, and an empty variable is no fact.
     """
     assert facts(tmp_path, {name: value}) == {f"flags/env/{name}": value}
     assert facts(tmp_path, {name: ""}) == {}
@@ -79,9 +79,9 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_a_variable_that_cannot_change_it_does_not(tmp_path: Path, name: str) -> None:
+def test_variable_that_cannot_change_the_output_is_no_fact(tmp_path: Path, name: str) -> None:
     """
-    Wrappers, jobs, colours, folders, locale, other profiles.
+    Wrappers, jobs, colours, folders, locale and other profiles are no facts.
     """
     assert facts(tmp_path, {name: "x"}) == {}
 
@@ -93,29 +93,31 @@ def test_a_variable_that_cannot_change_it_does_not(tmp_path: Path, name: str) ->
         pytest.param({"CARGO_BUILD_RUSTFLAGS": "-g"}, {"CARGO_BUILD_RUSTFLAGS": "-g"}, id="build"),
         pytest.param({"CARGO_TARGET_X_RUSTFLAGS": "-g"}, {"CARGO_TARGET_X_RUSTFLAGS": "-g"}, id="target"),
         pytest.param(
-            {"RUSTFLAGS": "-g", "CARGO_BUILD_RUSTFLAGS": "-O"}, {"RUSTFLAGS": "-g"}, id="RUSTFLAGS silences others"
+            {"RUSTFLAGS": "-g", "CARGO_BUILD_RUSTFLAGS": "-O"}, {"RUSTFLAGS": "-g"}, id="RUSTFLAGS overrides others"
         ),
-        pytest.param({"RUSTFLAGS": "", "CARGO_BUILD_RUSTFLAGS": "-O"}, {}, id="even if it is empty"),
+        pytest.param({"RUSTFLAGS": "", "CARGO_BUILD_RUSTFLAGS": "-O"}, {}, id="an empty RUSTFLAGS overrides others"),
         pytest.param(
             {"RUSTFLAGS": "-g", "CARGO_ENCODED_RUSTFLAGS": '-g\x1f--cfg\x1ff="a b"'},
             {"CARGO_ENCODED_RUSTFLAGS": "-g --cfg 'f=\"a b\"'"},
-            id="encoded ones silence RUSTFLAGS",
+            id="encoded flags override RUSTFLAGS",
         ),
-        pytest.param({"RUSTFLAGS": "-g", "CARGO_ENCODED_RUSTFLAGS": ""}, {}, id="encoded and empty"),
+        pytest.param(
+            {"RUSTFLAGS": "-g", "CARGO_ENCODED_RUSTFLAGS": ""}, {}, id="empty encoded flags override RUSTFLAGS"
+        ),
     ],
 )
 def test_compiler_flags_are_part_of_the_request(
     tmp_path: Path, environment: dict[str, str], expected: dict[str, str]
 ) -> None:
     """
-    So they are in both keys, as cargo would take them.
+    The flags that cargo uses count in both keys.
     """
     assert facts(tmp_path, environment) == {f"request/env/{name}": value for name, value in expected.items()}
 
 
-def test_a_declared_variable_differs_and_is_not_shown(tmp_path: Path) -> None:
+def test_declared_variable_is_stored_as_a_hash(tmp_path: Path) -> None:
     """
-    Unset, empty and two values are four things, and none is stored in clear.
+    Unset, empty and two values give four different facts, and no value is stored in clear.
     """
     declared = ("TOKEN", "RUSTFLAGS", "CC")
     found = [
@@ -135,17 +137,17 @@ CONFIG = [
     pytest.param(
         {"crate/.cargo/config.toml": '[build]\nrustflags = "-g  -O"'},
         {"build.rustflags": '["-g","-O"]'},
-        id="in the crate",
+        id="in the crate's folder",
     ),
     pytest.param(
         {".cargo/config.toml": "[profile.release]\nlto = true"}, {"profile.release.lto": "true"}, id="at the root"
     ),
-    pytest.param({"home/.cargo/config.toml": '[build]\nx = "t"'}, {"build.x": '"t"'}, id="at home"),
+    pytest.param({"home/.cargo/config.toml": '[build]\nx = "t"'}, {"build.x": '"t"'}, id="in the home"),
     pytest.param({"crate/.cargo/config": '[build]\nx = "t"'}, {"build.x": '"t"'}, id="without suffix"),
     pytest.param(
         {"crate/.cargo/config.toml": '[build]\nx = "near"', ".cargo/config.toml": '[build]\nx = "far"'},
         {"build.x": '"near"'},
-        id="the closer wins",
+        id="the closer value wins",
     ),
     pytest.param(
         {
@@ -161,7 +163,7 @@ CONFIG = [
             ".cargo/x.toml": '[build]\nx = "x"\nrustc = "r"',
         },
         {"build.x": '"own"', "build.rustc": '"r"'},
-        id="an included file lies below",
+        id="values of the including file win",
     ),
     pytest.param(
         {".cargo/config.toml": "[target.'cfg(unix)']\nlinker = './ld'"},
@@ -200,16 +202,16 @@ CONFIG = [
             """
         },
         {},
-        id="what cannot change the output",
+        id="settings that cannot change the output",
     ),
     pytest.param({".cargo/config.toml": "# a comment\n"}, {}, id="a comment"),
 ]
 
 
 @pytest.mark.parametrize(("files", "expected"), CONFIG)
-def test_configuration_in_force(plant: Plant, files: dict[str, str], expected: dict[str, str]) -> None:
+def test_configuration_is_merged_as_cargo_does(plant: Plant, files: dict[str, str], expected: dict[str, str]) -> None:
     """
-    Merged as cargo does, and reduced to what can change the output.
+    Only settings that can change the output are facts.
     """
     root = plant(files)
     (root / "crate").mkdir(exist_ok=True)
@@ -217,9 +219,9 @@ def test_configuration_in_force(plant: Plant, files: dict[str, str], expected: d
     assert facts(root, {}) == {f"flags/config/{key}": value for key, value in expected.items()}
 
 
-def test_variables_set_by_the_configuration_are_not_shown(plant: Plant) -> None:
+def test_variables_of_the_configuration_are_stored_as_a_hash(plant: Plant) -> None:
     """
-    A checked-in file may hold what is nobody's business in a shared cache.
+    A committed file may hold values that must not appear in a shared cache.
     """
     root = plant({".cargo/config.toml": '[env]\nTOKEN = "secret"\n'})
 
@@ -235,23 +237,21 @@ def test_variables_set_by_the_configuration_are_not_shown(plant: Plant) -> None:
         pytest.param({"CARGO_BUILD_TARGET": "t"}, "", "t", id="a variable"),
         pytest.param({}, "[build]\ntarget = 't'", "t", id="the configuration"),
         pytest.param({}, "[build]\ntarget = ['t', 'u']", "t,u", id="several"),
-        pytest.param({"CARGO_BUILD_TARGET": "t"}, "[build]\ntarget = 'u'", "t", id="the variable wins"),
+        pytest.param({"CARGO_BUILD_TARGET": "t"}, "[build]\ntarget = 'u'", "t", id="the variable overrides"),
     ],
 )
-def test_the_target_asked_for_is_part_of_the_request(
-    plant: Plant, environment: dict[str, str], config: str, expected: str
-) -> None:
+def test_target_is_part_of_the_request(plant: Plant, environment: dict[str, str], config: str, expected: str) -> None:
     """
-    So it is in both keys, and one way to ask is as good as another.
+    It counts in both keys, and the variable and the configuration give the same fact.
     """
     root = plant({".cargo/config.toml": config, "crate/x": ""})
 
     assert facts(root, environment) == {"request/target": expected}
 
 
-def test_a_variable_that_the_configuration_sets_is_declared(plant: Plant) -> None:
+def test_variable_that_the_configuration_sets_is_declared(plant: Plant) -> None:
     """
-    Cargo leaves one that is set already alone, so its value in the environment decides.
+    Cargo does not overwrite a variable that is set, so the value in the environment counts.
     """
     root = plant({".cargo/config.toml": '[env]\nTOKEN = "x"\nVIRTUAL_ENV = "y"\n', "crate/x": ""})
     spec = spec_in(root, env=("MINE",))
@@ -268,20 +268,20 @@ def test_a_variable_that_the_configuration_sets_is_declared(plant: Plant) -> Non
     [
         pytest.param("/co/x", ".", id="the folder"),
         pytest.param("/co/x/lib", "./lib", id="below it"),
-        pytest.param("-L/co/x/lib -I/co/x", "-L./lib -I.", id="glued to a flag"),
-        pytest.param("-L native=/co/x/lib", "-L native=./lib", id="behind a sign"),
-        pytest.param("--remap-path-prefix=/co/x=", "--remap-path-prefix=.=", id="a prefix to be replaced"),
+        pytest.param("-L/co/x/lib -I/co/x", "-L./lib -I.", id="attached to a flag"),
+        pytest.param("-L native=/co/x/lib", "-L native=./lib", id="after an equals sign"),
+        pytest.param("--remap-path-prefix=/co/x=", "--remap-path-prefix=.=", id="before an equals sign"),
         pytest.param("/co/x:/co/x/y:/usr", ".:./y:/usr", id="a list of folders"),
         pytest.param("-Wl,-rpath,/co/x/lib", "-Wl,-rpath,./lib", id="between commas"),
         pytest.param("/co/xy/lib", "/co/xy/lib", id="a sibling"),
         pytest.param("/co/x.old", "/co/x.old", id="a sibling with a dot"),
-        pytest.param("/mnt/co/x/lib", "/mnt/co/x/lib", id="further down in another path"),
-        pytest.param("-L/mnt/co/x/lib", "-L/mnt/co/x/lib", id="likewise, glued to a flag"),
+        pytest.param("/mnt/co/x/lib", "/mnt/co/x/lib", id="in the middle of another path"),
+        pytest.param("-L/mnt/co/x/lib", "-L/mnt/co/x/lib", id="in the middle of another path, attached to a flag"),
     ],
 )
-def test_the_checkouts_own_folder_is_a_dot(text: str, expected: str) -> None:
+def test_workspace_folder_becomes_a_dot(text: str, expected: str) -> None:
     """
-    Where a path begins with it, and nowhere else.
+    It is replaced only where a path begins with it.
     """
     assert _cargo_config.relocatable(text, Path("/co/x")) == expected
 
@@ -300,9 +300,9 @@ def test_paths_inside_the_checkout_are_relative(plant: Plant) -> None:
     assert facts(first, {})["flags/config/build.rustflags"] == '["-L./lib"]'
 
 
-def test_flags_silence_those_of_the_configuration(plant: Plant) -> None:
+def test_rustflags_override_those_of_the_configuration(plant: Plant) -> None:
     """
-    Since cargo takes them from one place only, an empty variable included.
+    Cargo takes flags from one source only, and an empty variable counts as a source.
     """
     root = plant({".cargo/config.toml": '[build]\nrustflags = ["-g"]\n'})
 
@@ -314,13 +314,13 @@ def test_flags_silence_those_of_the_configuration(plant: Plant) -> None:
     ("text", "words"),
     [
         pytest.param("x = [", "line 1", id="not TOML"),
-        pytest.param('include = ["config.toml"]', "includes itself", id="a circle"),
+        pytest.param('include = ["config.toml"]', "includes itself", id="a cycle"),
         pytest.param('include = ["gone.toml"]', "does not exist", id="a missing file"),
     ],
 )
-def test_a_configuration_that_cargo_would_refuse(plant: Plant, text: str, words: str) -> None:
+def test_invalid_configuration_is_an_error(plant: Plant, text: str, words: str) -> None:
     """
-    It is named, rather than passed over.
+    Cargo would refuse the file as well, so the error names it.
     """
     root = plant({".cargo/config.toml": text})
 
@@ -330,17 +330,17 @@ def test_a_configuration_that_cargo_would_refuse(plant: Plant, text: str, words:
     assert caught.value.where == str(root / ".cargo/config.toml")
 
 
-def test_a_home_that_cannot_be_looked_into_configures_nothing(tmp_path: Path) -> None:
+def test_unreadable_home_has_no_configuration(tmp_path: Path) -> None:
     """
-    Here its name is too long for the system; one that belongs to somebody else is the same to us, and to cargo.
+    Here the name is too long for the system. For cargo, too, such a home has no configuration.
     """
     assert facts(tmp_path, {"HOME": str(tmp_path / ("h" * 300))}) == {}
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="nothing is closed to this user")
-def test_a_home_of_another_user_configures_nothing(plant: Plant) -> None:
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="this user can read every folder")
+def test_home_without_permission_has_no_configuration(plant: Plant) -> None:
     """
-    As it is for cargo.
+    Cargo ignores such a home too.
     """
     root = plant({"home/.cargo/config.toml": "[build]\nincremental = true\n"})
     (root / "home/.cargo").chmod(0)
@@ -350,9 +350,9 @@ def test_a_home_of_another_user_configures_nothing(plant: Plant) -> None:
         (root / "home/.cargo").chmod(0o700)
 
 
-def test_a_configuration_that_is_a_link_to_nowhere_is_not_called_absent(plant: Plant) -> None:
+def test_dangling_link_as_configuration_is_not_absent(plant: Plant) -> None:
     """
-    It is there, so a record that asks for its absence would never hold.
+    The link exists, so a record that requires its absence would never be valid.
     """
     root = plant({".cargo/x": "", "crate/x": ""})
     (root / ".cargo/config.toml").symlink_to("gone.toml")
@@ -363,9 +363,9 @@ def test_a_configuration_that_is_a_link_to_nowhere_is_not_called_absent(plant: P
     assert str(root / ".cargo/gone.toml") in watched.absent
 
 
-def test_files_in_force_and_those_that_could_be_are_watched(plant: Plant) -> None:
+def test_existing_and_possible_configuration_files_are_watched(plant: Plant) -> None:
     """
-    A new one anywhere up the tree is noticed.
+    A new file in any folder above is noticed.
     """
     root = plant({".cargo/config.toml": "include = [{ path = 'x.toml', optional = true }]\n", "crate/x": ""})
 
@@ -385,15 +385,15 @@ def test_files_in_force_and_those_that_could_be_are_watched(plant: Plant) -> Non
         pytest.param({"RUSTFLAGS": "-C target-cpu=native"}, "", True, id="RUSTFLAGS"),
         pytest.param({"CARGO_ENCODED_RUSTFLAGS": "-C\x1ftarget-cpu=native"}, "", True, id="encoded"),
         pytest.param({}, "[target.x]\nrustflags = ['-Ctarget-cpu=native']", True, id="configuration"),
-        pytest.param({}, "[build]\nrustflags = ['-C', 'target-cpu=native']", True, id="configuration, in two words"),
+        pytest.param({}, "[build]\nrustflags = ['-C', 'target-cpu=native']", True, id="configuration, two words"),
         pytest.param({"CFLAGS": "-march=native"}, "", True, id="C"),
         pytest.param({"CXXFLAGS_x86_64_unknown_linux_gnu": "-mcpu=native"}, "", True, id="C++ of a target"),
-        pytest.param({"CC": "gcc -march=native"}, "", True, id="in the compiler's name"),
-        pytest.param({"HOST_CXX": "g++ -march=native"}, "", True, id="in a host compiler's name"),
+        pytest.param({"CC": "gcc -march=native"}, "", True, id="in the compiler's command"),
+        pytest.param({"HOST_CXX": "g++ -march=native"}, "", True, id="in a host compiler's command"),
         pytest.param({}, "[env]\nCFLAGS = '-march=native'", True, id="a variable of the configuration"),
-        pytest.param({}, "[env]\nCC = { value = 'gcc -march=native', force = true }", True, id="a forced one"),
+        pytest.param({}, "[env]\nCC = { value = 'gcc -march=native', force = true }", True, id="a forced variable"),
         pytest.param({"MINE": "-march=native"}, "", True, id="a declared variable"),
-        pytest.param({"RUSTFLAGS": ""}, "[build]\nrustflags = ['-Ctarget-cpu=native']", False, id="silenced"),
+        pytest.param({"RUSTFLAGS": ""}, "[build]\nrustflags = ['-Ctarget-cpu=native']", False, id="overridden"),
         pytest.param({"RUSTFLAGS": "-C target-cpu=native-like"}, "", False, id="another CPU"),
         pytest.param({"RUSTFLAGS": "-C target-cpu=x86-64-v3"}, "", False, id="a named level"),
         pytest.param({"CC": "/opt/march=native/cc"}, "", False, id="a path"),
@@ -401,9 +401,9 @@ def test_files_in_force_and_those_that_could_be_are_watched(plant: Plant) -> Non
         pytest.param({}, "", False, id="nothing"),
     ],
 )
-def test_who_asks_for_the_very_cpu(plant: Plant, environment: dict[str, str], config: str, expected: bool) -> None:
+def test_native_is_detected_in_flags(plant: Plant, environment: dict[str, str], config: str, expected: bool) -> None:
     """
-    Only flags can, from wherever they come, though their values may not be shown.
+    It is found in flags from every source, even if their values are stored as a hash.
     """
     root = plant({".cargo/config.toml": config})
 
@@ -412,9 +412,9 @@ def test_who_asks_for_the_very_cpu(plant: Plant, environment: dict[str, str], co
     assert flags.native is expected
 
 
-def test_cargo_gets_a_constant_environment() -> None:
+def test_cargo_gets_the_same_environment_from_every_shell() -> None:
     """
-    Two shells, editors or virtual environments compile the same thing once.
+    Two shells, editors or virtual environments share one build.
     """
     kept = {
         "PATH": "/bin",
@@ -444,9 +444,9 @@ def test_cargo_gets_a_constant_environment() -> None:
     assert _environment.child_environment(child) == child
 
 
-def test_a_declared_variable_reaches_the_build() -> None:
+def test_declared_variable_reaches_the_build() -> None:
     """
-    Though it is noise to any other crate.
+    It is passed on even if it is dropped for other crates.
     """
     environment = {"HOME": "/h", "CONDA_PREFIX": "/opt", "VIRTUAL_ENV": "/v"}
 
@@ -458,16 +458,16 @@ def test_a_declared_variable_reaches_the_build() -> None:
 @pytest.fixture
 def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
-    A user whom the password database does not know; the folder of ours under the system's temporary one.
+    A user without an entry in the password database; the fixture is the folder for a private home.
     """
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     return tmp_path / "rust_ext_loader-4000000000"
 
 
-def test_a_user_without_a_home_can_build(homeless: Path) -> None:
+def test_user_without_a_home_can_build(homeless: Path) -> None:
     """
-    Cargo refuses to run without one, so it gets a folder that is closed to everybody else; and the same one again.
+    Cargo needs a home, so it gets a private folder, and the same one next time.
     """
     children = [_environment.child_environment({"PATH": "/bin"}) for _ in range(2)]
 
@@ -496,7 +496,7 @@ def _linked_cargo_folder(root: Path) -> None:
 
 def _root_of_another_user(root: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can give a folder away")
+        pytest.skip("only root can change the owner")
     root.mkdir(mode=0o700)
     os.chown(root, 12345, 12345)
 
@@ -508,9 +508,9 @@ def _file(root: Path) -> None:
 @pytest.mark.parametrize(
     "plant", [_open_root, _open_cargo_folder, _linked_root, _linked_cargo_folder, _root_of_another_user, _file]
 )
-def test_a_home_that_others_could_have_planted_is_refused(homeless: Path, plant: Callable[[Path], None]) -> None:
+def test_untrusted_private_home_is_refused(homeless: Path, plant: Callable[[Path], None]) -> None:
     """
-    A configuration in it could have cargo run any program.
+    A configuration in it could make cargo run any program.
     """
     plant(homeless)
 

@@ -1,5 +1,5 @@
 """
-What two sets of facts have to do with their keys and with the story told of them.
+Unit tests of fingerprints: keys of sets of facts, and the differences between two sets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def edited(edit: dict[str, str | None]) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("edit", "changes", "said"),
     [
-        pytest.param({}, [], "", id="nothing moved"),
+        pytest.param({}, [], "", id="nothing changed"),
         pytest.param(
             {"source/alpha/src/lib.rs": "bb"}, [Change("source/alpha/src/lib.rs", "aa", "bb")],
             "alpha/src/lib.rs changed", id="file edited",
@@ -89,13 +89,13 @@ def edited(edit: dict[str, str | None]) -> dict[str, str]:
                 Change("source/alpha/src/lib.rs", "aa", "d"), Change("flags/RUSTFLAGS", "", "e"),
                 Change("toolchain/release", "1.95.0", "c"), Change("abi/cache_tag", "cpython-311", "b"),
             ],
-            "alpha/src/lib.rs changed; RUSTFLAGS '' -> 'e'; toolchain release '1.95.0' -> 'c'; and 1 more", id="most telling first",
+            "alpha/src/lib.rs changed; RUSTFLAGS '' -> 'e'; toolchain release '1.95.0' -> 'c'; and 1 more", id="most informative first",
         ),
     ],
 )  # fmt: skip
-def test_explain_names_what_moved(edit: dict[str, str | None], changes: list[Change], said: str) -> None:
+def test_explain_lists_the_facts_that_differ(edit: dict[str, str | None], changes: list[Change], said: str) -> None:
     """
-    `explain` lists exactly the facts that differ, `summary` says them in one line, and the build key follows.
+    `summary` gives them on one line, and the build key changes if and only if a fact does.
     """
     after = edited(edit)
 
@@ -108,13 +108,13 @@ def test_explain_names_what_moved(edit: dict[str, str | None], changes: list[Cha
     ("edit", "known", "said"),
     [
         pytest.param({}, False, "not built here yet", id="never built"),
-        pytest.param({"request/features": "b"}, True, "features 'a' -> 'b'", id="something moved"),
-        pytest.param({}, True, "its stored build is gone or damaged", id="nothing moved"),
+        pytest.param({"request/features": "b"}, True, "features 'a' -> 'b'", id="a fact changed"),
+        pytest.param({}, True, "its stored build is gone or damaged", id="nothing changed"),
     ],
 )
-def test_there_is_always_a_reason(edit: dict[str, str], known: bool, said: str) -> None:
+def test_every_build_has_a_reason(edit: dict[str, str], known: bool, said: str) -> None:
     """
-    A build is never announced without a reason, and the reason is true.
+    The reason is that there is no earlier build, that facts changed, or that the entry is gone.
     """
     base = {**BASE, "request/features": "a"}
 
@@ -122,9 +122,9 @@ def test_there_is_always_a_reason(edit: dict[str, str], known: bool, said: str) 
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_only_what_a_checkout_can_tell_is_in_the_source_key(group: str) -> None:
+def test_source_key_covers_only_the_checkout(group: str) -> None:
     """
-    Each group moves the build key; the source key is moved by the groups that need no machine.
+    Every group changes the build key. Only the groups that need no host change the source key.
     """
     before, after = Fingerprint(BASE), Fingerprint({**BASE, f"{group}/more": "x"})
 
@@ -135,7 +135,7 @@ def test_only_what_a_checkout_can_tell_is_in_the_source_key(group: str) -> None:
 @given(FACTS, FACTS)
 def test_equal_keys_mean_equal_facts(left: dict[str, str], right: dict[str, str]) -> None:
     """
-    Two sets of facts share a key only if they are the same set; no name or value runs into its neighbour.
+    Two sets of facts have the same key only if they are equal.
     """
     one, other = Fingerprint(left), Fingerprint(right)
 
@@ -144,9 +144,9 @@ def test_equal_keys_mean_equal_facts(left: dict[str, str], right: dict[str, str]
 
 
 @given(FACTS, FACTS)
-def test_a_story_replayed_gives_the_new_facts(left: dict[str, str], right: dict[str, str]) -> None:
+def test_changes_turn_the_old_facts_into_the_new(left: dict[str, str], right: dict[str, str]) -> None:
     """
-    Applying the changes that `explain` names to the old facts gives exactly the new ones.
+    Applying the result of `explain` to the old facts gives exactly the new facts.
     """
     replayed: dict[str, str | None] = dict(left)
     replayed.update({change.name: change.new for change in explain(left, right)})
@@ -155,9 +155,9 @@ def test_a_story_replayed_gives_the_new_facts(left: dict[str, str], right: dict[
 
 
 @given(FACTS)
-def test_the_order_of_facts_is_no_fact(facts: dict[str, str]) -> None:
+def test_order_of_facts_does_not_count(facts: dict[str, str]) -> None:
     """
-    Keys depend on the set of facts, not on how it was gathered.
+    Keys depend only on the set of facts.
     """
     reordered = dict(reversed(list(facts.items())))
 
@@ -167,30 +167,30 @@ def test_the_order_of_facts_is_no_fact(facts: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("left", "right"),
     [
-        pytest.param({"source/a": "bc"}, {"source/ab": "c"}, id="name runs into value"),
-        pytest.param({"source/a": "b", "source/c": "d"}, {"source/a": "bsource/cd"}, id="fact runs into fact"),
-        pytest.param({}, {"source/": ""}, id="empty value is a fact"),
+        pytest.param({"source/a": "bc"}, {"source/ab": "c"}, id="name and value"),
+        pytest.param({"source/a": "b", "source/c": "d"}, {"source/a": "bsource/cd"}, id="two facts"),
+        pytest.param({}, {"source/": ""}, id="an empty value is a fact"),
     ],
 )
-def test_lengths_keep_facts_apart(left: dict[str, str], right: dict[str, str]) -> None:
+def test_texts_are_separated_by_their_lengths(left: dict[str, str], right: dict[str, str]) -> None:
     """
-    Sets whose texts give one string when pushed together have two keys.
+    Facts whose texts are equal when joined have different keys.
     """
     assert Fingerprint(left).source_key != Fingerprint(right).source_key
 
 
-def test_a_name_that_is_not_unicode_has_a_key() -> None:
+def test_name_that_is_not_unicode_has_a_key() -> None:
     """
-    File names are bytes: an undecodable one is a fact as good as any.
+    File names are bytes, so a name may not be valid UTF-8.
     """
     one, other = Fingerprint({"source/\udcff": "aa"}), Fingerprint({"source/\udcfe": "aa"})
 
     assert one.source_key != other.source_key
 
 
-def test_the_format_is_pinned() -> None:
+def test_keys_are_pinned() -> None:
     """
-    These facts have these keys. If this fails, raise `FORMAT` on purpose and pin anew: stored entries mean something else now.
+    These facts have these keys. If this fails, raise `FORMAT` on purpose and change the keys here: old entries become misses.
     """
     assert Fingerprint(BASE).source_key == "e1fe683e0449a07fb47b41bcce7e53d88f56e0ef68866932802eb7c1dacd27d2"
     assert Fingerprint(BASE).build_key == "e127f2a811d86ceab6a0d718b832b6e1856ff8d0904f876f75ca12ee88d36972"
@@ -209,8 +209,8 @@ def test_the_format_is_pinned() -> None:
         ("1", "2", "resolution manifest/m '1' -> '2'"),
     ],
 )
-def test_a_table_says_which_of_its_values_differ(old: str | None, new: str, said: str) -> None:
+def test_changed_table_lists_the_values_that_differ(old: str | None, new: str, said: str) -> None:
     """
-    Two manifests begin alike: cut off where a line ends they would look the same.
+    Two manifests often begin alike, so cut to one line they would look the same.
     """
     assert str(Change("resolution/manifest/m", old, new)) == said

@@ -1,5 +1,5 @@
 """
-What an editable install of extension modules is given.
+Unit tests of the build hook: what an editable install contains.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def hatch_build() -> ModuleType:
     return module
 
 
-def test_an_editable_install_knows_what_may_be_mended(
+def test_editable_install_covers_broken_declarations(
     hatch_build: ModuleType, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Prefixes of broken and of duplicate modules count, each with a warning; the installer's path stays as it was.
+    Prefixes of broken and duplicate modules are included, each with a warning. `sys.path` is restored.
     """
     crate = '[package]\nname = "{}"\nversion = "0.1.0"\n[package.metadata.sglang]\npython-module = "{}"\n{}\n'
     root = plant(

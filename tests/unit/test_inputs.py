@@ -1,5 +1,5 @@
 """
-What of a checkout decides about a build, and what does not.
+Unit tests of the inputs: which parts of a checkout decide about a build.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ DIFFERS = [
     pytest.param({"ext/src/target/mod.rs": ""}, {"source/ext/src/target/mod.rs"}, id="a module folder named target"),
     pytest.param({"ext/src/env/mod.rs": "// x"}, {"source/ext/src/env/mod.rs"}, id="a module folder named env"),
     pytest.param({"ext/venv/a.rs": ""}, {"source/ext/venv/a.rs"}, id="a folder named venv"),
-    pytest.param({"ext/src/doc.md": ""}, {"source/ext/src/doc.md"}, id="a text deeper down"),
+    pytest.param({"ext/src/doc.md": ""}, {"source/ext/src/doc.md"}, id="a Markdown file below the root"),
     pytest.param({"ext/build.rs": ""}, {"source/ext/build.rs"}, id="a build script"),
     pytest.param({"dep/src/lib.rs": "// x"}, {"source/dep/src/lib.rs"}, id="an inherited path dependency"),
     pytest.param({"proto/b.proto": ""}, {"source/proto/b.proto"}, id="a declared folder gains a file"),
@@ -177,20 +177,20 @@ DIFFERS = [
     pytest.param(
         edited("ext/Cargo.toml", 'python-module = "m"', 'python-module = "m"\nprofile = "dev"'),
         {"request/profile", "resolution/profile/release"},
-        id="which profile",
+        id="the choice of profile",
     ),
     pytest.param(
         edited("ext/Cargo.toml", 'python-module = "m"', 'python-module = "m"\nkey-on = ["pytest"]'),
         {"request/key-on/pytest"},
-        id="a distribution that matters",
+        id="a distribution in key-on",
     ),
 ]
 
 
 @pytest.mark.parametrize(("edit", "expected"), DIFFERS)
-def test_a_change_that_matters_differs(plant: Plant, edit: dict[str, str], expected: set[str]) -> None:
+def test_relevant_change_changes_one_fact(plant: Plant, edit: dict[str, str], expected: set[str]) -> None:
     """
-    Each moves exactly its own fact.
+    Each edit changes exactly the listed facts.
     """
     root = plant(TREE)
     before = facts(root)
@@ -210,41 +210,41 @@ SAME = [
     ),
     pytest.param(
         edited("ext/Cargo.toml", "[dev-dependencies]", "[package.metadata.x]\ny = 1\n[dev-dependencies]"),
-        id="foreign metadata",
+        id="metadata of another tool",
     ),
     pytest.param(edited("Cargo.lock", 'checksum = "dd"', 'checksum = "de"'), id="a locked package of another crate"),
-    pytest.param(edited("Cargo.lock", 'checksum = "cc"', 'checksum = "ce"'), id="a locked package of the tests"),
+    pytest.param(edited("Cargo.lock", 'checksum = "cc"', 'checksum = "ce"'), id="a locked package of tests"),
     pytest.param(
         edited(
             "Cargo.toml", "[profile.release]", '[patch.crates-io]\nunrelated = { git = "https://x" }\n[profile.release]'
         ),
-        id="a patch of something never reached",
+        id="a patch of a package that is not used",
     ),
     pytest.param(edited("Cargo.toml", "[profile.dist]", "[profile.dist]\nlto = true"), id="another profile"),
-    pytest.param({"ext/README.md": "x", "ext/CHANGES.md": "x"}, id="texts at the crate's root"),
+    pytest.param({"ext/README.md": "x", "ext/CHANGES.md": "x"}, id="Markdown files in the crate's root"),
     pytest.param(
         {"ext/tests/a.rs": "", "ext/benches/a.rs": "", "ext/examples/a.rs": "", "ext/target/x": ""},
-        id="tests and outputs",
+        id="tests and build output",
     ),
     pytest.param({"ext/src/a.py": "", "ext/src/a.pyi": "", "ext/src/__pycache__/a.pyc": ""}, id="Python files"),
     pytest.param({"ext/_x.abi3.so": "", "ext/x.pyd": "", "ext/x.dylib": ""}, id="built libraries"),
     pytest.param(
         {"ext/src/.lib.rs.swp": "", "ext/src/lib.rs~": "", "ext/src/#lib.rs#": "", "ext/.idea/x": ""},
-        id="editors' files",
+        id="files of editors",
     ),
     pytest.param({"ext/.coverage": "", "ext/default.profraw": ""}, id="coverage output"),
     pytest.param({"ext/.git/HEAD": "", ".git/HEAD": ""}, id="version control"),
-    pytest.param({"ext/assets/more/y.bin": "", "ext/src/old.bak": ""}, id="what the crate excludes"),
+    pytest.param({"ext/assets/more/y.bin": "", "ext/src/old.bak": ""}, id="files that the crate excludes"),
     pytest.param({"ext/nested/Cargo.toml": "broken", "ext/nested/x.rs": ""}, id="a nested package"),
     pytest.param({"other/src/lib.rs": "// x"}, id="an unrelated crate"),
-    pytest.param({"ext/.cargo/config.toml": "", "ext/rust-toolchain": ""}, id="files that other rooms read"),
+    pytest.param({"ext/.cargo/config.toml": "", "ext/rust-toolchain": ""}, id="files that other modules read"),
 ]
 
 
 @pytest.mark.parametrize("edit", SAME)
-def test_a_change_that_cannot_matter_does_not(plant: Plant, edit: dict[str, str]) -> None:
+def test_irrelevant_change_changes_no_fact(plant: Plant, edit: dict[str, str]) -> None:
     """
-    No needless rebuild.
+    Such an edit does not cause a rebuild.
     """
     root = plant(TREE)
     before = facts(root)
@@ -253,9 +253,9 @@ def test_a_change_that_cannot_matter_does_not(plant: Plant, edit: dict[str, str]
     assert moved(before, facts(root)) == set()
 
 
-def test_deleted_and_older_files_differ(plant: Plant) -> None:
+def test_deleted_and_older_files_change_facts(plant: Plant) -> None:
     """
-    Content decides, whatever the time stamps say.
+    Content decides; timestamps do not.
     """
     root = plant(TREE)
     before = facts(root)
@@ -266,9 +266,9 @@ def test_deleted_and_older_files_differ(plant: Plant) -> None:
     assert moved(before, facts(root)) == {"source/ext/src/env/mod.rs", "source/ext/src/lib.rs"}
 
 
-def test_a_copied_checkout_has_the_same_facts(plant: Plant, tmp_path: Path) -> None:
+def test_copied_checkout_has_the_same_facts(plant: Plant, tmp_path: Path) -> None:
     """
-    Neither place nor time is a fact.
+    Neither the folder nor timestamps are facts.
     """
     root = plant(TREE)
     (root / "ext/src/absolute.txt").symlink_to(root / "proto/a.proto")
@@ -281,9 +281,9 @@ def test_a_copied_checkout_has_the_same_facts(plant: Plant, tmp_path: Path) -> N
     assert not any(str(tmp_path) in text for fact in facts(root).items() for text in fact)
 
 
-def test_extra_features_differ(plant: Plant) -> None:
+def test_extra_features_are_facts(plant: Plant) -> None:
     """
-    They join the declared ones, in whatever order.
+    They are added to the declared features, and their order does not count.
     """
     root = plant(TREE)
 
@@ -291,9 +291,9 @@ def test_extra_features_differ(plant: Plant) -> None:
     assert gather(root, ("b", "a")).gathered.facts == gather(root, ("a", "b", "a")).gathered.facts
 
 
-def test_links_count_for_their_content_and_their_target(plant: Plant) -> None:
+def test_links_count_by_target_and_content(plant: Plant) -> None:
     """
-    And loops end.
+    A loop of links ends.
     """
     root = plant({**TREE, "shared/x/data.txt": "1"})
     (root / "ext/src/one.txt").symlink_to("../../shared/x/data.txt")
@@ -313,9 +313,9 @@ def test_links_count_for_their_content_and_their_target(plant: Plant) -> None:
     assert "source/ext/src/one.txt" in moved({**before, **facts(root)}, before)
 
 
-def test_a_link_that_leads_nowhere_is_watched_for_its_target(plant: Plant) -> None:
+def test_dangling_link_is_watched_through_its_target(plant: Plant) -> None:
     """
-    The link itself is there, so it is not called absent: a record that asks for it would never hold.
+    The link itself exists, so it is not absent; a record that requires its absence would never be valid.
     """
     root = plant(TREE)
     (root / "ext/src/nowhere").symlink_to("gone")
@@ -330,10 +330,10 @@ def test_a_link_that_leads_nowhere_is_watched_for_its_target(plant: Plant) -> No
     assert str(root) in watched.present
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
-def test_what_is_not_a_file_is_passed_over(plant: Plant) -> None:
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_named_pipe_is_skipped(plant: Plant) -> None:
     """
-    A pipe would block whoever opens it.
+    Opening a pipe would block.
     """
     root = plant(TREE)
     before = facts(root)
@@ -344,9 +344,9 @@ def test_what_is_not_a_file_is_passed_over(plant: Plant) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
-def test_a_name_that_is_not_utf8_is_a_name(plant: Plant) -> None:
+def test_file_name_that_is_not_utf8(plant: Plant) -> None:
     """
-    It goes through facts and keys unharmed.
+    Facts and keys can hold such a name.
     """
     root = plant(TREE)
     with open(os.fsencode(root / "ext/src") + b"/\xff.txt", "w") as file:
@@ -358,9 +358,9 @@ def test_a_name_that_is_not_utf8_is_a_name(plant: Plant) -> None:
     assert len(Fingerprint(found).source_key) == 64
 
 
-def test_everything_looked_at_is_watched(plant: Plant) -> None:
+def test_all_inputs_are_watched(plant: Plant) -> None:
     """
-    Files, the folders that could gain one, manifests, the lockfile, and what is not there yet.
+    Files, folders that could get a new file, manifests, the lockfile, and missing paths are watched.
     """
     root = plant(TREE)
 
@@ -382,9 +382,9 @@ def test_everything_looked_at_is_watched(plant: Plant) -> None:
     assert all(os.path.lexists(path) for path in watched.present)
 
 
-def test_a_package_digest_follows_its_own_files_alone(plant: Plant) -> None:
+def test_package_digest_depends_on_its_own_files_only(plant: Plant) -> None:
     """
-    So that cargo is told to compile again what changed, whatever the time stamps say.
+    So cargo is told exactly which packages to recompile, independent of timestamps.
     """
     root = plant(TREE)
     before = {package.name: package.digest for package in gather(root).packages}
@@ -395,11 +395,9 @@ def test_a_package_digest_follows_its_own_files_alone(plant: Plant) -> None:
     assert {name for name in before if before[name] != after[name]} == {"dep"}
 
 
-def test_a_version_that_a_crate_is_keyed_on_moves_its_own_digest_alone(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_key_on_version_changes_only_the_digest_of_its_crate(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Cargo sees no distribution: only the digest makes it compile for another version.
+    Cargo does not know Python distributions, so only the digest makes it recompile for another version.
     """
     root = plant({**TREE, **edited("ext/Cargo.toml", "exclude = ", 'key-on = ["pytest"]\nexclude = ')})
     found = []
@@ -411,18 +409,18 @@ def test_a_version_that_a_crate_is_keyed_on_moves_its_own_digest_alone(
     assert {name for name in found[0] if found[0][name] != found[2][name]} == {"ext"}
 
 
-def test_a_new_member_is_noticed(plant: Plant) -> None:
+def test_manifests_of_all_members_are_watched(plant: Plant) -> None:
     """
-    It may declare the same module: the manifests of members that this crate never reaches are watched.
+    A member that this crate does not use may declare the same module.
     """
     root = plant(TREE)
 
     assert str(root / "other/Cargo.toml") in gather(root).gathered.watched.present
 
 
-def test_no_lockfile(plant: Plant) -> None:
+def test_missing_lockfile_is_an_error(plant: Plant) -> None:
     """
-    Without one, what would be built is undecided.
+    Without a lockfile the versions of dependencies are undecided.
     """
     root = plant(TREE)
     (root / "Cargo.lock").unlink()
@@ -441,9 +439,9 @@ def test_no_lockfile(plant: Plant) -> None:
         pytest.param(edited("Cargo.lock", 'name = "dep"', 'name = "pad"'), "dep", id="a path dependency"),
     ],
 )
-def test_a_lockfile_behind_its_manifests(plant: Plant, edit: dict[str, str], unknown: str) -> None:
+def test_outdated_lockfile_names_the_missing_package(plant: Plant, edit: dict[str, str], unknown: str) -> None:
     """
-    The error names the package that the lockfile lacks.
+    The error names the package that is not in the lockfile.
     """
     root = plant({**TREE, **edit})
 
@@ -453,9 +451,9 @@ def test_a_lockfile_behind_its_manifests(plant: Plant, edit: dict[str, str], unk
     assert caught.value.package == unknown
 
 
-def test_a_path_dependency_that_is_not_there(plant: Plant) -> None:
+def test_missing_path_dependency_is_an_error(plant: Plant) -> None:
     """
-    The error names both ends.
+    The error names the crate, the dependency and the missing folder.
     """
     root = plant(TREE)
     shutil.rmtree(root / "dep")
@@ -468,7 +466,7 @@ def test_a_path_dependency_that_is_not_there(plant: Plant) -> None:
 
 
 PYO3 = [
-    pytest.param('pyo3 = { version = "1", features = ["abi3-py310"] }', "", (), {"abi3-py310"}, id="plain"),
+    pytest.param('pyo3 = { version = "1", features = ["abi3-py310"] }', "", (), {"abi3-py310"}, id="set directly"),
     pytest.param(
         'pyo3 = { version = "1", optional = true, features = ["abi3"] }', "", (), set(), id="optional and off"
     ),
@@ -484,7 +482,7 @@ PYO3 = [
         "",
         ("pyo3",),
         {"abi3"},
-        id="its implicit feature",
+        id="enabled by its implicit feature",
     ),
     pytest.param('pyo3 = "1"', 'stable = ["pyo3/abi3-py311"]', ("stable",), {"abi3-py311"}, id="forwarded"),
     pytest.param('pyo3 = "1"', 'stable = ["pyo3/abi3-py311"]', (), set(), id="forwarded by a feature that is off"),
@@ -505,7 +503,7 @@ def test_features_of_pyo3(
     plant: Plant, dependencies: str, features: str, extra: tuple[str, ...], expected: set[str]
 ) -> None:
     """
-    Cargo's activation, followed over the packages on this disk.
+    Cargo's feature resolution is followed through the packages on this disk.
     """
     manifest = '[package]\nname = "ext"\nversion = "0.1.0"\n[package.metadata.sglang]\npython-module = "m"\n'
     lock = (
@@ -530,16 +528,16 @@ def test_features_of_pyo3(
 FIXTURES = sorted(path.parent.name for path in CRATES.glob("*/Cargo.lock"))
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None, reason="no cargo to compare with")
+@pytest.mark.skipif(shutil.which("cargo") is None, reason="needs cargo")
 @pytest.mark.parametrize("fixture", FIXTURES)
-def test_the_closure_holds_all_that_cargo_names(tmp_path: Path, fixture: str) -> None:
+def test_closure_holds_every_package_of_cargo_metadata(tmp_path: Path, fixture: str) -> None:
     """
-    For every extension of every fixture: each package that cargo would compile, and each that the lockfile leads to.
+    For every extension of every fixture, the closure holds each package that cargo compiles or has locked.
     """
     workspace = tmp_path.resolve() / "crates" / fixture
     for name in {fixture, "closure-outside"}:
         shutil.copytree(CRATES / name, workspace.parent / name, ignore=shutil.ignore_patterns("target"))
-    # Fixtures share the crate that stands in for PyO3.
+    # Fixtures share the crate that replaces PyO3.
     shutil.copytree(CRATES / "plain/pymod", workspace / "pymod", dirs_exist_ok=True)
     command = ["cargo", "metadata", "--locked", "--offline", "--format-version", "1"]
     metadata = json.loads(subprocess.run(command, cwd=workspace, check=True, capture_output=True).stdout)
@@ -573,9 +571,9 @@ def _reached(start: str, nodes: dict[str, dict[str, object]]) -> set[str]:
     return reached
 
 
-def test_every_way_to_depend_is_followed() -> None:
+def test_every_kind_of_dependency_is_followed() -> None:
     """
-    Named one by one, also what cargo would leave out for this target or these features.
+    The list includes packages that cargo leaves out for this target or these features.
     """
     workspace = CRATES / "closure"
     spec = _discover.find("closure.extension", workspace)
@@ -601,9 +599,9 @@ def test_every_way_to_depend_is_followed() -> None:
     }
 
 
-def test_three_hundred_files_take_milliseconds(plant: Plant) -> None:
+def test_each_file_is_read_once(plant: Plant) -> None:
     """
-    Counted, not timed: one open per file and one scan per folder.
+    For 300 files there is one open per file and one scan per folder.
     """
     root = plant({**TREE, **{f"ext/src/f{index // 50}/m{index}.rs": f"// {index}" for index in range(300)}})
     gather(root)

@@ -1,5 +1,5 @@
 """
-Laws of `_library_file` and `_object_formats`: what a library says about itself, from its bytes.
+Unit tests of `_library_file` and `_object_formats`: reading shared libraries from their bytes.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def module(
 )
 def test_every_format_is_read(data: bytes, expected: LibraryFile, tmp_path: Path) -> None:
     """
-    The same questions have the same answers in every format, word size and byte order.
+    Every format, word size and byte order gives the same fields.
     """
     library = tmp_path / "library"
     library.write_bytes(data)
@@ -179,9 +179,9 @@ def test_every_format_is_read(data: bytes, expected: LibraryFile, tmp_path: Path
     assert inspect(library) == expected
 
 
-def test_a_universal_file_exports_what_every_part_exports() -> None:
+def test_universal_file_exports_the_modules_of_all_parts() -> None:
     """
-    A module that one machine lacks is not there.
+    A module that one part does not export is not exported.
     """
     library = _object_formats.read(universal(mach_o(), mach_o(machine=0x01000007, init=b"_PyInit_other")))
 
@@ -199,13 +199,13 @@ def test_a_universal_file_exports_what_every_part_exports() -> None:
         pytest.param(elf(kind=2), "not a shared library (type 2)", id="program"),
         pytest.param(mach_o()[:40], "cut short", id="half a Mach-O"),
         pytest.param(mach_o(kind=2), "not a library (type 2)", id="Mach-O program"),
-        pytest.param(universal(), "without any machine", id="universal file of nothing"),
+        pytest.param(universal(), "without any machine", id="empty universal file"),
         pytest.param(universal(b"junk"), "damaged Mach-O", id="universal file of junk"),
         pytest.param(b"MZ" + bytes(200), "is not one", id="DOS program"),
         pytest.param(pe(flags=0), "not a library", id="Windows program"),
     ],
 )
-def test_what_is_no_library_is_refused_with_a_reason(data: bytes, words: str) -> None:
+def test_other_file_is_refused_with_a_reason(data: bytes, words: str) -> None:
     """
     The error says what is wrong with the file.
     """
@@ -217,7 +217,7 @@ def test_what_is_no_library_is_refused_with_a_reason(data: bytes, words: str) ->
 
 def real_libraries() -> list[bytes]:
     """
-    Real modules, where there are any: the smallest of the running Python's own.
+    Real modules: the smallest ones of the running Python.
     """
     folder = Path(sysconfig.get_config_var("DESTSHARED") or "/nonexistent")
     modules = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_size) if folder.is_dir() else []
@@ -225,9 +225,9 @@ def real_libraries() -> list[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_damage_is_a_value_error_and_nothing_else(seed: int) -> None:
+def test_damaged_bytes_raise_only_value_error(seed: int) -> None:
     """
-    Truncations and flipped bytes are read or refused; they never crash or hang the reader.
+    Truncated or flipped bytes are read or refused. They never cause another exception or a hang.
     """
     chance = random.Random(seed)
     originals = [*real_libraries(), elf(), elf(wide=False, order=">"), mach_o(), universal(mach_o()), pe()]
@@ -240,15 +240,15 @@ def test_damage_is_a_value_error_and_nothing_else(seed: int) -> None:
                 damaged[chance.randrange(min(len(damaged), chance.choice([64, 4096, len(damaged)])))] = chance.choice(
                     [0, 1, 255, chance.randrange(256)]
                 )
-        # Anything but a `ValueError` fails the test.
+        # Any other exception fails the test.
         with contextlib.suppress(ValueError):
             _object_formats.read(bytes(damaged))
 
 
 @pytest.mark.parametrize("cut", range(0, 700, 7))
-def test_every_truncation_of_a_small_library_is_noticed(cut: int) -> None:
+def test_every_truncation_of_a_small_library_is_refused(cut: int) -> None:
     """
-    The tables of a library lie to its very end, so none of its prefixes is one.
+    The tables reach to the end of the file, so no prefix of it is a library.
     """
     whole = elf()
 
@@ -263,8 +263,8 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
     ("library", "asked", "words"),
     [
         pytest.param(GOOD, {}, None, id="good"),
-        pytest.param(GOOD, {"abi3": True}, None, id="good and stable"),
-        pytest.param(GOOD, {"machine": "AMD64"}, None, id="a machine by its other name"),
+        pytest.param(GOOD, {"abi3": True}, None, id="valid with abi3"),
+        pytest.param(GOOD, {"machine": "AMD64"}, None, id="the machine under another name"),
         pytest.param(GOOD, {"leaf": "nn"}, "does not export PyInit_nn, it exports PyInit_mm", id="another module"),
         pytest.param(
             LibraryFile("elf", "x86_64", frozenset(), frozenset(), None, ()), {}, "no module at all", id="no module"
@@ -293,20 +293,22 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
             module("elf", "x86_64", {"PyFrame_New"}, ""),
             {"abi3": True},
             "outside the stable ABI: PyFrame_New",
-            id="a symbol never stable",
+            id="a symbol outside every stable ABI",
         ),
         pytest.param(module("elf", "x86_64", {"_PyLong_New"}, ""), {}, None, id="private symbols without abi3"),
         pytest.param(
             LibraryFile("elf", "x86_64", frozenset({"PyInitU_mdchen_bua"}), frozenset(), None, ()),
             {"leaf": "mädchen"},
             None,
-            id="a name beyond ASCII",
+            id="a module name that is not ASCII",
         ),
     ],
 )
-def test_a_library_is_refused_for_a_reason(library: LibraryFile, asked: dict[str, object], words: str | None) -> None:
+def test_unloadable_library_is_refused_with_a_reason(
+    library: LibraryFile, asked: dict[str, object], words: str | None
+) -> None:
     """
-    What `import` would stumble over, or what the file's name would promise in vain, is said before publishing.
+    A library that `import` would refuse, or that breaks its promise of abi3, is refused before it is published.
     """
     arguments: dict[str, object] = {"leaf": "mm", "machine": "x86_64", "system": "linux", "abi3": False, **asked}
     found = problem(library, **arguments)  # type: ignore[arg-type]
@@ -314,21 +316,21 @@ def test_a_library_is_refused_for_a_reason(library: LibraryFile, asked: dict[str
     assert found is None if words is None else words in (found or "")
 
 
-def test_the_deny_list_has_nothing_of_any_stable_abi() -> None:
+def test_deny_list_holds_no_stable_symbol() -> None:
     """
-    A name that some version's stable ABI has would stop a good build.
+    A symbol that is stable in some version would stop a good build.
     """
-    pytest.importorskip("test.support", reason="this Python comes without its tests")
-    names = pytest.importorskip("test.test_stable_abi_ctypes", reason="the list came with Python 3.11").SYMBOL_NAMES
+    pytest.importorskip("test.support", reason="needs the tests of Python")
+    names = pytest.importorskip("test.test_stable_abi_ctypes", reason="needs Python 3.11").SYMBOL_NAMES
     stable = set(names)
 
     assert stable & _library_file._NEVER_STABLE == set()
     assert {name for name in stable if name.startswith("_Py")} <= _library_file._STABLE_UNDERSCORED
 
 
-def test_real_stable_modules_raise_no_alarm() -> None:
+def test_installed_abi3_modules_are_accepted() -> None:
     """
-    Every abi3 module that is installed here keeps to the lists, by definition.
+    Every installed abi3 module uses only the stable ABI.
     """
     folders = {sysconfig.get_path("platlib"), sysconfig.get_path("purelib")}
     for found in [path for folder in folders for path in Path(folder).rglob("*.abi3.so")]:
@@ -342,9 +344,9 @@ def test_real_stable_modules_raise_no_alarm() -> None:
     not (shutil.which("cc") and shutil.which("nm") and sys.platform == "linux"), reason="needs cc and nm on Linux"
 )
 @pytest.mark.parametrize("style", ["gnu", "sysv"])
-def test_the_reader_agrees_with_nm(style: str, tmp_path: Path) -> None:
+def test_undefined_symbols_agree_with_nm(style: str, tmp_path: Path) -> None:
     """
-    The platform's own tool sees the same undefined symbols, whatever the hash table, section headers or not.
+    `nm` lists the same undefined symbols, for every kind of hash table, with and without section headers.
     """
     source, library = tmp_path / "mm.c", tmp_path / "mm.so"
     source.write_text(
@@ -355,7 +357,7 @@ def test_the_reader_agrees_with_nm(style: str, tmp_path: Path) -> None:
         ["nm", "-D", "--undefined-only", library], check=True, capture_output=True, text=True
     ).stdout
     whole = inspect(library)
-    # Section headers are for linkers; a loader, and this reader, do without.
+    # Section headers are for linkers; a loader does not need them.
     data = bytearray(library.read_bytes())
     struct.pack_into("<Q", data, 40, 0)
     struct.pack_into("<HH", data, 60, 0, 0)
@@ -370,23 +372,25 @@ def test_the_reader_agrees_with_nm(style: str, tmp_path: Path) -> None:
     [
         pytest.param("glibc 2.36", (2, 36), id="glibc"),
         pytest.param("glibc 2.36.9000", (2, 36), id="a development version"),
-        pytest.param(None, None, id="no answer"),
+        pytest.param(None, None, id="no value"),
         pytest.param("other 1.2", None, id="another library"),
         pytest.param("glibc", None, id="no version"),
     ],
 )
-def test_the_hosts_glibc(answer: str | None, expected: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glibc_version_of_the_host(
+    answer: str | None, expected: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """
-    Only a glibc that says its version counts.
+    Only a glibc that reports its version has one.
     """
     monkeypatch.setattr(os, "confstr", lambda _name: answer, raising=False)
 
     assert host_glibc() == expected
 
 
-def test_a_library_that_does_not_know_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glibc_version_without_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    One C library (musl) does not know the name, and Windows not the call.
+    The C library musl does not know the name, and Windows does not have the call.
     """
 
     def refuse(_name: str) -> str:

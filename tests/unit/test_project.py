@@ -1,5 +1,5 @@
 """
-Which remote a workspace uses, and whom it trusts: the project's file, the environment, and nobody else's file.
+Unit tests of the remote's settings: which remote a workspace uses, and which keys it trusts.
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ OURS = RemoteSettings("s3://bucket/ours", ("ed25519:one",))
     ("files", "expected"),
     [
         pytest.param({}, None, id="no file"),
-        pytest.param({"rust/pyproject.toml": "[project]\n"}, None, id="a file that does not speak of it"),
+        pytest.param({"rust/pyproject.toml": "[project]\n"}, None, id="a file without the table"),
         pytest.param({"rust/pyproject.toml": TABLE}, OURS, id="beside the workspace's manifest"),
-        pytest.param({"pyproject.toml": NAMING + TABLE}, OURS, id="above, naming the workspace"),
-        pytest.param({"pyproject.toml": TABLE}, None, id="above, naming none"),
-        pytest.param({"pyproject.toml": NAMING.replace("rust", "other") + TABLE}, None, id="above, naming another"),
-        pytest.param({"pyproject.toml": "[tool"}, None, id="a broken file above, which may be anybody's"),
+        pytest.param({"pyproject.toml": NAMING + TABLE}, OURS, id="above, naming this workspace"),
+        pytest.param({"pyproject.toml": TABLE}, None, id="above, naming no workspace"),
+        pytest.param({"pyproject.toml": NAMING.replace("rust", "other") + TABLE}, None, id="above, naming another one"),
+        pytest.param({"pyproject.toml": "[tool"}, None, id="a broken file above"),
         pytest.param(
             {"pyproject.toml": NAMING + TABLE.replace("ours", "theirs"), "rust/pyproject.toml": TABLE},
             OURS,
-            id="the nearest speaks",
+            id="the nearest file wins",
         ),
         pytest.param(
-            {"pyproject.toml": NAMING + TABLE, "rust/pyproject.toml": NAMING}, OURS, id="the nearest that speaks of it"
+            {"pyproject.toml": NAMING + TABLE, "rust/pyproject.toml": NAMING},
+            OURS,
+            id="the nearest file with the table",
         ),
-        pytest.param({"rust/pyproject.toml": TABLE.replace("url", "public-url")}, None, id="keys without a place"),
+        pytest.param({"rust/pyproject.toml": TABLE.replace("url", "public-url")}, None, id="keys without a URL"),
     ],
 )
-def test_the_file_that_speaks_for_a_workspace(
+def test_file_that_applies_to_a_workspace(
     plant: Plant, files: Mapping[str, str], expected: RemoteSettings | None
 ) -> None:
     """
-    The workspace's own, else the nearest above that names it.
+    That is the workspace's own file, else the nearest one above that names the workspace.
     """
     root = plant({"rust/Cargo.toml": "", **files})
 
@@ -63,28 +65,28 @@ def test_the_file_that_speaks_for_a_workspace(
         pytest.param(
             {"RUST_EXT_REMOTE_URL": "gs://mine"},
             RemoteSettings("gs://mine", OURS.public_keys),
-            id="another place, the same trust",
+            id="another URL, the same keys",
         ),
-        pytest.param({"RUST_EXT_REMOTE_URL": ""}, None, id="no place"),
+        pytest.param({"RUST_EXT_REMOTE_URL": ""}, None, id="an empty URL"),
         pytest.param(
             {"RUST_EXT_REMOTE_KEYS": "ed25519:a, ed25519:b\n"},
             RemoteSettings(OURS.url, ("ed25519:a", "ed25519:b")),
             id="other keys",
         ),
-        pytest.param({"RUST_EXT_REMOTE_KEYS": ""}, RemoteSettings(OURS.url, ()), id="trust in nobody"),
-        pytest.param({"RUST_EXT_OFFLINE": "1"}, None, id="no network"),
+        pytest.param({"RUST_EXT_REMOTE_KEYS": ""}, RemoteSettings(OURS.url, ()), id="no keys"),
+        pytest.param({"RUST_EXT_OFFLINE": "1"}, None, id="offline"),
         pytest.param(
             {"RUST_EXT_OFFLINE": "1", "RUST_EXT_REMOTE_URL": "file:///share"},
             RemoteSettings("file:///share", OURS.public_keys),
-            id="a folder needs no network",
+            id="offline with a folder",
         ),
     ],
 )
-def test_the_environment_decides_over_the_file(
+def test_environment_overrides_the_file(
     plant: Plant, variables: Mapping[str, str], expected: RemoteSettings | None
 ) -> None:
     """
-    Place and trust are set apart: to name a place gives it no trust.
+    URL and keys are replaced separately: another URL brings no trust.
     """
     root = plant({"pyproject.toml": TABLE})
 
@@ -94,13 +96,13 @@ def test_the_environment_decides_over_the_file(
 @pytest.mark.parametrize(
     ("variables", "setting"),
     [
-        pytest.param({}, "{root}/pyproject.toml: public-keys", id="the file's"),
-        pytest.param({"RUST_EXT_REMOTE_KEYS": "ed25519:a"}, "RUST_EXT_REMOTE_KEYS", id="the environment's"),
+        pytest.param({}, "{root}/pyproject.toml: public-keys", id="from the file"),
+        pytest.param({"RUST_EXT_REMOTE_KEYS": "ed25519:a"}, "RUST_EXT_REMOTE_KEYS", id="from the environment"),
     ],
 )
-def test_keys_know_where_they_were_written(plant: Plant, variables: Mapping[str, str], setting: str) -> None:
+def test_settings_name_the_source_of_the_keys(plant: Plant, variables: Mapping[str, str], setting: str) -> None:
     """
-    Whoever wrote one that is none has to find it.
+    An error about an invalid key can name the setting.
     """
     root = plant({"pyproject.toml": TABLE})
     found = _project.remote(root, variables)
@@ -109,9 +111,9 @@ def test_keys_know_where_they_were_written(plant: Plant, variables: Mapping[str,
     assert found.keys_from == setting.format(root=root)
 
 
-def test_the_environment_alone_is_enough(plant: Plant) -> None:
+def test_environment_alone_is_sufficient(plant: Plant) -> None:
     """
-    With both in the environment no file is asked, be it broken.
+    With both variables set, no file is read, so a broken file does not matter.
     """
     root = plant({"pyproject.toml": "[tool"})
     variables = {"RUST_EXT_REMOTE_URL": "s3://mine", "RUST_EXT_REMOTE_KEYS": "ed25519:a"}
@@ -122,26 +124,28 @@ def test_the_environment_alone_is_enough(plant: Plant) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        pytest.param("[tool", "line 1", id="no TOML"),
-        pytest.param("[tool.rust-ext-loader]\nremote = 1\n", "`remote` must be a table", id="no table"),
+        pytest.param("[tool", "line 1", id="not TOML"),
+        pytest.param("[tool.rust-ext-loader]\nremote = 1\n", "`remote` must be a table", id="not a table"),
         pytest.param(
-            "[tool.rust-ext-loader.remote]\nurl = 1\n", "line 2: .*`url` must be a string", id="a place that is no text"
+            "[tool.rust-ext-loader.remote]\nurl = 1\n",
+            "line 2: .*`url` must be a string",
+            id="a URL that is not a string",
         ),
         pytest.param(
             TABLE.replace('["ed25519:one"]', '"one"'),
             "line 3: .*`public-keys` must be a list of strings",
-            id="keys that are no list",
+            id="keys that are not a list",
         ),
         pytest.param(
             TABLE.replace('["ed25519:one"]', "[1]"),
             "`public-keys` must be a list of strings",
-            id="a key that is no text",
+            id="a key that is not a string",
         ),
     ],
 )
-def test_what_means_nothing_is_said(plant: Plant, text: str, said: str) -> None:
+def test_invalid_table_is_an_error(plant: Plant, text: str, said: str) -> None:
     """
-    File, line and what was expected.
+    The error holds the file, the line and what is expected.
     """
     with pytest.raises(ManifestError, match=said):
         _project.remote(plant({"pyproject.toml": text}), {})
@@ -150,17 +154,15 @@ def test_what_means_nothing_is_said(plant: Plant, text: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "owner", "counts"),
     [
-        pytest.param(0o644, None, True, id="of the same owner"),
-        pytest.param(0o664, None, True, id="of a team that shares a group"),
-        pytest.param(0o646, None, False, id="that anybody can write"),
-        pytest.param(0o644, 12345, False, id="of a stranger"),
+        pytest.param(0o644, None, True, id="owned by the workspace's owner"),
+        pytest.param(0o664, None, True, id="writable by a group"),
+        pytest.param(0o646, None, False, id="writable by all"),
+        pytest.param(0o644, 12345, False, id="owned by another user"),
     ],
 )
-def test_a_file_above_must_be_of_somebody_who_could_change_the_workspace(
-    plant: Plant, mode: int, owner: int | None, counts: bool
-) -> None:
+def test_file_above_must_have_a_trusted_owner(plant: Plant, mode: int, owner: int | None, counts: bool) -> None:
     """
-    Above a checkout in a shared folder anybody may put a file that names it: that gives him nobody's trust.
+    In a shared folder any user can create a file that names a workspace below; it must not be trusted.
     """
     root = plant({"rust/Cargo.toml": "", "pyproject.toml": NAMING + TABLE})
     (root / "pyproject.toml").chmod(mode)
@@ -168,7 +170,7 @@ def test_a_file_above_must_be_of_somebody_who_could_change_the_workspace(
         try:
             os.chown(root / "pyproject.toml", owner, owner)
         except OSError:
-            pytest.skip("this user cannot give files away")
+            pytest.skip("this user cannot change the owner")
 
     assert (_project.remote(root / "rust", {}) is not None) == counts
 
@@ -187,9 +189,9 @@ def test_a_file_above_must_be_of_somebody_who_could_change_the_workspace(
         ("http://localhost:80@example.org/x", False),
     ],
 )
-def test_plain_http_stays_on_this_host(plant: Plant, url: str, allowed: bool) -> None:
+def test_plain_http_is_for_this_host_only(plant: Plant, url: str, allowed: bool) -> None:
     """
-    Credentials and code do not travel for everybody to read.
+    Credentials and code must not be readable on the network.
     """
     root = plant({"pyproject.toml": TABLE.replace("s3://bucket/ours", url)})
 
@@ -200,8 +202,8 @@ def test_plain_http_stays_on_this_host(plant: Plant, url: str, allowed: bool) ->
             _project.remote(root, {})
 
 
-def test_secrets_of_a_url_are_not_shown() -> None:
+def test_redacted_url_has_no_secrets() -> None:
     """
-    Names, passwords and signatures in a URL stay out of every text.
+    User names, passwords and signatures of a URL never appear in texts.
     """
     assert RemoteSettings("https://user:secret@host/x?sig=secret#secret", ()).redacted_url == "https://host/x"

@@ -1,5 +1,5 @@
 """
-The remote cache: what was published by somebody trusted comes back whole; anything else is refused or a miss.
+Unit tests of the remote cache: a trusted entry is downloaded unchanged; any other entry is refused or a miss.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SECONDS = 20.0
 @dataclass
 class World:
     """
-    A cache that publishes, a folder that is the remote, and a host that asks.
+    A cache that publishes entries, a folder as the remote, and a host that looks them up.
     """
 
     folder: Path
@@ -65,11 +65,11 @@ class World:
         (self.folder / "remote").mkdir(exist_ok=True)
         return _entries.publish(self.settings, signer or self.signer, entry, SECONDS)
 
-    def ask(
-        self, facts: Mapping[str, str] = FACTS, stands: Callable[[Mapping[str, str]], bool] = lambda _: True
+    def look_up(
+        self, facts: Mapping[str, str] = FACTS, is_current: Callable[[Mapping[str, str]], bool] = lambda _: True
     ) -> Answer:
         self.received.unlink(missing_ok=True)
-        return _entries.look_up(self.settings, Wanted(MODULE, Fingerprint(facts), stands), self.received, SECONDS)
+        return _entries.look_up(self.settings, Wanted(MODULE, Fingerprint(facts), is_current), self.received, SECONDS)
 
     @property
     def received(self) -> Path:
@@ -88,7 +88,7 @@ class World:
 
     def edit(self, **fields: object) -> None:
         """
-        Change fields of the published entry; `None` takes one away.
+        Change fields of the published entry; `None` removes a field.
         """
         file = self.entry_file()
         envelope = {**json.loads(file.read_bytes()), **fields}
@@ -99,9 +99,9 @@ class World:
     def manifest(self) -> str:
         return str(json.loads(self.entry_file().read_bytes())["manifest"])
 
-    def sign_anew(self, **fields: object) -> None:
+    def sign_again(self, **fields: object) -> None:
         """
-        Change fields of the published manifest and sign it properly: the trusted key was used to say something wrong.
+        Change fields of the published manifest and sign it with the trusted key.
         """
         self.sign_text(json.dumps({**json.loads(self.manifest()), **fields}))
 
@@ -117,13 +117,13 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path, signer, stranger)
 
 
-def test_what_was_published_comes_back(world: World) -> None:
+def test_published_entry_is_downloaded(world: World) -> None:
     """
-    Every byte, and how it came to be; where it was pulled from is said.
+    Every byte and the origin are the same, and the origin names the remote.
     """
     assert world.publish(world.build(seen={"seen/file/a": "11"}, floor=(2, 5)))
 
-    answer = world.ask()
+    answer = world.look_up()
 
     assert answer.refused == ()
     assert world.received.read_bytes() == BYTES
@@ -132,20 +132,20 @@ def test_what_was_published_comes_back(world: World) -> None:
     )
 
 
-def test_what_is_not_there_is_a_miss(world: World) -> None:
+def test_missing_entry_is_a_miss(world: World) -> None:
     """
-    Nothing, and nothing to complain of.
+    Nothing is downloaded and nothing is refused.
     """
     (world.folder / "remote").mkdir()
 
-    assert world.ask() == Answer(None, ())
+    assert world.look_up() == Answer(None, ())
     world.publish(world.build())
-    assert world.ask({**FACTS, "abi/tag": "cp312"}) == Answer(None, ())
+    assert world.look_up({**FACTS, "abi/tag": "cp312"}) == Answer(None, ())
 
 
 def test_publishing_again_changes_nothing(world: World) -> None:
     """
-    The same facts, built once more: what is there stays, unless it is not to be believed or lacks its library.
+    An entry with the same facts is kept, unless its signature is not trusted or its library is missing.
     """
     assert world.publish(world.build())
     before = world.entry_file().read_bytes()
@@ -155,46 +155,46 @@ def test_publishing_again_changes_nothing(world: World) -> None:
 
     world.edit(signature="*")
     assert world.publish(world.build())
-    assert world.ask().origin is not None
+    assert world.look_up().origin is not None
 
     world.library_file().unlink()
-    assert world.ask() == Answer(None, ())
+    assert world.look_up() == Answer(None, ())
     assert world.publish(world.build())
-    assert world.ask().origin is not None
+    assert world.look_up().origin is not None
 
 
 def test_each_set_of_seen_inputs_is_an_entry(world: World) -> None:
     """
-    The newest whose set stands here, as in the local cache.
+    A lookup takes the newest entry whose seen inputs are current, as in the local cache.
     """
     for number in (1, 3, 2):
         world.publish(
             world.build(content=b"library %d" % number, seen={"seen/file/a": str(number)}, began=float(number))
         )
 
-    assert world.ask().origin is not None
+    assert world.look_up().origin is not None
     assert world.received.read_bytes() == b"library 3"
-    assert world.ask(stands=lambda seen: seen["seen/file/a"] != "3").origin is not None
+    assert world.look_up(is_current=lambda seen: seen["seen/file/a"] != "3").origin is not None
     assert world.received.read_bytes() == b"library 2"
-    assert world.ask(stands=lambda _: False) == Answer(None, ())
+    assert world.look_up(is_current=lambda _: False) == Answer(None, ())
 
 
-def test_a_newer_libc_is_a_miss(world: World) -> None:
+def test_entry_for_a_newer_libc_is_a_miss(world: World) -> None:
     """
-    An entry that is right, and for hosts that are newer than this one, is left to them.
+    A valid entry that needs a newer glibc than the host's is ignored, not refused.
     """
     world.publish(world.build(floor=(99, 0)))
 
-    assert world.ask() == Answer(None, ())
+    assert world.look_up() == Answer(None, ())
 
 
-def test_a_clock_ahead_of_ours_is_set_back(world: World) -> None:
+def test_start_time_in_the_future_is_corrected(world: World) -> None:
     """
-    No entry comes from the future: a forced build would be taken for older than it.
+    With a time in the future, a forced build would seem older than the entry.
     """
     world.publish(world.build(began=1e12))
 
-    origin = world.ask().origin
+    origin = world.look_up().origin
 
     assert origin is not None
     assert origin.began < 1e11
@@ -234,7 +234,7 @@ def an_older_format(world: World) -> None:
     world.edit(signature=world.signer.sign(statement))
 
 
-DOES_NOT_FIT = "its signature does not match: it was altered, or made for another module, build key or format"
+DOES_NOT_MATCH = "its signature does not match: it was altered, or made for another module, build key or format"
 
 
 @pytest.mark.parametrize(
@@ -242,74 +242,74 @@ DOES_NOT_FIT = "its signature does not match: it was altered, or made for anothe
     [
         pytest.param(altered_library, "it is not the signed library", id="one byte of the library"),
         pytest.param(cut_library, "it is not the signed library", id="the library's last byte"),
-        pytest.param(another_library, "it is not the signed library", id="another library, of another build"),
-        pytest.param(another_modules_entry, DOES_NOT_FIT, id="another module's entry"),
-        pytest.param(another_build_keys_entry, DOES_NOT_FIT, id="another build key's entry"),
-        pytest.param(an_older_format, DOES_NOT_FIT, id="an older format under the name of this one"),
+        pytest.param(another_library, "it is not the signed library", id="the library of another build"),
+        pytest.param(another_modules_entry, DOES_NOT_MATCH, id="another module's entry"),
+        pytest.param(another_build_keys_entry, DOES_NOT_MATCH, id="another build key's entry"),
+        pytest.param(an_older_format, DOES_NOT_MATCH, id="an older format under the current name"),
         pytest.param(lambda world: world.edit(signature=None), "it is not signed", id="no signature"),
-        pytest.param(lambda world: world.edit(sha256="0" * 64), DOES_NOT_FIT, id="the library's digest"),
+        pytest.param(lambda world: world.edit(sha256="0" * 64), DOES_NOT_MATCH, id="the library's digest"),
         pytest.param(
             lambda world: world.edit(manifest=world.manifest().replace("1.95.0", "1.96.0")),
-            DOES_NOT_FIT,
+            DOES_NOT_MATCH,
             id="the manifest",
         ),
         pytest.param(
-            lambda world: world.edit(manifest=world.manifest() + " "), DOES_NOT_FIT, id="a blank behind the manifest"
+            lambda world: world.edit(manifest=world.manifest() + " "), DOES_NOT_MATCH, id="a space after the manifest"
         ),
         pytest.param(lambda world: world.entry_file().write_bytes(b""), "it is not an entry", id="an empty entry"),
         pytest.param(
             lambda world: world.entry_file().write_bytes(b"\xff\xfe{}"),
             "it is not an entry",
-            id="an entry of other bytes",
+            id="an entry of random bytes",
         ),
         pytest.param(
             lambda world: world.entry_file().write_text("[" * 100_000),
             "it is not an entry",
-            id="an entry that is nested deeply",
+            id="a deeply nested entry",
         ),
         pytest.param(lambda world: world.entry_file().write_text("[]"), "it is not an entry", id="a list"),
         pytest.param(
             lambda world: world.entry_file().write_text('{"sha256": ""}'), "it is not an entry", id="no manifest"
         ),
         pytest.param(
-            lambda world: world.sign_anew(module="fx.beta"),
+            lambda world: world.sign_again(module="fx.beta"),
             "does not match the signed statement",
-            id="signed: of another module",
+            id="signed: another module",
         ),
         pytest.param(
-            lambda world: world.sign_anew(facts={}), "does not match the signed statement", id="signed: of other facts"
+            lambda world: world.sign_again(facts={}), "does not match the signed statement", id="signed: other facts"
         ),
         pytest.param(
-            lambda world: world.sign_anew(format=1),
+            lambda world: world.sign_again(format=1),
             "does not match the signed statement",
-            id="signed: of another format",
+            id="signed: another format",
         ),
         pytest.param(
-            lambda world: world.sign_anew(sha256="0" * 64),
+            lambda world: world.sign_again(sha256="0" * 64),
             "does not match the signed statement",
-            id="signed: of another library",
+            id="signed: another library",
         ),
         pytest.param(
-            lambda world: world.sign_anew(host_bound=["seen/env/X"]),
+            lambda world: world.sign_again(host_bound=["seen/env/X"]),
             "does not match the signed statement",
-            id="signed: bound to a host",
+            id="signed: valid on one host only",
         ),
-        pytest.param(lambda world: world.sign_anew(size=1 << 40), "at most", id="signed: too large a library"),
-        pytest.param(lambda world: world.sign_anew(size="many"), "its manifest is damaged", id="signed: no size"),
+        pytest.param(lambda world: world.sign_again(size=1 << 40), "at most", id="signed: library too large"),
+        pytest.param(lambda world: world.sign_again(size="many"), "its manifest is damaged", id="signed: invalid size"),
         pytest.param(
-            lambda world: world.sign_anew(seen=7), "its manifest is damaged", id="signed: seen inputs that are none"
+            lambda world: world.sign_again(seen=7), "its manifest is damaged", id="signed: invalid seen inputs"
         ),
         pytest.param(lambda world: world.sign_text("no manifest"), "its manifest is damaged", id="signed: no manifest"),
     ],
 )
-def test_what_is_not_what_was_signed_is_refused(world: World, harm: Callable[[World], object], said: str) -> None:
+def test_altered_entry_is_refused(world: World, harm: Callable[[World], object], said: str) -> None:
     """
-    A reason, and no file: nothing of it gets its name.
+    The result gives a reason, and no file is created under the library's name.
     """
     world.publish(world.build())
     harm(world)
 
-    answer = world.ask()
+    answer = world.look_up()
 
     assert answer.origin is None
     assert len(answer.refused) == 1
@@ -318,35 +318,35 @@ def test_what_is_not_what_was_signed_is_refused(world: World, harm: Callable[[Wo
     assert not world.received.exists()
 
 
-def test_a_strangers_entry_is_refused(world: World) -> None:
+def test_untrusted_entry_is_refused(world: World) -> None:
     """
-    It is named whom it claims to come from; beside it, what can be believed is taken.
+    The reason names the claimed signer. A trusted entry with the same key is still used.
     """
     world.publish(world.build(content=b"bad", seen={"seen/file/a": "1"}, began=9.0), world.stranger)
-    assert f"signed by '{world.stranger.public_key}'" in "".join(world.ask().refused)
+    assert f"signed by '{world.stranger.public_key}'" in "".join(world.look_up().refused)
 
     world.publish(world.build(content=b"good", began=1.0))
-    answer = world.ask()
+    answer = world.look_up()
 
     assert answer.origin is not None
     assert len(answer.refused) == 1
     assert world.received.read_bytes() == b"good"
 
 
-def test_an_older_format_is_no_business_of_ours(world: World) -> None:
+def test_entry_of_another_format_is_ignored(world: World) -> None:
     """
-    Several versions of the toolkit may share a remote: entries of another format lie under names of their own.
+    Several versions of the toolkit may share a remote; each format has its own names.
     """
     world.publish(world.build())
     file = world.entry_file()
     file.rename(file.with_name(file.name.replace(_entries._format(), "1.1")))
 
-    assert world.ask() == Answer(None, ())
+    assert world.look_up() == Answer(None, ())
 
 
-def test_trust_in_nobody_is_a_failure_and_no_request(world: World) -> None:
+def test_lookup_without_a_trusted_key_fails(world: World) -> None:
     """
-    Without a trusted key nothing could ever be taken; that is said instead of asked.
+    No entry could be trusted, so the remote is not even asked.
     """
     settings = RemoteSettings("s3://no-such-place", ())
 
@@ -354,9 +354,9 @@ def test_trust_in_nobody_is_a_failure_and_no_request(world: World) -> None:
         _entries.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
 
 
-def test_a_trusted_key_that_is_none_is_named_with_its_setting(world: World) -> None:
+def test_invalid_trusted_key_is_an_error(world: World) -> None:
     """
-    By whoever fetches and by whoever publishes: neither goes on with the other keys alone.
+    Lookup and publication both name the setting, instead of using the other keys only.
     """
     settings = dataclasses.replace(
         world.settings, public_keys=(world.signer.public_key, "ed25519:secret"), keys_from="HERE"
@@ -370,9 +370,9 @@ def test_a_trusted_key_that_is_none_is_named_with_its_setting(world: World) -> N
 
 
 @pytest.mark.parametrize("url", ["file:///no/such/folder", "bogus://place", "s3://", "no url"])
-def test_a_place_that_is_none_is_a_failure(world: World, url: str) -> None:
+def test_invalid_url_fails(world: World, url: str) -> None:
     """
-    One line, of one kind.
+    The failure is a `RemoteFailed` with one line of text.
     """
     settings = RemoteSettings(url, (world.signer.public_key,))
 

@@ -1,5 +1,5 @@
 """
-Seen inputs without a compiler: what is read from what it leaves behind, what is kept, and when that still stands.
+Unit tests of seen inputs: parsing what a build has read, storing it, and detecting changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rust_ext_loader.build._target_state import TargetState
 from rust_ext_loader.facts import _environment, _seen
 from rust_ext_loader.facts._seen import Sight
 
-needs_fifo = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no fifos here")
+needs_fifo = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 
 
 @pytest.mark.parametrize(
@@ -24,19 +24,19 @@ needs_fifo = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no fifos here
     [
         pytest.param("t/liba.so: a/lib.rs\n\na/lib.rs:\n", ["a/lib.rs"], [], id="one file"),
         pytest.param("t/a.d: a/my\\ lib.rs\n\na/my\\ lib.rs:\n", ["a/my lib.rs"], [], id="a space"),
-        pytest.param("a/../../x.txt:\n/abs/y.txt:\n", ["a/../../x.txt", "/abs/y.txt"], [], id="outside, and absolute"),
-        pytest.param("C:\\x\\y.rs:\n", ["C:\\x\\y.rs"], [], id="a drive"),
+        pytest.param("a/../../x.txt:\n/abs/y.txt:\n", ["a/../../x.txt", "/abs/y.txt"], [], id="outside and absolute"),
+        pytest.param("C:\\x\\y.rs:\n", ["C:\\x\\y.rs"], [], id="a drive letter"),
         pytest.param(
-            "# env-dep:A=1\n# env-dep:B\n# env-dep:C=x=y:\n", [], ["A", "B", "C"], id="variables: set, unset, odd"
+            "# env-dep:A=1\n# env-dep:B\n# env-dep:C=x=y:\n", [], ["A", "B", "C"], id="variables: set, unset, unusual"
         ),
         pytest.param("", [], [], id="nothing"),
-        pytest.param("a/line\u2028sep.rs:\n", ["a/line\u2028sep.rs"], [], id="no line end to rustc"),
-        pytest.param("a/\udcff.rs:\n", ["a/\udcff.rs"], [], id="a name that is no text"),
+        pytest.param("a/line\u2028sep.rs:\n", ["a/line\u2028sep.rs"], [], id="a Unicode line separator in a name"),
+        pytest.param("a/\udcff.rs:\n", ["a/\udcff.rs"], [], id="a name that is not UTF-8"),
     ],
 )
-def test_dep_info_is_read_as_rustc_writes_it(text: str, files: list[str], variables: list[str]) -> None:
+def test_parsing_of_dep_info(text: str, files: list[str], variables: list[str]) -> None:
     """
-    Each file by a line of its own that ends in a colon; variables in comments.
+    Each file has a line that ends in a colon; variables are in comments.
     """
     assert _observe.parse_dep_info(text) == (files, variables)
 
@@ -45,18 +45,18 @@ def test_dep_info_is_read_as_rustc_writes_it(text: str, files: list[str], variab
     ("root", "path", "absolute", "name"),
     [
         pytest.param("w", "w/a/x.txt", True, "a/x.txt", id="inside"),
-        pytest.param("w", "w/a/../x.txt", False, "x.txt", id="inside, by a detour"),
-        pytest.param("w", "w/a/../../x.txt", False, "../x.txt", id="beside, as written"),
-        pytest.param("w", "x.txt", True, "{top}/x.txt", id="beside, as absolute"),
-        pytest.param("link", "w/a/x.txt", True, "a/x.txt", id="inside, and the root is a link"),
-        pytest.param("w", "w/way/../x.txt", False, "way/../x.txt", id="behind a link"),
+        pytest.param("w", "w/a/../x.txt", False, "x.txt", id="inside, with a detour"),
+        pytest.param("w", "w/a/../../x.txt", False, "../x.txt", id="outside, relative"),
+        pytest.param("w", "x.txt", True, "{top}/x.txt", id="outside, absolute"),
+        pytest.param("link", "w/a/x.txt", True, "a/x.txt", id="inside, with a link as root"),
+        pytest.param("w", "w/way/../x.txt", False, "way/../x.txt", id="`..` after a link"),
     ],
 )
-def test_a_path_is_called_so_that_a_copy_finds_its_own(
+def test_name_of_a_path_is_relative_to_the_workspace(
     tmp_path: Path, root: str, path: str, absolute: bool, name: str
 ) -> None:
     """
-    From the workspace root on, unless the build named it otherwise; a `..` behind a link is left alone.
+    So a copied checkout finds its own file. Absolute paths outside, and a `..` after a link, are kept.
     """
     top = tmp_path.resolve()
     (top / "w/a").mkdir(parents=True)
@@ -91,9 +91,9 @@ def see(tree: Path, **environment: str) -> Sight:
     return Sight(str(tree), {"SET": "value", **environment})
 
 
-def test_what_is_as_it_was_holds(tree: Path) -> None:
+def test_unchanged_inputs_hold(tree: Path) -> None:
     """
-    Every kind of name; looked at again by somebody else.
+    Inputs of every kind hold when they are read again.
     """
     seen = see(tree).record(NAMES)
 
@@ -124,19 +124,19 @@ def test_what_is_as_it_was_holds(tree: Path) -> None:
         *(
             "edited",
             "gone",
-            "there now",
-            "a folder now",
-            "a file more",
-            "a Python file more",
-            "moved inside",
-            "edited inside",
+            "file created",
+            "folder created",
+            "file added to a folder",
+            "Python file added to a folder",
+            "file moved in a folder",
+            "file edited in a folder",
         ),
-        *("an empty folder more", "a link to nothing more", "a pipe more"),
+        *("empty folder added", "dangling link added", "pipe added"),
     ],
 )
-def test_whatever_moves_does_not_hold(tree: Path, what: str, act: object) -> None:
+def test_each_change_is_detected(tree: Path, what: str, act: object) -> None:
     """
-    And of all names that one alone.
+    Exactly the changed input has another value.
     """
     seen = see(tree).record(NAMES)
     assert callable(act)
@@ -151,9 +151,9 @@ def test_whatever_moves_does_not_hold(tree: Path, what: str, act: object) -> Non
     ("environment", "what"),
     [({"SET": "other"}, ["seen/env/SET"]), ({"SET": ""}, ["seen/env/SET"]), ({"UNSET": ""}, ["seen/env/UNSET"])],
 )
-def test_a_variable_is_its_value(tree: Path, environment: dict[str, str], what: list[str]) -> None:
+def test_each_value_of_a_variable_differs(tree: Path, environment: dict[str, str], what: list[str]) -> None:
     """
-    Empty is not unset.
+    An empty variable differs from one that is not set.
     """
     seen = see(tree).record(NAMES)
     now = see(tree, **environment).now(seen)
@@ -164,9 +164,9 @@ def test_a_variable_is_its_value(tree: Path, environment: dict[str, str], what: 
 @pytest.mark.parametrize(
     "name", ["folder/deep/.one.swp", "folder/one~", "folder/.git/HEAD", "folder/target/CACHEDIR.TAG", "folder/target/x"]
 )
-def test_droppings_in_a_folder_are_nothing(tree: Path, name: str) -> None:
+def test_irrelevant_files_in_a_folder_do_not_count(tree: Path, name: str) -> None:
     """
-    Editors, version control and target folders come and go without a build.
+    Files of editors and version control, and target folders, change without any build.
     """
     (tree / "folder/target").mkdir()
     (tree / "folder/target/CACHEDIR.TAG").touch()
@@ -178,9 +178,9 @@ def test_droppings_in_a_folder_are_nothing(tree: Path, name: str) -> None:
 
 
 @needs_fifo
-def test_a_pipe_is_not_read(tree: Path) -> None:
+def test_named_pipe_is_not_read(tree: Path) -> None:
     """
-    Whoever waits at its other end is left waiting.
+    Reading would consume data that is meant for another process.
     """
     os.mkfifo(tree / "pipe")
     assert see(tree).record(["seen/file/pipe"]) == {"seen/file/pipe": "no regular file"}
@@ -202,16 +202,16 @@ def test_a_pipe_is_not_read(tree: Path) -> None:
         ("", ""),
     ],
 )
-def test_what_is_not_understood_does_not_hold(tree: Path, name: str, value: str) -> None:
+def test_unparsable_entry_counts_as_changed(tree: Path, name: str, value: str) -> None:
     """
-    A manifest of tomorrow, or a torn one: a miss, never an error.
+    An entry of a newer version, or a torn one, is a miss and not an error.
     """
     assert not see(tree).holds({name: value})
 
 
-def test_a_moment_is_one(tree: Path) -> None:
+def test_each_path_is_read_once(tree: Path) -> None:
     """
-    What was looked at once is not looked at again by the same decision.
+    A decision uses the first result, even if the file changes in between.
     """
     sight = see(tree)
     seen = sight.record(NAMES)
@@ -221,9 +221,9 @@ def test_a_moment_is_one(tree: Path) -> None:
     assert not see(tree).holds(seen)
 
 
-def test_what_binds_to_a_host(tmp_path: Path) -> None:
+def test_inputs_that_bind_an_entry_to_a_host(tmp_path: Path) -> None:
     """
-    Variables that are set, places, and paths that do not count from the workspace.
+    These are variables that are set, places, and absolute paths.
     """
     names = [
         "seen/file/a",
@@ -261,9 +261,9 @@ def test_what_binds_to_a_host(tmp_path: Path) -> None:
         ("PYO3_CROSS", False, False),
     ],
 )
-def test_which_variables_are_accounted_for(name: str, local: bool, foreign: bool) -> None:
+def test_variables_that_need_no_record(name: str, local: bool, foreign: bool) -> None:
     """
-    Facts, what cargo sets and what never reaches a build; of fetched packages also what differs between shells.
+    Facts, variables set by cargo and dropped variables need none. In fetched packages, user-specific ones do not either.
     """
     assert (_environment.is_accounted_for(name, foreign=False), _environment.is_accounted_for(name, foreign=True)) == (
         local,
@@ -277,7 +277,7 @@ FETCHED = "registry+https://example.invalid/index#openssl@1.2.3"
 
 def ran(tmp_path: Path, output: str | None, *, package: str, dep_info: str | None = "") -> list[_observe.Package]:
     """
-    What is observed of one package that was compiled and ran a build script.
+    The observed inputs of one package that was compiled and ran a build script.
     """
     home = tmp_path / ("w/alpha" if package == LOCAL else "home/registry/src/openssl")
     deps, out = tmp_path / "target/deps", tmp_path / "target/build/x/out"
@@ -324,11 +324,11 @@ def ran(tmp_path: Path, output: str | None, *, package: str, dep_info: str | Non
         ("cargo::rerun-if-changed={w}er/x", {"seen/file/{w}er/x", "seen/place/."}),
     ],
 )
-def test_what_a_build_script_of_ours_asks_for(tmp_path: Path, line: str, names: set[str]) -> None:
+def test_directives_of_a_local_build_script(tmp_path: Path, line: str, names: set[str]) -> None:
     """
-    Lines as cargo reads them, paths from its package's folder on; nothing that is a fact or an output.
+    Lines are parsed as cargo does, paths are relative to the package, and facts and outputs are left out.
 
-    An absolute path near the workspace may have been found from there: another checkout's would be another.
+    An absolute path near the workspace may depend on the checkout's place, so another checkout may read another file.
     """
     w = str(tmp_path / "w")
     (package,) = ran(tmp_path, f"noise\n{line.replace('{w}', w)}\n", package=LOCAL)
@@ -348,17 +348,17 @@ def test_what_a_build_script_of_ours_asks_for(tmp_path: Path, line: str, names: 
         ("cargo:rerun-if-env-changed=PATH", set()),
     ],
 )
-def test_what_a_fetched_build_script_asks_for(tmp_path: Path, line: str, names: set[str]) -> None:
+def test_directives_of_a_fetched_build_script(tmp_path: Path, line: str, names: set[str]) -> None:
     """
-    The lockfile pins what lies in its package, and nothing else.
+    Only files inside the package are pinned by the lockfile.
     """
     (package,) = ran(tmp_path, f"{line}\n", package=FETCHED, dep_info="nothing of it:\n")
     assert (package.names, package.key) == (names, "openssl@1.2.3")
 
 
-def test_what_rustc_says_of_a_package_of_ours(tmp_path: Path) -> None:
+def test_dep_info_of_a_local_package(tmp_path: Path) -> None:
     """
-    Its variables without those of its build script, and where it was told that it lies.
+    It gives files, variables that the build script does not set, and whether the package's path was read.
     """
     text = (
         "alpha/build.rs:\nalpha/../notes.txt:\n# env-dep:X=1\n# env-dep:MADE=1\n# env-dep:CARGO_MANIFEST_DIR=/w/alpha\n"
@@ -367,9 +367,9 @@ def test_what_rustc_says_of_a_package_of_ours(tmp_path: Path) -> None:
     assert package.names == {"seen/file/notes.txt", "seen/env/X", "seen/place/alpha"}
 
 
-def test_what_was_not_left_behind_is_said(tmp_path: Path) -> None:
+def test_missing_build_output_is_reported(tmp_path: Path) -> None:
     """
-    Not silence: somebody may wonder why an edit is not seen.
+    A user can then find out why an edit is not detected.
     """
     (package,) = ran(tmp_path, None, package=LOCAL, dep_info=None)
     assert [gap.rpartition(": ")[2] for gap in package.unknown] == [
@@ -378,9 +378,9 @@ def test_what_was_not_left_behind_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_a_target_folder_knows_what_it_was_compiled_from(tree: Path) -> None:
+def test_target_state_lists_outdated_packages(tree: Path) -> None:
     """
-    Unknown until settled; afterwards outdated as soon as a digest or an undeclared file differs, and only if cargo knows it.
+    Packages are unknown until settled. Later one is outdated if its digest or an undeclared file differs and cargo knows it.
     """
     ours = PathPackage("ours", "0.1.0", tree / "ours", "d1")
     moved = PathPackage("ours", "0.1.0", tree / "ours", "d2")
@@ -414,9 +414,9 @@ def test_a_target_folder_knows_what_it_was_compiled_from(tree: Path) -> None:
     assert outdated(ours) == ["openssl@1", "ours"]
 
 
-def test_a_damaged_state_is_none(tree: Path) -> None:
+def test_damaged_target_state_is_ignored(tree: Path) -> None:
     """
-    Whichever bit is flipped: half a state would hide a package that must be cleaned.
+    With any bit flipped, the whole state is ignored: a partial one could hide a package that must be cleaned.
     """
     state = TargetState(tree, "release")
     state.settle(

@@ -1,5 +1,5 @@
 """
-Signatures: whoever is trusted is believed, about exactly what was signed and nothing else.
+Unit tests of signatures: only a trusted key's signature over exactly this statement is accepted.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def other(tmp_path: Path) -> Signer:
     return _signature.new_private_key(str(tmp_path / "other.pem"))
 
 
-def test_what_a_trusted_key_signed_is_believed(signer: Signer, other: Signer) -> None:
+def test_signature_of_a_trusted_key_is_accepted(signer: Signer, other: Signer) -> None:
     """
-    One of several trusted keys is enough, wherever it stands among them; whom an entry claims to come from decides nothing.
+    One of several trusted keys is enough. The signer that the entry names does not matter.
     """
     signature = signer.sign(STATEMENT)
 
@@ -44,7 +44,7 @@ def test_what_a_trusted_key_signed_is_believed(signer: Signer, other: Signer) ->
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Statement)])
 def test_every_field_is_signed(signer: Signer, field: str) -> None:
     """
-    A signature over one statement says nothing about another that differs in a single field.
+    A signature does not match a statement that differs in a single field.
     """
     altered = dataclasses.replace(STATEMENT, **{field: getattr(STATEMENT, field)[:-1] + "x"})
 
@@ -61,18 +61,18 @@ def test_every_field_is_signed(signer: Signer, field: str) -> None:
         pytest.param(("", "2.1fx.alpha"), ("2.1fx.alpha", ""), id="an empty field"),
     ],
 )
-def test_no_part_slides_into_its_neighbour(one: tuple[str, str], another: tuple[str, str]) -> None:
+def test_fields_are_separated_by_their_lengths(one: tuple[str, str], another: tuple[str, str]) -> None:
     """
-    Equal texts, cut in different places, are different statements.
+    Equal texts, split at different places, are different statements.
     """
     first, second = (dataclasses.replace(STATEMENT, format=pair[0], module=pair[1]) for pair in (one, another))
 
     assert first.message != second.message
 
 
-def test_the_message_is_pinned() -> None:
+def test_message_is_pinned() -> None:
     """
-    What was signed by one version is verified by the next: the bytes change only with the format.
+    The signed bytes change only with the format, so the next version can verify old signatures.
     """
     assert Statement("2.1", "m", "b", "", "s").message == (
         b"rust-ext-loader remote entry\n\x03\0\0\0\0\0\0\x002.1\x01\0\0\0\0\0\0\0m\x01\0\0\0\0\0\0\0b\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0s"
@@ -84,23 +84,23 @@ def test_the_message_is_pinned() -> None:
     [
         pytest.param(None, "it is not signed", id="none"),
         pytest.param("", "it is not signed", id="empty"),
-        pytest.param(7, "it is not signed", id="no text"),
-        pytest.param("*" * 88, "its signature is not base64", id="no base64"),
-        pytest.param("é" * 88, "its signature is not base64", id="no ASCII"),
+        pytest.param(7, "it is not signed", id="not a string"),
+        pytest.param("*" * 88, "its signature is not base64", id="not base64"),
+        pytest.param("é" * 88, "its signature is not base64", id="not ASCII"),
         pytest.param(base64.b64encode(b"short").decode(), "does not match", id="too short"),
         pytest.param(base64.b64encode(bytes(64)).decode(), "does not match", id="zeros"),
     ],
 )
-def test_what_is_no_signature_is_refused(signer: Signer, signature: object, said: str) -> None:
+def test_invalid_signature_is_refused(signer: Signer, signature: object, said: str) -> None:
     """
-    Whatever stands in its place, the answer is a reason and never an exception.
+    The result is always a reason, never an exception.
     """
     assert said in str(rejection(STATEMENT, signature, signer.public_key, [signer.public_key]))
 
 
-def test_another_key_is_named(signer: Signer, other: Signer) -> None:
+def test_untrusted_key_is_named(signer: Signer, other: Signer) -> None:
     """
-    Signed properly, by somebody whom nobody trusts.
+    The signature is valid, but its key is not trusted.
     """
     said = rejection(STATEMENT, other.sign(STATEMENT), other.public_key, [signer.public_key])
 
@@ -119,17 +119,17 @@ def test_another_key_is_named(signer: Signer, other: Signer) -> None:
         "ed25519:" + "A" * 42 + "*=",
     ],
 )
-def test_what_is_no_public_key_is_a_wrong_setting(text: str) -> None:
+def test_invalid_public_key_is_an_error(text: str) -> None:
     """
-    A key that was written down wrongly is said to be wrong, and trusts nothing.
+    A misspelled key raises and is never trusted.
     """
     with pytest.raises(SettingError, match="32 bytes in base64"):
         _signature.public_key(text)
 
 
-def test_a_new_key_is_its_owners_alone(tmp_path: Path) -> None:
+def test_new_key_is_private_to_its_owner(tmp_path: Path) -> None:
     """
-    Written once, mode 0600, whatever the umask; read back it is the same key; an existing file is left alone.
+    The file has mode 0600 under any umask and holds the same key; an existing file is not overwritten.
     """
     path = tmp_path / "key.pem"
     before = os.umask(0)
@@ -164,14 +164,14 @@ def locked_key() -> bytes:
         pytest.param(None, 0o640, "mode 0640", id="readable by the group"),
         pytest.param(None, 0o604, "mode 0604", id="readable by all"),
         pytest.param(b"", 0o600, "no private key", id="empty"),
-        pytest.param(b"no key at all", 0o600, "no private key", id="no PEM"),
-        pytest.param(ec_key(), 0o600, "ECPrivateKey", id="of another kind"),
+        pytest.param(b"no key at all", 0o600, "no private key", id="not PEM"),
+        pytest.param(ec_key(), 0o600, "ECPrivateKey", id="another kind of key"),
         pytest.param(locked_key(), 0o600, "no private key", id="with a passphrase"),
     ],
 )
-def test_a_key_file_that_will_not_do(tmp_path: Path, content: bytes | None, mode: int, said: str) -> None:
+def test_invalid_key_file_is_refused(tmp_path: Path, content: bytes | None, mode: int, said: str) -> None:
     """
-    A private key that others could read, or that is none of ours, signs nothing.
+    A private key that other users can read, or of another kind, is not used.
     """
     path = tmp_path / "key.pem"
     _signature.new_private_key(str(path))
@@ -184,9 +184,9 @@ def test_a_key_file_that_will_not_do(tmp_path: Path, content: bytes | None, mode
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
-def test_what_is_no_file_is_no_key(tmp_path: Path, kind: str) -> None:
+def test_key_path_that_is_not_a_file_is_refused(tmp_path: Path, kind: str) -> None:
     """
-    Nothing hangs on a pipe that nobody writes to.
+    Opening a pipe without a writer does not block.
     """
     path = tmp_path / "key.pem"
     if kind == "folder":

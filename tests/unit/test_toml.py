@@ -1,5 +1,5 @@
 """
-What is wrong with a file, and on which line.
+Unit tests of reading TOML: errors name the file and the line.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     ("content", "line", "words"),
     [
         pytest.param(b"a = 1\nb = = 2\n", 2, "Invalid value", id="syntax"),
-        pytest.param(b"a = 1\nb = [\n", 2, "", id="end of file"),
-        pytest.param(b"a = 1\nb = '\xff'\n", 2, "is not UTF-8", id="bytes"),
-        pytest.param(None, None, "cannot be read: No such file", id="missing"),
+        pytest.param(b"a = 1\nb = [\n", 2, "", id="unexpected end"),
+        pytest.param(b"a = 1\nb = '\xff'\n", 2, "is not UTF-8", id="not UTF-8"),
+        pytest.param(None, None, "cannot be read: No such file", id="missing file"),
     ],
 )
-def test_a_broken_file_names_path_line_and_reason(
+def test_broken_file_names_path_line_and_reason(
     tmp_path: Path, content: bytes | None, line: int | None, words: str
 ) -> None:
     """
-    Whatever the parser or the disk says becomes one type of error.
+    Every error of the parser or the disk becomes a `ManifestError`.
     """
     path = tmp_path / "x.toml"
     if content is not None:
@@ -46,9 +46,9 @@ def test_a_broken_file_names_path_line_and_reason(
     assert words in caught.value.problem
 
 
-def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
+def test_changed_file_is_read_again(tmp_path: Path) -> None:
     """
-    The memo goes by content, so a write within one clock tick is seen.
+    The cache is keyed by content, so an edit within one clock tick is noticed.
     """
     path = tmp_path / "x.toml"
     path.write_text("a = 1")
@@ -58,9 +58,9 @@ def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
     assert _toml.load(path) == {"a": 2}
 
 
-def test_an_older_python_uses_tomli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_older_python_uses_tomli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    Before 3.11 the same parser is an installed package.
+    Before Python 3.11 the same parser is the package `tomli`.
     """
     with monkeypatch.context() as patched:
         patched.setattr(sys, "version_info", (3, 10, 0, "final", 0))

@@ -1,8 +1,8 @@
 """
-Which toolchain a crate's folder gets, what is wrong with it, and how rarely it is asked.
+Unit tests of the toolchain probe: which toolchain a crate's folder gets, what is wrong with it, and when it is asked.
 
-Cargo and rustc are small scripts here that note each call; one test at the end
-asks the real ones.
+Cargo and rustc are small scripts that log each call. The last test runs the
+real programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rust_ext_loader.facts import _cargo_config, _memo, _toolchain
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-ins are shell scripts")
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the fake tools are shell scripts")
 
 RUSTC = """\
 rustc 1.95.0 (59807616e 2026-04-14)
@@ -38,7 +38,7 @@ HOUR_NS = 3_600_000_000_000
 @dataclass
 class Machine:
     """
-    A PATH with stand-ins for cargo and rustc, and a crate.
+    A crate, and a PATH with fake versions of cargo and rustc.
     """
 
     root: Path
@@ -77,7 +77,7 @@ class Machine:
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """
-    A machine on which nothing has moved for an hour.
+    A machine on which no file has changed for an hour.
     """
     made = Machine(tmp_path.resolve())
     made.crate.mkdir(parents=True)
@@ -89,9 +89,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def test_facts_leave_out_what_does_not_matter(machine: Machine) -> None:
+def test_facts_hold_no_dates_and_paths(machine: Machine) -> None:
     """
-    Release, commit, host, LLVM and cargo's version; no dates of a build, no paths.
+    They are release, commit, host, LLVM and the version of cargo.
     """
     machine.tool("cargo", f"printf '{CARGO}\\nos: Debian\\nlibcurl: 8\\n'")
 
@@ -104,9 +104,9 @@ def test_facts_leave_out_what_does_not_matter(machine: Machine) -> None:
     }
 
 
-def test_nothing_is_asked_twice(machine: Machine) -> None:
+def test_unchanged_tools_are_asked_once(machine: Machine) -> None:
     """
-    While nothing moves, no process is started.
+    While no file changes, no process is started.
     """
     first = machine.probe()
     asked = len(machine.calls)
@@ -152,9 +152,9 @@ def _link_a_toolchain(machine: Machine) -> None:
         pytest.param(_link_a_toolchain, id="a linked toolchain"),
     ],
 )
-def test_whatever_could_choose_another_compiler_asks_again(machine: Machine, change: object) -> None:
+def test_each_change_asks_the_tools_again(machine: Machine, change: object) -> None:
     """
-    Each of them makes the memo void.
+    Each change can select another compiler, so the memo is not used.
     """
     machine.probe()
     asked = len(machine.calls)
@@ -165,9 +165,9 @@ def test_whatever_could_choose_another_compiler_asks_again(machine: Machine, cha
 
 
 @pytest.mark.parametrize("name", ["RUSTUP_TOOLCHAIN", "RUSTUP_HOME", "CARGO_HOME"])
-def test_variables_that_choose_a_compiler_ask_again(machine: Machine, name: str) -> None:
+def test_each_relevant_variable_asks_the_tools_again(machine: Machine, name: str) -> None:
     """
-    And the old value finds its memo again.
+    With the old value, the old memo is used again.
     """
     machine.probe()
     machine.probe(environment={name: str(machine.root / "x")})
@@ -179,18 +179,18 @@ def test_variables_that_choose_a_compiler_ask_again(machine: Machine, name: str)
 
 
 @pytest.mark.parametrize("name", ["RUSTC", "CARGO_BUILD_RUSTC"])
-def test_a_compiler_named_by_a_variable(machine: Machine, name: str) -> None:
+def test_compiler_from_a_variable(machine: Machine, name: str) -> None:
     """
-    It is the one that cargo would run.
+    The variable names the compiler that cargo would run.
     """
     other = machine.rustc(RUSTC.replace("1.95.0", "1.96.0"), folder="other")
 
     assert machine.probe(environment={name: str(other)})["toolchain/rustc"] == "1.96.0"
 
 
-def test_a_compiler_named_by_the_configuration(machine: Machine) -> None:
+def test_compiler_from_the_configuration(machine: Machine) -> None:
     """
-    Likewise, relative to the folder around `.cargo`.
+    A relative path starts at the folder around `.cargo`.
     """
     machine.rustc(RUSTC.replace("1.95.0", "1.97.0"), folder="tree/tools")
     (machine.root / "tree/.cargo").mkdir()
@@ -199,9 +199,9 @@ def test_a_compiler_named_by_the_configuration(machine: Machine) -> None:
     assert machine.probe()["toolchain/rustc"] == "1.97.0"
 
 
-def test_unsettled_files_are_not_remembered(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recently_written_tools_are_not_remembered(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A compiler written this very second may be written again without its stamp moving.
+    Another edit within the same clock tick would not change the signature.
     """
     now = _memo.now_ns() - HOUR_NS
     monkeypatch.setattr(_memo, "now_ns", lambda: now)
@@ -234,14 +234,14 @@ def _open_its_folder(memo: Path) -> None:
 
 def _of_another_user(memo: Path) -> None:
     if os.getuid() != 0:
-        pytest.skip("only root can give a file away")
+        pytest.skip("only root can change the owner")
     os.chown(memo, 12345, 12345)
 
 
 @pytest.mark.parametrize("harm", [_garble, _empty, _open_to_all, _open_its_folder, _link, _of_another_user])
-def test_a_memo_that_cannot_be_trusted_is_none(machine: Machine, harm: object) -> None:
+def test_damaged_or_untrusted_memo_is_ignored(machine: Machine, harm: object) -> None:
     """
-    Then the tools are asked, and the verdict is the same.
+    The tools are asked again, with the same result.
     """
     first = machine.probe()
     (memo,) = (machine.root / "cache/probes").iterdir()
@@ -251,9 +251,9 @@ def test_a_memo_that_cannot_be_trusted_is_none(machine: Machine, harm: object) -
     assert len(machine.calls) == 6
 
 
-def test_nowhere_to_remember_is_no_error(machine: Machine) -> None:
+def test_failure_to_write_a_memo_is_no_error(machine: Machine) -> None:
     """
-    Neither no folder nor one that cannot be made.
+    Neither without a folder for memos nor with one that cannot be created.
     """
     (machine.root / "cache").write_text("a file")
 
@@ -287,17 +287,17 @@ PROBLEMS = [
         id="not installed",
     ),
     pytest.param("rustc", "echo 'Illegal instruction' >&2; exit 132", "broken", "Illegal instruction", id="broken"),
-    pytest.param("cargo", "exit 0", "broken", "it prints nothing", id="silent"),
-    pytest.param("rustc", "echo 'rustc 1.95.0'", "broken", "rustc 1.95.0", id="another thing by that name"),
+    pytest.param("cargo", "exit 0", "broken", "it prints nothing", id="no output"),
+    pytest.param("rustc", "echo 'rustc 1.95.0'", "broken", "rustc 1.95.0", id="another program of that name"),
 ]
 
 
 @pytest.mark.parametrize(("tool", "body", "problem", "detail"), PROBLEMS)
-def test_each_way_to_be_unusable_has_its_own_name(
+def test_each_unusable_toolchain_has_its_problem(
     machine: Machine, tool: str, body: str | None, problem: str, detail: str
 ) -> None:
     """
-    And is never remembered.
+    The failure is never remembered.
     """
     if body is None:
         (machine.root / "bin" / tool).unlink()
@@ -314,17 +314,17 @@ def test_each_way_to_be_unusable_has_its_own_name(
 
 
 HANGING = [
-    pytest.param("exec sleep 600", id="itself"),
-    pytest.param("sleep 600; true", id="through a wrapper"),
-    pytest.param("sleep 600 & exit 0", id="whoever it left behind"),
-    pytest.param("trap '' INT TERM; while :; do sleep 600; done", id="deaf to signals"),
-    pytest.param("while :; do echo talk; done", id="talking for ever"),
+    pytest.param("exec sleep 600", id="the tool itself"),
+    pytest.param("sleep 600; true", id="a child of a wrapper"),
+    pytest.param("sleep 600 & exit 0", id="a child in the background"),
+    pytest.param("trap '' INT TERM; while :; do sleep 600; done", id="ignores signals"),
+    pytest.param("while :; do echo talk; done", id="endless output"),
 ]
 
 
 def held_open(machine: Machine, tool: str, body: str) -> int:
     """
-    Let a tool and all it starts hold a pipe, of which this is the other end.
+    Return the read end of a pipe that a tool and all its children hold open.
     """
     pipe = machine.root / "held"
     os.mkfifo(pipe)
@@ -336,9 +336,9 @@ def held_open(machine: Machine, tool: str, body: str) -> int:
 
 @pytest.mark.parametrize("body", HANGING)
 @pytest.mark.parametrize("tool", ["cargo", "rustc"])
-def test_a_tool_that_does_not_answer(machine: Machine, tool: str, body: str) -> None:
+def test_tool_that_does_not_answer_is_killed(machine: Machine, tool: str, body: str) -> None:
     """
-    There is a limit, which the error names with its setting; nothing of the tool outlives it.
+    The error names the limit and its setting, and no process of the tool is left.
     """
     end = held_open(machine, tool, body)
 
@@ -349,24 +349,24 @@ def test_a_tool_that_does_not_answer(machine: Machine, tool: str, body: str) -> 
 
     assert (caught.value.tool, caught.value.problem) == (tool, "no-answer")
     with os.fdopen(end, "rb") as pipe:
-        # To the end, which comes when nobody holds it any more.
+        # Read to the end, which comes when no process holds the pipe any more.
         assert set(pipe) == {b"held\n"}
 
 
-def test_an_interrupted_probe_leaves_nothing_behind(machine: Machine) -> None:
+def test_interrupted_probe_leaves_no_process(machine: Machine) -> None:
     """
-    Ctrl-C is not kept waiting for a tool that hangs.
+    Ctrl-C does not wait for a tool that hangs.
     """
 
     class Interrupted(BaseException):
         pass
 
     def interrupt(*_: object) -> None:
-        # Two tools are asked at once and each of them interrupts; the second finds the first one's end under way.
+        # Two tools run at once and each of them interrupts; the second signal arrives while the first is handled.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         raise Interrupted
 
-    # Once: it is asked two questions.
+    # Only one of the two calls of rustc sends the signal.
     end = held_open(machine, "rustc", 'case "$*" in *sysroot*) kill -USR1 $PPID; esac; sleep 600')
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
@@ -379,13 +379,13 @@ def test_an_interrupted_probe_leaves_nothing_behind(machine: Machine) -> None:
         assert set(pipe) == {b"held\n"}
 
 
-def test_without_a_home_and_a_place_for_one(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_toolchain_without_a_possible_home(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Cargo does not run then; where there is no cargo anyway, that is what is said.
+    Cargo cannot run without a home. If cargo is missing as well, the error says that instead.
     """
     (machine.root / "file").write_text("")
     monkeypatch.setenv("TMPDIR", str(machine.root / "file"))
-    # As for a user that no password database knows.
+    # As for a user without an entry in the password database.
     monkeypatch.setattr(_cargo_config, "user_home", lambda _: None)
 
     with pytest.raises(ToolchainMissing, match=r"it has no home, and none can be made .*; set CARGO_HOME") as caught:
@@ -395,14 +395,14 @@ def test_without_a_home_and_a_place_for_one(machine: Machine, monkeypatch: pytes
         machine.probe(environment={"PATH": "/nonexistent"})
 
 
-def test_a_limit_that_means_nothing_is_refused(machine: Machine) -> None:
-    with pytest.raises(SettingError, match="RUST_EXT_PROBE_TIMEOUT='soon' is invalid"):
+def test_invalid_time_limit_is_refused(machine: Machine) -> None:
+    with pytest.raises(SettingError, match="RUST_EXT_PROBE_TIMEOUT='soon' is not understood"):
         machine.probe(environment={"RUST_EXT_PROBE_TIMEOUT": "soon"})
 
 
-def test_rustup_is_told_to_install_nothing(machine: Machine) -> None:
+def test_rustup_must_not_install_toolchains(machine: Machine) -> None:
     """
-    Whatever the environment says.
+    Automatic installation is off, even if the environment switches it on.
     """
     machine.tool("cargo", f"echo \"install=$RUSTUP_AUTO_INSTALL\" >> {machine.root}/log; echo '{CARGO}'")
     machine.probe(environment={"RUSTUP_AUTO_INSTALL": "1"})
@@ -414,9 +414,9 @@ def test_rustup_is_told_to_install_nothing(machine: Machine) -> None:
     ("asked", "too_old"),
     [("1.95", False), ("1.95.0", False), ("1.80.1", False), ("1.95.1", True), ("1.96", True), ("2.0", True)],
 )
-def test_too_old(machine: Machine, asked: str, too_old: bool) -> None:
+def test_too_old_toolchain_is_refused(machine: Machine, asked: str, too_old: bool) -> None:
     """
-    Compared number by number, from the memo as well.
+    Versions are compared as numbers, also when they come from a memo.
     """
     for _ in range(2):
         if not too_old:
@@ -431,9 +431,9 @@ def test_too_old(machine: Machine, asked: str, too_old: bool) -> None:
     assert len(machine.calls) == 3
 
 
-def test_an_ignored_sigchld_changes_nothing(machine: Machine) -> None:
+def test_ignored_sigchld_changes_nothing(machine: Machine) -> None:
     """
-    Then no exit status is to be had, and what was printed decides.
+    Without exit statuses, the printed output decides.
     """
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -442,9 +442,9 @@ def test_an_ignored_sigchld_changes_nothing(machine: Machine) -> None:
         signal.signal(signal.SIGCHLD, before)
 
 
-def test_all_that_was_looked_at_is_watched(machine: Machine) -> None:
+def test_deciding_files_are_watched(machine: Machine) -> None:
     """
-    What is there, and what would be found first if it were there.
+    These are existing files, and paths at which a new file would be found first.
     """
     watched = _toolchain.probe(machine.crate, machine.environment, None, "m").gathered.watched
 
@@ -461,9 +461,9 @@ def test_all_that_was_looked_at_is_watched(machine: Machine) -> None:
     } <= watched.absent
 
 
-def test_absence_is_what_was_looked_for(machine: Machine) -> None:
+def test_missing_tools_are_watched(machine: Machine) -> None:
     """
-    Without cargo each place it could come to is watched, and the compiler that is there too; with both there is no absence.
+    Without cargo, every path where it would be found is watched. With both tools the result is `None`.
     """
     assert _toolchain.absence(machine.crate, machine.environment) is None
 
@@ -476,9 +476,9 @@ def test_absence_is_what_was_looked_for(machine: Machine) -> None:
     assert {str(machine.root / name) for name in ("first/cargo", "bin/cargo", "first/rustc")} <= absence.absent
 
 
-def test_a_tool_that_is_a_link_to_nowhere_is_not_called_absent(machine: Machine) -> None:
+def test_tool_that_is_a_dangling_link_is_not_absent(machine: Machine) -> None:
     """
-    It is there and could lead somewhere again.
+    The link exists, and its target may be created.
     """
     link = machine.root / "first/cargo"
     link.parent.mkdir()
@@ -490,10 +490,10 @@ def test_a_tool_that_is_a_link_to_nowhere_is_not_called_absent(machine: Machine)
     assert str(machine.root / "gone") in watched.absent
 
 
-@pytest.mark.skipif(shutil.which("cargo") is None or shutil.which("rustc") is None, reason="no Rust here")
-def test_the_real_toolchain(tmp_path: Path) -> None:
+@pytest.mark.skipif(shutil.which("cargo") is None or shutil.which("rustc") is None, reason="needs Rust")
+def test_real_toolchain(tmp_path: Path) -> None:
     """
-    It answers, and the second time from the memo.
+    It is probed once, and the second result comes from the memo.
     """
     spawned: list[str] = []
     sys.addaudithook(lambda event, _: spawned.append(event) if event == "subprocess.Popen" else None)
