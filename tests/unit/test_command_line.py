@@ -28,7 +28,8 @@ def test_removed_current_folder_is_one_message(
 
     assert cli.main(["list"]) == 1
     assert capsys.readouterr().err == (
-        "error: .: the current folder does not exist (No such file or directory); change to another, or pass --workspace\n"
+        "error: .: the current folder does not exist (No such file or directory); "
+        "change to another, or pass --workspace\n"
     )
 
 

@@ -40,7 +40,7 @@ def edited(edit: dict[str, str | None]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("edit", "changes", "said"),
+    ("edit", "changes", "message"),
     [
         pytest.param({}, [], "", id="nothing changed"),
         pytest.param(
@@ -89,36 +89,37 @@ def edited(edit: dict[str, str | None]) -> dict[str, str]:
                 Change("source/alpha/src/lib.rs", "aa", "d"), Change("flags/RUSTFLAGS", "", "e"),
                 Change("toolchain/release", "1.95.0", "c"), Change("abi/cache_tag", "cpython-311", "b"),
             ],
-            "alpha/src/lib.rs changed; RUSTFLAGS '' -> 'e'; toolchain release '1.95.0' -> 'c'; and 1 more", id="most informative first",
+            "alpha/src/lib.rs changed; RUSTFLAGS '' -> 'e'; toolchain release '1.95.0' -> 'c'; and 1 more",
+            id="most informative first",
         ),
     ],
 )  # fmt: skip
-def test_explain_lists_the_facts_that_differ(edit: dict[str, str | None], changes: list[Change], said: str) -> None:
+def test_explain_lists_the_facts_that_differ(edit: dict[str, str | None], changes: list[Change], message: str) -> None:
     """
     `summary` gives them on one line, and the build key changes if and only if a fact does.
     """
     after = edited(edit)
 
     assert explain(BASE, after) == changes
-    assert summary(explain(BASE, after)) == said
+    assert summary(explain(BASE, after)) == message
     assert (Fingerprint(BASE).build_key != Fingerprint(after).build_key) == bool(changes)
 
 
 @pytest.mark.parametrize(
-    ("edit", "known", "said"),
+    ("edit", "known", "message"),
     [
         pytest.param({}, False, "not built here yet", id="never built"),
         pytest.param({"request/features": "b"}, True, "features 'a' -> 'b'", id="a fact changed"),
         pytest.param({}, True, "its stored build is gone or damaged", id="nothing changed"),
     ],
 )
-def test_every_build_has_a_reason(edit: dict[str, str], known: bool, said: str) -> None:
+def test_every_build_has_a_reason(edit: dict[str, str], known: bool, message: str) -> None:
     """
     The reason is that there is no earlier build, that facts changed, or that the entry is gone.
     """
     base = {**BASE, "request/features": "a"}
 
-    assert reason(explain(base, {**base, **edit}), known=known) == said
+    assert reason(explain(base, {**base, **edit}), known=known) == message
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -190,7 +191,9 @@ def test_name_that_is_not_unicode_has_a_key() -> None:
 
 def test_keys_are_pinned() -> None:
     """
-    These facts have these keys. If this fails, raise `FORMAT` on purpose and change the keys here: old entries become misses.
+    These facts have these keys.
+
+    If this fails, raise `FORMAT` on purpose and change the keys here. Old entries then become misses.
     """
     assert Fingerprint(BASE).source_key == "e1fe683e0449a07fb47b41bcce7e53d88f56e0ef68866932802eb7c1dacd27d2"
     assert Fingerprint(BASE).build_key == "e127f2a811d86ceab6a0d718b832b6e1856ff8d0904f876f75ca12ee88d36972"
@@ -198,7 +201,7 @@ def test_keys_are_pinned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ('{"a":{"b":["x"],"c":1}}', '{"a":{"b":["y"],"c":1}}', """resolution manifest/m (a.b: '["x"]' -> '["y"]')"""),
         ('{"a":1}', '{"a":1,"b":{"c":true}}', "resolution manifest/m (b.c: (none) -> 'true')"),
@@ -209,8 +212,8 @@ def test_keys_are_pinned() -> None:
         ("1", "2", "resolution manifest/m '1' -> '2'"),
     ],
 )
-def test_changed_table_lists_the_values_that_differ(old: str | None, new: str, said: str) -> None:
+def test_changed_table_lists_the_values_that_differ(old: str | None, new: str, message: str) -> None:
     """
     Two manifests often begin alike, so cut to one line they would look the same.
     """
-    assert str(Change("resolution/manifest/m", old, new)) == said
+    assert str(Change("resolution/manifest/m", old, new)) == message

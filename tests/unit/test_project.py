@@ -122,7 +122,7 @@ def test_environment_alone_is_sufficient(plant: Plant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("[tool", "line 1", id="not TOML"),
         pytest.param("[tool.rust-ext-loader]\nremote = 1\n", "`remote` must be a table", id="not a table"),
@@ -143,11 +143,11 @@ def test_environment_alone_is_sufficient(plant: Plant) -> None:
         ),
     ],
 )
-def test_invalid_table_is_an_error(plant: Plant, text: str, said: str) -> None:
+def test_invalid_table_is_an_error(plant: Plant, text: str, message: str) -> None:
     """
     The error holds the file, the line and what is expected.
     """
-    with pytest.raises(ManifestError, match=said):
+    with pytest.raises(ManifestError, match=message):
         _project.remote(plant({"pyproject.toml": text}), {})
 
 

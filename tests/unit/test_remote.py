@@ -238,7 +238,7 @@ DOES_NOT_MATCH = "its signature does not match: it was altered, or made for anot
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("damage", "message"),
     [
         pytest.param(altered_library, "it is not the signed library", id="one byte of the library"),
         pytest.param(cut_library, "it is not the signed library", id="the library's last byte"),
@@ -302,18 +302,18 @@ DOES_NOT_MATCH = "its signature does not match: it was altered, or made for anot
         pytest.param(lambda world: world.sign_text("no manifest"), "its manifest is damaged", id="signed: no manifest"),
     ],
 )
-def test_altered_entry_is_refused(world: World, harm: Callable[[World], object], said: str) -> None:
+def test_altered_entry_is_refused(world: World, damage: Callable[[World], object], message: str) -> None:
     """
     The result gives a reason, and no file is created under the library's name.
     """
     world.publish(world.build())
-    harm(world)
+    damage(world)
 
     answer = world.look_up()
 
     assert answer.origin is None
     assert len(answer.refused) == 1
-    assert said in answer.refused[0]
+    assert message in answer.refused[0]
     assert answer.refused[0].startswith(f"artifacts/{MODULE}/")
     assert not world.received.exists()
 

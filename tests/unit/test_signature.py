@@ -38,7 +38,7 @@ def test_signature_of_a_trusted_key_is_accepted(signer: Signer, other: Signer) -
 
     assert rejection(STATEMENT, signature, signer.public_key, [signer.public_key]) is None
     assert rejection(STATEMENT, signature, signer.public_key, [other.public_key, signer.public_key]) is None
-    assert rejection(STATEMENT, signature, "anybody", [signer.public_key]) is None
+    assert rejection(STATEMENT, signature, "unknown", [signer.public_key]) is None
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Statement)])
@@ -48,9 +48,9 @@ def test_every_field_is_signed(signer: Signer, field: str) -> None:
     """
     altered = dataclasses.replace(STATEMENT, **{field: getattr(STATEMENT, field)[:-1] + "x"})
 
-    said = rejection(altered, signer.sign(STATEMENT), signer.public_key, [signer.public_key])
+    reason = rejection(altered, signer.sign(STATEMENT), signer.public_key, [signer.public_key])
 
-    assert said == "its signature does not match: it was altered, or made for another module, build key or format"
+    assert reason == "its signature does not match: it was altered, or made for another module, build key or format"
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,13 @@ def test_message_is_pinned() -> None:
     The signed bytes change only with the format, so the next version can verify old signatures.
     """
     assert Statement("2.1", "m", "b", "", "s").message == (
-        b"rust-ext-loader remote entry\n\x03\0\0\0\0\0\0\x002.1\x01\0\0\0\0\0\0\0m\x01\0\0\0\0\0\0\0b\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0s"
+        b"rust-ext-loader remote entry\n\x03\0\0\0\0\0\0\x002.1\x01\0\0\0\0\0\0\0m"
+        b"\x01\0\0\0\0\0\0\0b\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0s"
     )
 
 
 @pytest.mark.parametrize(
-    ("signature", "said"),
+    ("signature", "message"),
     [
         pytest.param(None, "it is not signed", id="none"),
         pytest.param("", "it is not signed", id="empty"),
@@ -91,20 +92,20 @@ def test_message_is_pinned() -> None:
         pytest.param(base64.b64encode(bytes(64)).decode(), "does not match", id="zeros"),
     ],
 )
-def test_invalid_signature_is_refused(signer: Signer, signature: object, said: str) -> None:
+def test_invalid_signature_is_refused(signer: Signer, signature: object, message: str) -> None:
     """
     The result is always a reason, never an exception.
     """
-    assert said in str(rejection(STATEMENT, signature, signer.public_key, [signer.public_key]))
+    assert message in str(rejection(STATEMENT, signature, signer.public_key, [signer.public_key]))
 
 
 def test_untrusted_key_is_named(signer: Signer, other: Signer) -> None:
     """
     The signature is valid, but its key is not trusted.
     """
-    said = rejection(STATEMENT, other.sign(STATEMENT), other.public_key, [signer.public_key])
+    reason = rejection(STATEMENT, other.sign(STATEMENT), other.public_key, [signer.public_key])
 
-    assert said == f"it is signed by '{other.public_key}', which is not a trusted public key"
+    assert reason == f"it is signed by '{other.public_key}', which is not a trusted public key"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,7 @@ def locked_key() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "said"),
+    ("content", "mode", "message"),
     [
         pytest.param(None, 0o640, "mode 0640", id="readable by the group"),
         pytest.param(None, 0o604, "mode 0604", id="readable by all"),
@@ -169,7 +170,7 @@ def locked_key() -> bytes:
         pytest.param(locked_key(), 0o600, "no private key", id="with a passphrase"),
     ],
 )
-def test_invalid_key_file_is_refused(tmp_path: Path, content: bytes | None, mode: int, said: str) -> None:
+def test_invalid_key_file_is_refused(tmp_path: Path, content: bytes | None, mode: int, message: str) -> None:
     """
     A private key that other users can read, or of another kind, is not used.
     """
@@ -179,7 +180,7 @@ def test_invalid_key_file_is_refused(tmp_path: Path, content: bytes | None, mode
         path.write_bytes(content)
     path.chmod(mode)
 
-    with pytest.raises(SettingError, match=said):
+    with pytest.raises(SettingError, match=message):
         _signature.read_private_key(str(path))
 
 
