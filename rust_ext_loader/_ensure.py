@@ -196,7 +196,7 @@ def pull(request: Request) -> Pulled:
     if here is not None:
         return Pulled(entry=here, fetched=False)
     root = _roots.required_writable(request.cache_dir, target.environment)
-    entry = _exchange.pull(target, facts, root, settings, _exchange.PATIENCE_OF_COMMAND)
+    entry = _exchange.pull(target, facts, root, settings, _exchange.COMMAND_TIMEOUT)
     return Pulled(entry=entry, fetched=True)
 
 

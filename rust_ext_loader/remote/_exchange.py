@@ -1,12 +1,14 @@
 """
-Exchange entries between the local cache and the remote one of a workspace.
+Move entries between the local cache and the remote cache of a workspace.
 
-    pull: remote configured? -> look up, verified -> publish into the local cache
-    push: in the local cache? -> bound to this host? -> sign -> publish there
+    pull: remote configured? -> look up and verify -> publish into the local cache
+    push: in the local cache? -> valid on other hosts? -> sign -> publish in the remote
 
-Invariant: a build never depends on it. Whatever goes wrong is a miss, said once
-per process, and a remote that failed is not asked again by that process. Where no
-remote is configured, nothing that could speak with one is imported.
+This is separate from `_entries`, so that an import without a remote does not
+import the optional libraries.
+
+Invariant: no build depends on the remote. Every failure is a miss. It is
+reported once per process, and that process does not ask the remote again.
 """
 
 from __future__ import annotations
@@ -34,42 +36,43 @@ if TYPE_CHECKING:
     from ..facts._snapshot import Snapshot
     from ._signature import Signer
 
-#: Seconds that an import may wait for a remote, and a command that was asked to.
-PATIENCE_OF_IMPORT = 10.0
-PATIENCE_OF_COMMAND = 600.0
+#: Seconds that an import may wait for the remote.
+IMPORT_TIMEOUT = 10.0
+#: Seconds that `rust-ext push` and `rust-ext pull` may wait.
+COMMAND_TIMEOUT = 600.0
 
-#: Whether this process has said that its remote does not work.
-_gave_up: list[str] = []
+#: Failures of the remote in this process; after the first one the remote is not used.
+_failures: list[str] = []
 
 
 def instead_of_building(target: Target, now: Snapshot, root: Path, progress: Progress) -> _store.Entry | None:
     """
-    An entry of exactly these facts that somebody else has built, if one is to be had and wanted.
+    An entry with exactly these facts from the remote; `None` if there is none or if none may be used.
     """
-    # What was pulled and would not load is pulled no second time.
-    if target.mode is not Mode.AUTO or target.request.from_scratch or _gave_up:
+    # With `from_scratch` a pulled library could not be loaded, so it is not pulled again.
+    if target.mode is not Mode.AUTO or target.request.from_scratch or _failures:
         return None
     try:
         settings = remote_of(target)
         if settings is None:
             return None
         began = time.monotonic()
-        entry = pull(target, now, root, settings, PATIENCE_OF_IMPORT)
+        entry = pull(target, now, root, settings, IMPORT_TIMEOUT)
     except (RustExtensionError, OSError) as problem:
-        _gave_up.append(str(problem))
-        advice = f"mend that, or go without the remote with {_settings.REMOTE_URL}= (empty)"
+        _failures.append(str(problem))
+        advice = f"fix that, or switch the remote off with {_settings.REMOTE_URL}= (empty)"
         warnings.warn(
-            CacheWarning(f"the remote cache is left aside by this process: {problem}; {advice}"), stacklevel=2
+            CacheWarning(f"this process ignores the remote cache from now on: {problem}; {advice}"), stacklevel=2
         )
         return None
     if entry is not None:
-        progress.note(f"pulled {target.spec.module} from {settings.shown} in {time.monotonic() - began:.1f} s")
+        progress.note(f"pulled {target.spec.module} from {settings.redacted_url} in {time.monotonic() - began:.1f} s")
     return entry
 
 
 def remote_of(target: Target) -> RemoteSettings | None:
     """
-    The remote of the workspace that was asked; raises `ManifestError` or `SettingError`.
+    The remote of the requested workspace; raises `ManifestError` or `SettingError`.
     """
     asked = Path(target.request.workspace or target.spec.workspace)
     return _project.remote(_discover.read_workspace(asked).root, target.environment)
@@ -77,7 +80,7 @@ def remote_of(target: Target) -> RemoteSettings | None:
 
 def required_remote(target: Target) -> RemoteSettings:
     """
-    The same, for whoever cannot go without.
+    The same, but raises `RemoteUnavailable` if no remote is configured.
     """
     settings = remote_of(target)
     if settings is None:
@@ -86,22 +89,22 @@ def required_remote(target: Target) -> RemoteSettings:
     return settings
 
 
-def pull(target: Target, now: Snapshot, root: Path, settings: RemoteSettings, patience: float) -> _store.Entry | None:
+def pull(target: Target, now: Snapshot, root: Path, settings: RemoteSettings, timeout: float) -> _store.Entry | None:
     """
-    Fetch an entry of exactly these facts and store it here, with a warning that names what was refused.
+    Fetch an entry with exactly these facts and store it here; a warning lists refused entries.
 
     Raises `RemoteUnavailable`, `SettingError` or `OSError`.
     """
-    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, target.environment, patience)
+    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, target.environment, timeout)
     name = target.spec.leaf + now.abi.suffix
     with _staging.staged_folder(root) as folder:
-        with _translated(settings, seconds):
+        with _errors_translated(settings, seconds):
             from . import _entries
 
             wanted = _entries.Wanted(target.spec.module, now.fingerprint, now.sight.holds)
             answer = _entries.look_up(settings, wanted, folder / name, seconds)
         if answer.refused:
-            text = f"{target.spec.module}: refused what {settings.shown} offered: {'; '.join(answer.refused)}"
+            text = f"{target.spec.module}: refused entries of {settings.redacted_url}: {'; '.join(answer.refused)}"
             warnings.warn(CacheWarning(text), stacklevel=2)
         if answer.origin is None:
             return None
@@ -113,18 +116,18 @@ def pull(target: Target, now: Snapshot, root: Path, settings: RemoteSettings, pa
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """
-    What became of one module that was to be pushed.
+    The result for one module.
     """
 
-    #: `pushed`, `present` (it was there) or `host-bound` (it means something on this host alone).
+    #: `pushed`, `present` (it was there already) or `host-bound` (it is valid on this host only).
     outcome: str
-    #: What binds it.
+    #: The facts and inputs that are valid on this host only.
     bound_by: tuple[str, ...] = ()
 
 
 def check_signer(target: Target, signer: Signer) -> None:
     """
-    Refuse a signing key that the workspace does not trust: no host would take what it signs.
+    Refuse a signing key that the workspace does not trust: no host would accept what it signs.
 
     Raises `RemoteUnavailable` or `SettingError`.
     """
@@ -132,13 +135,13 @@ def check_signer(target: Target, signer: Signer) -> None:
         raise SettingError(
             _settings.SIGNING_KEY,
             signer.public_key,
-            "a key whose public half is trusted, else nobody would take what it signs",
+            "a key whose public half is trusted, else no host would accept what it signs",
         )
 
 
 def push(target: Target, entry: _store.Entry | None, signer: Signer) -> Pushed:
     """
-    Sign and publish an entry, unless it is bound to this host.
+    Sign and publish an entry, unless it is valid on this host only.
 
     Raises `ExtensionNotFound`, `RemoteUnavailable` or `SettingError`.
     """
@@ -149,8 +152,8 @@ def push(target: Target, entry: _store.Entry | None, signer: Signer) -> Pushed:
             "it is not built, so there is nothing to push",
             f"run `rust-ext build {target.spec.module}`",
         )
-    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, target.environment, PATIENCE_OF_COMMAND)
-    with _translated(settings, seconds):
+    seconds = _settings.seconds(_settings.REMOTE_TIMEOUT, target.environment, COMMAND_TIMEOUT)
+    with _errors_translated(settings, seconds):
         from . import _entries
 
         if bound := _entries.bound_to_host(entry):
@@ -159,9 +162,9 @@ def push(target: Target, entry: _store.Entry | None, signer: Signer) -> Pushed:
 
 
 @contextlib.contextmanager
-def _translated(settings: RemoteSettings, seconds: float) -> Iterator[None]:
+def _errors_translated(settings: RemoteSettings, seconds: float) -> Iterator[None]:
     """
-    What goes wrong with a remote, as one error; its libraries are an extra and may be missing.
+    Turn every failure of a remote into `RemoteUnavailable`; its libraries are optional and may be missing.
     """
     from ._object_store import OutOfTime, RemoteFailed
 
@@ -170,8 +173,10 @@ def _translated(settings: RemoteSettings, seconds: float) -> Iterator[None]:
     except RustExtensionError:
         raise
     except ImportError as error:
-        raise RemoteUnavailable(settings.shown, f"{error}; install `rust-ext-loader[remote]`") from error
+        raise RemoteUnavailable(settings.redacted_url, f"{error}; install `rust-ext-loader[remote]`") from error
     except OutOfTime as error:
-        raise RemoteUnavailable(settings.shown, f"{error} (limit: {_settings.REMOTE_TIMEOUT}={seconds:g})") from error
+        raise RemoteUnavailable(
+            settings.redacted_url, f"{error} (limit: {_settings.REMOTE_TIMEOUT}={seconds:g})"
+        ) from error
     except RemoteFailed as error:
-        raise RemoteUnavailable(settings.shown, str(error)) from error
+        raise RemoteUnavailable(settings.redacted_url, str(error)) from error

@@ -64,7 +64,7 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
     assert rust_ext(plain, "status") == CommandResult(
         0, "fx.alpha  cached      built from these facts\nfx.beta   cached      built from these facts\n", ""
     )
-    assert rust_ext(plain, "explain", "fx.alpha") == CommandResult(0, "fx.alpha: nothing moved\n", "")
+    assert rust_ext(plain, "explain", "fx.alpha") == CommandResult(0, "fx.alpha: nothing has changed\n", "")
 
     plain.replace("alpha/src/part.rs", "part-1", "part-2")
     edited = {"RUSTFLAGS": "--cfg loud"}

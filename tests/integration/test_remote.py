@@ -138,11 +138,11 @@ def test_an_untrusted_entry_is_built_instead(hosts: Hosts, tmp_path: Path, harm:
 
     assert (loaded.value, loaded.compiled) == (ALPHA, ["alpha"])
     (warning,) = loaded.warnings
-    assert warning.startswith(f"fx.alpha: refused what {URL} offered: artifacts/fx.alpha/")
+    assert warning.startswith(f"fx.alpha: refused entries of {URL}: artifacts/fx.alpha/")
     assert list((hosts.second.cache / "staging").iterdir()) == []
     expected = {
-        "altered library": "it is not the library that was signed",
-        "another key": "which is none of the trusted public keys",
+        "altered library": "it is not the signed library",
+        "another key": "which is not a trusted public key",
         "unsigned": "it is not signed",
     }
     assert expected[harm] in warning
@@ -188,9 +188,9 @@ def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, 
 
     assert (loaded.value, sorted(loaded.compiled)) == (ALPHA, ["alpha", "beta"])
     (warning,) = loaded.warnings
-    assert warning.startswith("the remote cache is left aside by this process: ")
+    assert warning.startswith("this process ignores the remote cache from now on: ")
     assert message in warning
-    assert warning.endswith("; mend that, or go without the remote with RUST_EXT_REMOTE_URL= (empty)")
+    assert warning.endswith("; fix that, or switch the remote off with RUST_EXT_REMOTE_URL= (empty)")
     assert ("RUST_EXT_REMOTE_TIMEOUT" in warning) == (trouble.get("mood") == "hangs")
     assert {key for _, key in hosts.server.requests if "fx.alpha" in key} == set()
 

@@ -102,7 +102,7 @@ UNUSABLE = [
     pytest.param(
         Unusable(
             "too-old",
-            "`rustc` is not usable: rustc 1.84.1 is older than 1.85, which the crate asks for; run `rustup update`, ",
+            "`rustc` is not usable: rustc 1.84.1 is older than 1.85, which the crate requires; run `rustup update`, ",
             {"cargo": CARGO, "rustc": f"echo '{OLD}'"},
         ),
         id="compiler too old",

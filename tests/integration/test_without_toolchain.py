@@ -236,13 +236,15 @@ COMMANDS = [
     pytest.param(
         ("key",),
         CommandResult(
-            0, "fx.alpha  [key]  -\nfx.beta  [key]  -\n", f"note: no build key, which needs a toolchain: {NO_CARGO}\n"
+            0,
+            "fx.alpha  [key]  -\nfx.beta  [key]  -\n",
+            f"note: no build key, because it needs a toolchain: {NO_CARGO}\n",
         ),
         id="key",
     ),
     pytest.param(
         ("key", "--format", "github"),
-        CommandResult(0, "source_key=[key]\n", f"note: no build key, which needs a toolchain: {NO_CARGO}\n"),
+        CommandResult(0, "source_key=[key]\n", f"note: no build key, because it needs a toolchain: {NO_CARGO}\n"),
         id="key for GitHub",
     ),
     pytest.param(

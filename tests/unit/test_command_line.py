@@ -60,11 +60,9 @@ def test_unset_variables_are_printed_on_one_line(
     ("option", "value", "complaint"),
     [
         pytest.param(
-            "--max-size", "ten", "--max-size='ten' is not understood; expected a size such as 500M or 10G", id="size"
+            "--max-size", "ten", "--max-size='ten' is invalid; expected a size such as 500M or 10G", id="size"
         ),
-        pytest.param(
-            "--max-age", "30", "--max-age='30' is not understood; expected an age such as 12h or 30d", id="age"
-        ),
+        pytest.param("--max-age", "30", "--max-age='30' is invalid; expected an age such as 12h or 30d", id="age"),
         pytest.param("--keep", "-1", "'-1' is not a number of entries", id="negative"),
         pytest.param("--keep", "few", "'few' is not a number of entries", id="not a number"),
     ],

@@ -140,5 +140,5 @@ def test_missing_build_output_is_reported(tmp_path: Path) -> None:
     (package,) = ran(tmp_path, None, package=LOCAL, dep_info=None)
     assert [gap.rpartition(": ")[2] for gap in package.unknown] == [
         "No such file or directory",
-        "the compiler left no dep-info",
+        "the compiler wrote no dep-info",
     ]

@@ -363,9 +363,9 @@ def test_invalid_trusted_key_is_an_error(world: World) -> None:
     )
     entry = world.build()
 
-    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood; expected `ed25519:` and 32 bytes"):
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is invalid; expected `ed25519:` and 32 bytes"):
         _entries.look_up(settings, Wanted(MODULE, Fingerprint(FACTS), lambda _: True), world.received, SECONDS)
-    with pytest.raises(SettingError, match="HERE='ed25519:secret' is not understood"):
+    with pytest.raises(SettingError, match="HERE='ed25519:secret' is invalid"):
         _entries.publish(settings, world.signer, entry, SECONDS)
 
 

@@ -164,7 +164,7 @@ def test_toolchain_without_a_possible_home(machine: Machine, monkeypatch: pytest
 
 
 def test_invalid_time_limit_is_refused(machine: Machine) -> None:
-    with pytest.raises(SettingError, match="RUST_EXT_PROBE_TIMEOUT='soon' is not understood"):
+    with pytest.raises(SettingError, match="RUST_EXT_PROBE_TIMEOUT='soon' is invalid"):
         machine.probe(environment={"RUST_EXT_PROBE_TIMEOUT": "soon"})
 
 
