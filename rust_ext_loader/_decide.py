@@ -18,7 +18,7 @@ from typing import TypeAlias
 from . import _settings
 from ._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
 from ._model import ExtensionSpec, Mode, State
-from .facts._fingerprint import reason, summary
+from .facts._fingerprint import TOOLCHAIN_RUSTC, reason, summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def _why_not(history: History, stale: BundledLibrary | None) -> str:
 
 
 def _by_toolchain(entry: Entry) -> str:
-    return f"built from these sources, by rustc {entry.facts.get('toolchain/rustc', '(unknown)')}"
+    return f"built from these sources, by rustc {entry.facts.get(TOOLCHAIN_RUSTC, '(unknown)')}"
 
 
 def _not_built(module: str, history: History) -> ExtensionNotFound:

@@ -19,7 +19,7 @@ from ._model import Mode
 from .cache import _bundled, _roots, _store
 from .declare import _discover
 from .facts import _snapshot
-from .facts._fingerprint import Fingerprint, explain
+from .facts._fingerprint import SEEN, TOOLCHAIN, Fingerprint, explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def cached_by_any_toolchain(target: Target, sources: Snapshot) -> _store.Entry |
         _roots.readable(target.request.cache_dir, target.environment),
         target.spec.module,
         sources.fingerprint,
-        "toolchain",
+        TOOLCHAIN,
         lambda found: sources.sight.holds(found.seen),
     )
 
@@ -125,8 +125,8 @@ def history(target: Target, now: Snapshot) -> History:
     for root in filter(None, [notes_root(target), *roots]):
         known = _store.recall(root, target.spec.workspace, target.spec.module)
         if known is not None:
-            old = known if now.toolchain is not None else Fingerprint(known).without("toolchain")
-            seen = {name: value for name, value in known.items() if name.startswith("seen/")}
+            old = known if now.toolchain is not None else Fingerprint(known).without(TOOLCHAIN)
+            seen = {name: value for name, value in known.items() if name.startswith(f"{SEEN}/")}
             changes = explain(old, {**now.fingerprint.facts, **now.sight.now(seen)})
             return replace(found, changes=tuple(changes), used_before=True)
     return found

@@ -21,8 +21,7 @@ from ._model import Mode
 from .build import _build
 from .build._progress import Progress
 from .cache import _gc, _roots, _store
-from .facts._fingerprint import NOTHING
-from .facts._inputs import SOURCE_FILE
+from .facts._fingerprint import ABI_TAG, NOTHING, SOURCE_FILE
 from .files import _locks, _staging
 from .remote import _exchange
 
@@ -178,7 +177,7 @@ class _Run:
         before = _gather.cached(target, now, lambda found: found.seen.keys() == built.seen.keys())
         return _store.Origin(
             toolchain=now.toolchain.release if now.toolchain else "",
-            abi=now.abi.facts.get("abi/tag", ""),
+            abi=now.abi.facts.get(ABI_TAG, ""),
             glibc_floor=built.glibc_floor,
             began=built.began,
             seconds=built.seconds,

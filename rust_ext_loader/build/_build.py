@@ -26,6 +26,8 @@ from .._errors import BuildFailed, InvalidArtifact, SourcesMoved
 from ..cache import _store
 from ..facts import _cargo_config, _environment, _seen
 from ..files import _staging
+from ..facts._fingerprint import ABI_MACHINE, LOCKED_PACKAGE
+from .. import _stat, _trust
 from ..library import _library_file
 from . import _cargo, _observe
 from ._target_state import TargetState
@@ -292,10 +294,8 @@ def _clean_changed_packages(snapshot: Snapshot, job: _Job, child: Mapping[str, s
 
 
 def _locked_names(snapshot: Snapshot) -> frozenset[str]:
-    prefix = "resolution/lock/"
-    return frozenset(
-        fact[len(prefix) :].partition(" ")[0] for fact in snapshot.fingerprint.facts if fact.startswith(prefix)
-    )
+    facts = snapshot.fingerprint.facts
+    return frozenset(fact[len(LOCKED_PACKAGE) :].partition(" ")[0] for fact in facts if fact.startswith(LOCKED_PACKAGE))
 
 
 def _surroundings(snapshot: Snapshot, folder: Path, child: Mapping[str, str]) -> _observe.Surroundings:
@@ -411,7 +411,7 @@ def _verify(artifact: Path, snapshot: Snapshot) -> _library_file.LibraryFile:
         library = _library_file.inspect(artifact)
     except ValueError as error:
         raise InvalidArtifact(module, str(artifact), str(error)) from error
-    machine = snapshot.abi.facts["abi/machine"]
+    machine = snapshot.abi.facts[ABI_MACHINE]
     problem = _library_file.problem(
         library, leaf=leaf, machine=machine, system=sys.platform, abi3=snapshot.abi.abi3 is not None
     )

@@ -17,7 +17,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
-from ..facts._fingerprint import SOURCE_GROUPS, Fingerprint, explain
+from ..facts._fingerprint import ABI, CPU, SOURCE_GROUPS, Fingerprint, explain
 from ..files import _digest
 
 TYPE_CHECKING = False
@@ -115,7 +115,7 @@ def differences(described: Described | None, wanted: Fingerprint, sight: Sight) 
     """
     if described is None:
         return ("no sidecar describes it",)
-    groups = (*SOURCE_GROUPS, "abi", "cpu")
+    groups = (*SOURCE_GROUPS, ABI, CPU)
     before = {**Fingerprint(described.facts).select(groups), **described.seen}
     changes = explain(before, {**wanted.select(groups), **sight.now(described.seen)})
     return tuple(str(change) for change in changes)

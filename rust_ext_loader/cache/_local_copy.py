@@ -16,6 +16,7 @@ from pathlib import Path
 
 from .. import _settings, _trust
 from ..files import _digest, _file_systems, _staging
+from ..facts._fingerprint import SHORT
 from . import _roots, _store
 
 #: Folder of the copies, under the temporary root.
@@ -31,7 +32,7 @@ def nearest(library: Path) -> Path:
         return library
     try:
         digest = _digest.of_file(library)
-        copy = root / FOLDER / digest[:20] / library.name
+        copy = root / FOLDER / digest[:SHORT] / library.name
         if not _is_whole(copy, digest):
             _make(library, copy, root)
         return copy if _is_whole(copy, digest) else library

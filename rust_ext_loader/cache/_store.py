@@ -39,6 +39,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+#: The file of an entry that describes its library.
+MANIFEST = "manifest.json"
+
 #: Version of the manifest's fields. An entry of another version is a miss.
 FORMAT = 2
 
@@ -159,7 +162,7 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
     with _staging.staged_folder(root) as staged:
         library = _staging.copy_into(artifact, staged, name)
         manifest = _manifest(module, fingerprint, library, origin)
-        _staging.write_atomically(staged / "manifest.json", json.dumps(manifest, indent=1).encode())
+        _staging.write_atomically(staged / MANIFEST, json.dumps(manifest, indent=1).encode())
         # Its timestamp is the last use of the entry.
         _staging.write_atomically(staged / STAMP, b"")
         # The rename moves the whole folder, so the context manager finds nothing to remove.
@@ -349,19 +352,19 @@ def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
     if any(map(_trust.distrust, _chain(folder, root))):
         return None
     try:
-        manifest = json.loads((folder / "manifest.json").read_bytes())
+        manifest = json.loads((folder / MANIFEST).read_bytes())
         if manifest["format"] != FORMAT:
             return None
         library = folder / manifest["library"]
         if not _describes(manifest, root, folder):
-            raise _Damaged(folder / "manifest.json")
+            raise _Damaged(folder / MANIFEST)
         entry = _entry(folder, library, manifest)
         if _trust.distrust(library) or is_for_newer_system(manifest) or not accept(entry):
             return None
         if library.stat().st_size != manifest["size"] or _digest.of_file(library) != manifest["sha256"]:
             raise _Damaged(library)
     except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _Damaged(folder / "manifest.json") from error
+        raise _Damaged(folder / MANIFEST) from error
     return entry
 
 
@@ -369,7 +372,7 @@ def _chain(folder: Path, root: Path) -> Iterator[Path]:
     """
     Every path from the root to an entry's manifest.
     """
-    yield folder / "manifest.json"
+    yield folder / MANIFEST
     yield from (folder, *folder.parents[: len(folder.parents) - len(root.parents)])
 
 

@@ -17,15 +17,11 @@ import re
 import sys
 from dataclasses import dataclass
 
-from ._fingerprint import ABI
+from ._fingerprint import ABI, ABI_MACHINE, ABI_TAG
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-#: Facts that other modules read.
-MACHINE = f"{ABI}/machine"
-TAG = f"{ABI}/tag"
 
 _ABI3 = re.compile(r"abi3-py3(\d+)")
 
@@ -83,10 +79,10 @@ def gather(pyo3_features: frozenset[str], interpreter: Interpreter | None = None
     python = interpreter or current()
     minor = _stable_minor(pyo3_features, python)
     abi3 = None if minor is None else f"cp3{minor}"
-    facts = {f"{ABI}/platform": python.platform, MACHINE: python.machine, f"{ABI}/libc": python.libc}
+    facts = {f"{ABI}/platform": python.platform, ABI_MACHINE: python.machine, f"{ABI}/libc": python.libc}
     if abi3 is None:
         facts |= {
-            TAG: f"{python.implementation}-{python.version[0]}.{python.version[1]}",
+            ABI_TAG: f"{python.implementation}-{python.version[0]}.{python.version[1]}",
             f"{ABI}/cache-tag": python.cache_tag,
             f"{ABI}/soabi": python.soabi,
             f"{ABI}/pointer-bits": str(python.pointer_bits),
@@ -94,7 +90,7 @@ def gather(pyo3_features: frozenset[str], interpreter: Interpreter | None = None
             f"{ABI}/debug": "yes" if python.debug else "no",
         }
     else:
-        facts[TAG] = f"abi3-{abi3}"
+        facts[ABI_TAG] = f"abi3-{abi3}"
     return Abi(facts, abi3, _suffix(python, abi3), _build_environment(python, pyo3_features, abi3))
 
 

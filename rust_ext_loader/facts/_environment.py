@@ -25,15 +25,13 @@ from .._model import ExtensionSpec, Gathered, Watched
 from ..declare import _manifest
 from ..files import _digest
 from . import _cargo_config
-from ._fingerprint import FLAGS, REQUEST
+from ._fingerprint import FLAGS, REQUEST, REQUEST_VARIABLE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-#: Facts about variables that carry compiler flags; what follows is the variable's name.
-REQUESTED = f"{REQUEST}/env/"
 #: Facts about all other variables.
 _VARIABLE = f"{FLAGS}/env/"
 
@@ -127,9 +125,11 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
     Raises `ManifestError` for a configuration file that cannot be read.
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
-    facts = {REQUESTED + name: value for name, value in _rustflags(environment, spec.workspace)}
+    facts = {REQUEST_VARIABLE + name: value for name, value in _rustflags(environment, spec.workspace)}
     if further := cargo_arguments(environment):
-        facts[REQUESTED + _settings.CARGO_ARGUMENTS] = _cargo_config.relocatable(shlex.join(further), spec.workspace)
+        facts[REQUEST_VARIABLE + _settings.CARGO_ARGUMENTS] = _cargo_config.relocatable(
+            shlex.join(further), spec.workspace
+        )
     # Collected before hashing: a fact may hold only a hash of the value.
     values = [*facts.values()]
     if target := _target(config, environment, spec.workspace):
@@ -149,7 +149,7 @@ def gather(spec: ExtensionSpec, environment: Mapping[str, str]) -> Flags:
             facts[_VARIABLE + name] = _cargo_config.relocatable(value, spec.workspace)
     for name in declared_names(spec, config):
         # A build script can tell an empty variable from one that is not set.
-        if name in environment and _VARIABLE + name not in facts and REQUESTED + name not in facts:
+        if name in environment and _VARIABLE + name not in facts and REQUEST_VARIABLE + name not in facts:
             values.append(environment[name])
             facts[_VARIABLE + name] = _hashed(name, environment[name])
     return Flags(facts, Watched(config.present, config.absent), native=any(map(_NATIVE.search, values)))

@@ -31,6 +31,14 @@ ABI, CPU, FLAGS, TOOLCHAIN = "abi", "cpu", "flags", "toolchain"
 #: Inputs that a build was seen to read. They are stored beside the facts and are not part of any key.
 SEEN = "seen"
 
+#: Facts that other modules read.
+ABI_MACHINE, ABI_TAG = f"{ABI}/machine", f"{ABI}/tag"
+TOOLCHAIN_RUSTC = f"{TOOLCHAIN}/rustc"
+#: Prefixes of facts: about files, locked packages, and variables with compiler flags.
+SOURCE_FILE = f"{SOURCE}/"
+LOCKED_PACKAGE = f"{RESOLUTION}/lock/"
+REQUEST_VARIABLE = f"{REQUEST}/env/"
+
 #: Groups of facts that decide the source key.
 SOURCE_GROUPS = (REQUEST, RESOLUTION, SOURCE)
 #: Groups of facts that depend on the host.

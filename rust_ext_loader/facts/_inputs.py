@@ -22,18 +22,12 @@ from ..declare._discover import EXCLUDE, PYTHON_MODULE, SOURCE_INPUTS
 from ..declare._workspace import MANIFEST, Workspace
 from ..files import _digest
 from . import _activation, _closure, _sources
-from ._fingerprint import REQUEST, RESOLUTION, SOURCE
+from ._fingerprint import LOCKED_PACKAGE, REQUEST, RESOLUTION, SOURCE_FILE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-#: Prefix of facts about files; the rest is a path.
-SOURCE_FILE = f"{SOURCE}/"
-#: Prefix of facts about locked packages; the rest is name and version.
-LOCKED = f"{RESOLUTION}/lock/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +140,7 @@ def _import_folders() -> list[str]:
 
 def _resolution(closure: _closure.Closure, profile: str) -> dict[str, str]:
     workspace = closure.workspace
-    facts = {LOCKED + name: value for name, value in closure.locked.items()}
+    facts = {LOCKED_PACKAGE + name: value for name, value in closure.locked.items()}
     for package in closure.packages.values():
         name = _label(package, workspace.root)
         portable = _manifest.portable(package.resolved, package.directory, workspace.root)

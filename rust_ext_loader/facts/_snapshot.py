@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from .. import _stat
 from . import _abi, _cpu, _environment, _inputs, _toolchain
-from ._fingerprint import HOST_GROUPS, Fingerprint, digest_of
+from ._fingerprint import HOST_GROUPS, REQUEST_VARIABLE, Fingerprint, digest_of
 from ._seen import Sight
 
 TYPE_CHECKING = False
@@ -57,7 +57,7 @@ class Snapshot:
         Short digest over toolchain, ABI and flags; builds with the same one share a target folder.
         """
         facts = self.fingerprint.facts
-        flags = {name: value for name, value in facts.items() if name.startswith(_environment.REQUESTED)}
+        flags = {name: value for name, value in facts.items() if name.startswith(REQUEST_VARIABLE)}
         return digest_of({**self.fingerprint.select(HOST_GROUPS), **flags})[:12]
 
     @property

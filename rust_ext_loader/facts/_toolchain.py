@@ -25,7 +25,7 @@ from .._errors import CacheUnavailable, ToolchainMissing
 from .._model import Gathered, Toolchain
 from ..files import _digest, _watching
 from . import _cargo_config, _environment, _memo
-from ._fingerprint import SHORT, TOOLCHAIN
+from ._fingerprint import SHORT, TOOLCHAIN, TOOLCHAIN_RUSTC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,9 +52,7 @@ _VARIABLES = (
 #: Files that select a toolchain for their folder.
 TOOLCHAIN_FILES = ("rust-toolchain.toml", "rust-toolchain")
 
-#: Facts that other modules read.
-RUSTC = f"{TOOLCHAIN}/rustc"
-HOST = f"{TOOLCHAIN}/host"
+_HOST = f"{TOOLCHAIN}/host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +95,8 @@ def probe(
     answer = _memo.recall(file, subject) if file is not None else None
     if answer is None:
         answer = _query_and_remember(tools, needed_for, file, subject)
-    if rust_version is not None and _version_numbers(answer["facts"][RUSTC]) < _version_numbers(rust_version):
-        detail = f"rustc {answer['facts'][RUSTC]} is older than {rust_version}, which the crate requires"
+    if rust_version is not None and _version_numbers(answer["facts"][TOOLCHAIN_RUSTC]) < _version_numbers(rust_version):
+        detail = f"rustc {answer['facts'][TOOLCHAIN_RUSTC]} is older than {rust_version}, which the crate requires"
         raise ToolchainMissing("rustc", "too-old", detail, needed_for)
     return _toolchain(tools, answer)
 
@@ -118,7 +116,7 @@ def _memo_name(subject: object) -> str:
 def _toolchain(tools: _Tools, answer: dict[str, Any]) -> Toolchain:
     facts = dict(answer["facts"])
     gathered = Gathered(facts, _watching.watch((*tools.deciding_paths, *answer["compilers"])))
-    return Toolchain(tools.cargo, facts[RUSTC], facts[HOST], gathered)
+    return Toolchain(tools.cargo, facts[TOOLCHAIN_RUSTC], facts[_HOST], gathered)
 
 
 def _version_numbers(version: str) -> tuple[int, int, int]:
@@ -215,9 +213,9 @@ def _query(tools: _Tools, needed_for: str) -> dict[str, Any]:
     if "release" not in lines or "host" not in lines:
         raise _unusable("rustc", outputs["rustc"], needed_for)
     facts = {
-        RUSTC: lines["release"],
+        TOOLCHAIN_RUSTC: lines["release"],
         f"{TOOLCHAIN}/commit": lines.get("commit-hash", "unknown"),
-        HOST: lines["host"],
+        _HOST: lines["host"],
         f"{TOOLCHAIN}/llvm": lines.get("LLVM version", "unknown"),
         f"{TOOLCHAIN}/cargo": version[1].strip(),
     }

@@ -211,7 +211,7 @@ def publish(settings: RemoteSettings, signer: Signer, entry: _store.Entry, secon
     Raises `RemoteFailed`, and `SettingError` for an invalid trusted key.
     """
     _check_keys(settings)
-    manifest = (entry.folder / "manifest.json").read_text("utf-8")
+    manifest = (entry.folder / _store.MANIFEST).read_text("utf-8")
     return run_with_limit(
         seconds, settings.url, lambda bucket: _publish(bucket, settings, signer, entry, manifest), writing=True
     )
@@ -249,7 +249,7 @@ def bound_to_host(entry: _store.Entry) -> tuple[str, ...]:
     """
     The facts and inputs that are valid on this host only.
     """
-    return tuple(json.loads((entry.folder / "manifest.json").read_bytes())["host_bound"])
+    return tuple(json.loads((entry.folder / _store.MANIFEST).read_bytes())["host_bound"])
 
 
 def _folder(module: str, fingerprint: Fingerprint) -> str:
