@@ -25,9 +25,8 @@ from .. import _settings, _stat, _trust
 from .._errors import BuildFailed, InvalidArtifact, SourcesMoved
 from ..cache import _store
 from ..facts import _cargo_config, _environment, _seen
-from ..files import _staging
 from ..facts._fingerprint import ABI_MACHINE, LOCKED_PACKAGE
-from .. import _stat, _trust
+from ..files import _staging
 from ..library import _library_file
 from . import _cargo, _observe
 from ._target_state import TargetState

@@ -15,8 +15,8 @@ import os
 from pathlib import Path
 
 from .. import _settings, _trust
-from ..files import _digest, _file_systems, _staging
 from ..facts._fingerprint import SHORT
+from ..files import _digest, _file_systems, _staging
 from . import _roots, _store
 
 #: Folder of the copies, under the temporary root.
