@@ -166,7 +166,7 @@ BOMB = (
             id="wrong grid",
         ),
         pytest.param(
-            lambda: untyped.mrope_image_only_py(5, [(1, 2, 2, 2, 2)], 2), ValueError, "no still picture", id="video"
+            lambda: untyped.mrope_image_only_py(5, [(1, 2, 2, 2, 2)], 2), ValueError, "not a still image", id="video"
         ),
         pytest.param(
             lambda: untyped.mrope_image_only_py(5, [], 0), ValueError, "merge_size must be positive", id="no merging"

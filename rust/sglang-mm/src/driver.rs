@@ -1,12 +1,13 @@
-//! One request, from its sources to what the scheduler takes: fetch, hash, decode, hand to
-//! the family, expand the prompt, number it.
+//! Processes one request: fetches the sources, hashes and decodes them, has the family
+//! process each image, expands the prompt, and computes its positions.
 //!
-//! Sources are resolved in order on the caller, never on the pool: whoever has few
-//! threads fetches himself and passes bytes, which are borrowed. Only then do the items
-//! fan out. Nothing is fetched for a request that has no prompt.
+//! Sources are fetched in order on the calling thread, never on the thread pool: a caller
+//! that has few threads can fetch itself and pass the bytes, which are borrowed. The items
+//! are processed in parallel after that. A request without a prompt fetches nothing.
 //!
-//! Invariant: everything comes out in the order of the request, and so does the first
-//! error. A panic in an item's work is an error of its request.
+//! Invariant: results are in the order of the request. If several items fail, the error is
+//! that of the first one in order. A panic while an item is processed is an error of its
+//! request.
 
 mod packed;
 
@@ -29,94 +30,94 @@ use crate::{
 
 pub use packed::{Packed, process_packed};
 
-/// Most items in a request.
+/// The maximum number of items in a request.
 pub const MAX_ITEMS_PER_REQUEST: usize = 64;
 
-/// Most bytes of encoded media in a request, whatever way they came: 1.25 GiB.
+/// The maximum number of bytes of encoded media in a request, fetched or passed: 1.25 GiB.
 pub const MAX_REQUEST_BYTES: u64 = 5 << 28;
 
-/// Where an item's encoded bytes are.
+/// Where an item's encoded bytes come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageSource<'a> {
-    /// A URL, a path or base64, as [`FetchPolicy::fetch`] reads it.
+    /// A URL, a path or base64, as [`FetchPolicy::fetch`] accepts it.
     String(Cow<'a, str>),
-    /// Here.
+    /// The encoded bytes themselves.
     Bytes(Cow<'a, [u8]>),
 }
 
-/// A request. What can be borrowed is not copied.
+/// A request. Borrowed fields are not copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MmInput<'a> {
-    /// The prompt; read when there are no `input_ids`.
+    /// The prompt as text; used only if `input_ids` is absent or empty.
     pub text: Option<Cow<'a, str>>,
-    /// The prompt as tokens.
+    /// The prompt as token ids.
     pub input_ids: Option<Cow<'a, [i32]>>,
     /// The items, in the order of their placeholders.
     pub images: Vec<ImageSource<'a>>,
 }
 
-/// One item of the answer.
+/// One processed item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OutputItem {
     /// The model's main input.
     pub feature: Tensor,
-    /// What else the model wants to know.
+    /// Further inputs of the model.
     pub aux: NamedTensors,
     /// Content hash of the encoded bytes.
     pub hash: u64,
 }
 
-/// The answer.
+/// A processed request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
-    /// The expanded prompt.
+    /// Token ids of the expanded prompt.
     pub input_ids: Vec<i32>,
-    /// One per source, in order.
+    /// One item per source, in order.
     pub items: Vec<OutputItem>,
-    /// First and last token of each item.
+    /// Index of the first and of the last token of each item.
     pub offsets: Vec<(u32, u32)>,
     /// Positions of the expanded prompt.
     pub positions: PositionOutput,
 }
 
-/// Why a request was refused. There is no other way to process it.
+/// A request could not be processed. The driver has no fallback.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
-    /// Text requests are not ours.
+    /// The request has no images. The driver does not process text-only requests.
     #[error("multimodal request without image sources")]
     NoImages,
-    /// More items than one request may have.
+    /// The request has more than [`MAX_ITEMS_PER_REQUEST`] items.
     #[error("multimodal request exceeds {MAX_ITEMS_PER_REQUEST} media items: it has {0}")]
     TooManyItems(usize),
-    /// No prompt in either form.
+    /// The request has neither text nor token ids.
     #[error("multimodal request without text or input_ids")]
     NoPrompt,
-    /// A source has no bytes for us.
+    /// A source could not be fetched.
     #[error("media item {item}: {source}")]
     Fetch {
         /// Index of the item.
         item: usize,
-        /// What was wrong.
+        /// The cause.
         source: FetchError,
     },
-    /// The bytes are no picture.
+    /// The bytes could not be decoded as an image.
     #[error("media item {item}: {source}")]
     Decode {
         /// Index of the item.
         item: usize,
-        /// What was wrong.
+        /// The cause.
         source: DecodeError,
     },
-    /// The family refused the picture.
+    /// The family could not process the image.
     #[error("media item {item}: {source}")]
     Process {
         /// Index of the item.
         item: usize,
-        /// What was wrong.
+        /// The cause.
         source: FamilyError,
     },
-    /// A bug showed itself.
+    /// Code that processed the item panicked, which is a bug.
     #[error("media item {item}: {source}")]
     Panicked {
         /// Index of the item.
@@ -124,30 +125,30 @@ pub enum DriverError {
         /// The panic.
         source: Panicked,
     },
-    /// The features of a request are one array, and there is no memory for it.
+    /// The allocation of the one array for the features of all items failed.
     #[error("multimodal request: the features of all items need more memory than there is")]
     TooLarge,
-    /// The text is no prompt.
+    /// The tokenizer failed.
     #[error("multimodal request: the text could not be tokenized: {0}")]
     Tokenize(#[source] FamilyError),
-    /// Prompt and items do not fit each other, says the family.
+    /// The family found that prompt and items do not match.
     #[error(transparent)]
     Layout(FamilyError),
-    /// The family's layout is not one of this prompt.
+    /// The layout that the family returned does not cover this prompt.
     #[error(transparent)]
     Expand(#[from] LayoutError),
-    /// Offsets and items contradict each other.
+    /// The family found that offsets and items do not match.
     #[error(transparent)]
     Positions(FamilyError),
 }
 
-/// Processes `input` by the rules of `family`, fetching from wherever it says; `tokenize`
-/// is asked for a prompt that comes as text.
+/// Processes `input` by the rules of `family`, without restrictions on what is fetched.
+/// `tokenize` is called only if the prompt is text.
 ///
 /// # Errors
 ///
-/// The first thing that is wrong with the request: the request as a whole, its sources
-/// in order, its items in order, its prompt.
+/// The first error found. The order of checks is: the request as a whole, its sources in
+/// order, its items in order, its prompt.
 pub fn process<E: Into<FamilyError>>(
     family: &dyn MmFamilyProcessor,
     input: MmInput<'_>,
@@ -156,7 +157,7 @@ pub fn process<E: Into<FamilyError>>(
     process_with(family, input, &FetchPolicy::open(), tokenize)
 }
 
-/// As [`process`], fetching only what `policy` allows.
+/// Like [`process`], but fetches only what `policy` allows.
 ///
 /// # Errors
 ///
@@ -168,9 +169,11 @@ pub fn process_with<E: Into<FamilyError>>(
     tokenize: impl FnOnce(&str) -> Result<Vec<i32>, E>,
 ) -> Result<Output, DriverError> {
     check(&input)?;
-    let files = resolve(&input.images, policy)?;
+    let files = fetch_sources(&input.images, policy)?;
     let indices: Vec<usize> = (0..files.len()).collect();
-    let items = par::try_map(&indices, |&index| item(family, index, &files[index]))?;
+    let items = par::try_map(&indices, |&index| {
+        process_item(family, index, &files[index])
+    })?;
     let (geometries, items): (Vec<Geometry>, Vec<OutputItem>) = items
         .into_iter()
         .map(|(item, hash)| {
@@ -178,17 +181,17 @@ pub fn process_with<E: Into<FamilyError>>(
             (item.geometry, OutputItem { feature, aux, hash })
         })
         .unzip();
-    let ids = prompt(input.input_ids, input.text, tokenize)?;
-    let placed = place(family, &ids, &geometries)?;
+    let ids = prompt_ids(input.input_ids, input.text, tokenize)?;
+    let prompt = expand_prompt(family, &ids, &geometries)?;
     Ok(Output {
-        input_ids: placed.input_ids,
+        input_ids: prompt.input_ids,
         items,
-        offsets: placed.offsets,
-        positions: placed.positions,
+        offsets: prompt.offsets,
+        positions: prompt.positions,
     })
 }
 
-/// What can be said before anything is fetched.
+/// The checks that need no fetched bytes.
 fn check(input: &MmInput<'_>) -> Result<(), DriverError> {
     if input.images.is_empty() {
         return Err(DriverError::NoImages);
@@ -203,8 +206,8 @@ fn check(input: &MmInput<'_>) -> Result<(), DriverError> {
     Ok(())
 }
 
-/// The encoded bytes of every source, under one budget.
-fn resolve<'a>(
+/// The encoded bytes of every source. One byte budget covers all of them.
+fn fetch_sources<'a>(
     sources: &'a [ImageSource<'_>],
     policy: &FetchPolicy,
 ) -> Result<Vec<Cow<'a, [u8]>>, DriverError> {
@@ -221,29 +224,30 @@ fn resolve<'a>(
     sources.iter().enumerate().map(bytes).collect()
 }
 
-/// One item's work, whole: what may panic is in here.
-fn item(
+/// All the work on one item: hash, decode, process. A panic in it becomes an error.
+fn process_item(
     family: &dyn MmFamilyProcessor,
     item: usize,
     file: &[u8],
 ) -> Result<(ProcessedItem, u64), DriverError> {
-    guarded(item, || {
+    catch_panics(item, || {
         let hash = content_hash_u64(file);
-        let media = decoded(family, item, file)?;
+        let media = decode(family, item, file)?;
         let processed = family.process_item(&media);
         let processed = processed.map_err(|source| DriverError::Process { item, source })?;
         Ok((processed, hash))
     })
 }
 
-fn guarded<R>(
+/// Runs `work` and returns a panic in it as [`DriverError::Panicked`].
+fn catch_panics<R>(
     item: usize,
     work: impl FnOnce() -> Result<R, DriverError>,
 ) -> Result<R, DriverError> {
     caught(work).unwrap_or_else(|source| Err(DriverError::Panicked { item, source }))
 }
 
-fn decoded(
+fn decode(
     family: &dyn MmFamilyProcessor,
     item: usize,
     file: &[u8],
@@ -261,8 +265,8 @@ fn decoded(
     })
 }
 
-/// The prompt as tokens.
-fn prompt<'a, E: Into<FamilyError>>(
+/// The token ids of the prompt: `input_ids` if there are any, else those of `text`.
+fn prompt_ids<'a, E: Into<FamilyError>>(
     input_ids: Option<Cow<'a, [i32]>>,
     text: Option<Cow<'_, str>>,
     tokenize: impl FnOnce(&str) -> Result<Vec<i32>, E>,
@@ -276,19 +280,19 @@ fn prompt<'a, E: Into<FamilyError>>(
     }
 }
 
-/// A prompt with its items in their places.
-struct Placed {
+/// An expanded prompt, with the places of its items and its positions.
+struct PositionedPrompt {
     input_ids: Vec<i32>,
     offsets: Vec<(u32, u32)>,
     positions: PositionOutput,
 }
 
-/// Puts items and prompt together.
-fn place(
+/// Expands the placeholders of the prompt and computes its positions.
+fn expand_prompt(
     family: &dyn MmFamilyProcessor,
     ids: &[i32],
     geometries: &[Geometry],
-) -> Result<Placed, DriverError> {
+) -> Result<PositionedPrompt, DriverError> {
     let layout = family
         .layout(ids, geometries)
         .map_err(DriverError::Layout)?;
@@ -296,7 +300,7 @@ fn place(
     let positions = family
         .positions(input_ids.len(), &offsets, geometries)
         .map_err(DriverError::Positions)?;
-    Ok(Placed {
+    Ok(PositionedPrompt {
         input_ids,
         offsets,
         positions,

@@ -1,10 +1,12 @@
-//! What passes between the request loop and a model family, and what a family must answer.
+//! The interface between the request loop and a model family: the traits that a family
+//! implements, and the types that they exchange.
 //!
-//! A family turns one decoded picture into tensors, says where each picture goes in the
-//! prompt, and gives the positions of the expanded prompt. Fetching, decoding, hashing,
-//! threads and order are the business of [`driver`](crate::driver).
+//! A family turns one decoded image into tensors, determines where each image goes in the
+//! prompt, and computes the positions of the expanded prompt. The request loop,
+//! [`driver`](crate::driver), does the rest: fetching, decoding, hashing, threads, order.
 //!
-//! Invariant: a family never sees the request loop, and the loop knows no family.
+//! Invariant: families do not depend on the request loop's code, and the request loop does
+//! not name any family.
 
 use std::{error::Error, mem::MaybeUninit, ops::Range};
 
@@ -17,7 +19,7 @@ pub enum TensorData {
     F32(Vec<f32>),
     /// 64-bit integers.
     I64(Vec<i64>),
-    /// The bits of `bfloat16` numbers; `NumPy` sees `uint16`.
+    /// The bits of `bfloat16` numbers; `uint16` in `NumPy`.
     Bf16(Vec<u16>),
 }
 
@@ -32,7 +34,7 @@ impl TensorData {
         }
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -48,15 +50,15 @@ pub struct Tensor {
     pub data: TensorData,
 }
 
-/// Tensors under the names that the model knows them by.
+/// Tensors, each with the name of the model's argument.
 pub type NamedTensors = Vec<(String, Tensor)>;
 
-/// One piece of media as a family receives it.
+/// A decoded media item, the input of a family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodedMedia {
-    /// A still picture.
+    /// A still image.
     Image {
-        /// Height, width, channel; `height * width * 3` bytes.
+        /// Pixels in height, width, channel order; `height * width * 3` bytes.
         rgb: Vec<u8>,
         /// Rows.
         height: usize,
@@ -65,35 +67,35 @@ pub enum DecodedMedia {
     },
 }
 
-/// What decides how many tokens an item takes, and where they stand.
+/// The size of an item, from which its number of tokens and their positions follow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Geometry {
     /// Patches along time, height and width.
     Grid([u32; 3]),
 }
 
-/// What a family makes of one item.
+/// The result of processing one item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessedItem {
     /// The model's main input.
     pub feature: Tensor,
-    /// What else the model wants to know.
+    /// Further inputs of the model.
     pub aux: NamedTensors,
-    /// How the item lies in the prompt.
+    /// Determines the item's tokens and positions.
     pub geometry: Geometry,
 }
 
-/// The tokens that stand for one item.
+/// The tokens that represent one item in the prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenPattern {
     /// `n` copies of one token.
     Repeat {
-        /// The token.
+        /// The token id.
         id: i32,
-        /// How many.
+        /// Number of copies.
         n: usize,
     },
-    /// These tokens.
+    /// A list of token ids.
     Explicit(Vec<i32>),
 }
 
@@ -107,92 +109,95 @@ impl TokenPattern {
         }
     }
 
-    /// Whether no token stands for the item.
+    /// Whether the item has no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// A stretch of the expanded prompt.
+/// A part of the expanded prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Segment {
-    /// Tokens of the prompt as it came, by index.
+    /// A range of token indices of the original prompt.
     Text(Range<usize>),
-    /// An item in place of one token of the prompt.
+    /// An item, which replaces one token of the original prompt.
     Media {
         /// Index of the item in the request.
         item: usize,
-        /// What takes the token's place.
+        /// The tokens that replace it.
         pattern: TokenPattern,
     },
 }
 
-/// How a prompt expands: its stretches in order, covering every token once.
+/// How a prompt expands: a list of segments that covers every token of the original prompt
+/// once, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TokenLayout {
-    /// The stretches.
+    /// The segments, in order.
     pub segments: Vec<Segment>,
 }
 
-/// What a family takes besides images.
+/// The kinds of media that a family accepts besides images.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Moving pictures.
+    /// Videos.
     pub video: bool,
-    /// Sound.
+    /// Audio.
     pub audio: bool,
 }
 
 /// Positions of the tokens of an expanded prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PositionOutput {
-    /// Each token's index: nothing to send.
+    /// The position of a token is its index, so no array is needed.
     Rope1D,
-    /// Three positions a token.
+    /// Three positions per token.
     MRope {
-        /// Time, height and width rows, each as long as the prompt.
+        /// Three rows, for time, height and width; each is as long as the expanded prompt.
         positions: Vec<i64>,
-        /// What to add to an index after the prompt to get its position.
+        /// Added to the index of a generated token to get its position.
         delta: i64,
     },
 }
 
-/// Why a family refused: its own error type, behind the words for the client.
+/// Any error type of a family. Its message is shown to the client.
 pub type FamilyError = Box<dyn Error + Send + Sync>;
 
-/// A model family's part in processing a request.
+/// The steps of processing a request that depend on the model family.
 pub trait MmFamilyProcessor: Send + Sync {
-    /// What the family takes besides images.
+    /// The kinds of media that the family accepts besides images.
     fn capabilities(&self) -> Capabilities {
         Capabilities::default()
     }
 
-    /// How the family wants its pictures decoded.
+    /// The options for decoding this family's images.
     fn decode_options(&self) -> DecodeOptions {
         DecodeOptions::default()
     }
 
-    /// The tensors of one item. Called for several items at once.
+    /// Computes the tensors of one item. Several threads may call it at the same time, for
+    /// different items.
     ///
     /// # Errors
     ///
-    /// When the item cannot be processed by the family's rules.
+    /// If the family's rules do not allow the item.
     fn process_item(&self, media: &DecodedMedia) -> Result<ProcessedItem, FamilyError>;
 
-    /// Where the items go among the tokens `ids`; one geometry per item, in request order.
+    /// Determines where the items go in the prompt `ids`. There is one geometry per item, in
+    /// request order.
     ///
     /// # Errors
     ///
-    /// When prompt and items do not fit each other.
+    /// If prompt and items do not match, for example in number.
     fn layout(&self, ids: &[i32], geometries: &[Geometry]) -> Result<TokenLayout, FamilyError>;
 
-    /// Positions of an expanded prompt of `input_len` tokens, where item `i` takes the
-    /// tokens from `offsets[i].0` to `offsets[i].1`, the last one included.
+    /// Computes the positions of an expanded prompt of `input_len` tokens. Item `i` has the
+    /// tokens from `offsets[i].0` to `offsets[i].1`, inclusive.
     ///
     /// # Errors
     ///
-    /// When offsets and geometries contradict each other.
+    /// If offsets and geometries do not match.
     fn positions(
         &self,
         input_len: usize,
@@ -204,18 +209,19 @@ pub trait MmFamilyProcessor: Send + Sync {
     }
 }
 
-/// A family that knows the length of a picture's feature before the picture is decoded,
-/// so that the features of a whole request are written into one array.
+/// A family that can compute the length of an image's feature from the image's size, before
+/// the image is decoded. The features of a whole request are then written into one array.
 pub trait PackedFamily: MmFamilyProcessor {
-    /// Elements of the feature of a picture of `size`.
+    /// Number of elements of the feature of an image of `size`.
     ///
     /// # Errors
     ///
-    /// When the family's rules refuse the size.
+    /// If the family's rules do not allow the size.
     fn feature_len(&self, size: Size) -> Result<usize, FamilyError>;
 
-    /// Writes the feature of `media` to `room`, which has [`Self::feature_len`] elements,
-    /// and gives all of it back. Called for several items at once.
+    /// Writes the feature of `media` to `out`, which has [`Self::feature_len`] elements, and
+    /// returns `out` as initialised memory. Several threads may call it at the same time, for
+    /// different items.
     ///
     /// # Errors
     ///
@@ -223,6 +229,6 @@ pub trait PackedFamily: MmFamilyProcessor {
     fn write_feature<'r>(
         &self,
         media: &DecodedMedia,
-        room: &'r mut [MaybeUninit<f32>],
+        out: &'r mut [MaybeUninit<f32>],
     ) -> Result<(&'r mut [f32], Geometry), FamilyError>;
 }

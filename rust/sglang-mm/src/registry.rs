@@ -1,4 +1,4 @@
-//! Which model families there are, by name.
+//! Looks up model families by name.
 
 mod pipelines;
 mod processors;

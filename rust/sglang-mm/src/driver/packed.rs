@@ -1,9 +1,13 @@
-//! A request whose features make up one array: each is written where it belongs there, so
-//! none is copied. Headers tell how long each will be.
+//! Processes a request into one array with the features of all items. Each item's feature
+//! is written directly to its part of the array, so no feature is copied. The image headers
+//! give the length of each part.
 //!
-//! Invariant: what comes out, and the first error, do not depend on the number of threads.
+//! Invariant: the results, and which error is returned, do not depend on the number of
+//! threads.
 
-use super::{DriverError, MmInput, check, decoded, guarded, place, prompt, resolve};
+use super::{
+    DriverError, MmInput, catch_panics, check, decode, expand_prompt, fetch_sources, prompt_ids,
+};
 use crate::{
     common::{
         Size, content_hash::content_hash_u64, decode::dimensions_with, fetch::FetchPolicy,
@@ -12,28 +16,29 @@ use crate::{
     pipeline::{FamilyError, Geometry, PackedFamily, PositionOutput},
 };
 
-/// The answer to a request, features in one array.
+/// A processed request with the features of all items in one array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Packed {
-    /// The expanded prompt.
+    /// Token ids of the expanded prompt.
     pub input_ids: Vec<i32>,
     /// Features of all items, one item after the other.
     pub features: Vec<f32>,
-    /// How each item lies in the prompt.
+    /// The geometry of each item.
     pub geometries: Vec<Geometry>,
     /// Content hash of each item's encoded bytes.
     pub hashes: Vec<u64>,
-    /// First and last token of each item.
+    /// Index of the first and of the last token of each item.
     pub offsets: Vec<(u32, u32)>,
     /// Positions of the expanded prompt.
     pub positions: PositionOutput,
 }
 
-/// As [`process_with`](super::process_with), with all features in one array.
+/// Like [`process_with`](super::process_with), but writes all features to one array.
 ///
 /// # Errors
 ///
-/// As [`process_with`](super::process_with). An item whose size is refused is not decoded.
+/// As [`process_with`](super::process_with). An item is not decoded if the family refuses
+/// the size in its header.
 pub fn process_packed<E: Into<FamilyError>>(
     family: &dyn PackedFamily,
     input: MmInput<'_>,
@@ -41,11 +46,11 @@ pub fn process_packed<E: Into<FamilyError>>(
     tokenize: impl FnOnce(&str) -> Result<Vec<i32>, E>,
 ) -> Result<Packed, DriverError> {
     check(&input)?;
-    let files = resolve(&input.images, policy)?;
+    let files = fetch_sources(&input.images, policy)?;
     let mut lens = Vec::with_capacity(files.len());
     let mut refused = None;
     for (item, file) in files.iter().enumerate() {
-        match guarded(item, || feature_len(family, item, file)) {
+        match catch_panics(item, || feature_len(family, item, file)) {
             Ok(len) => lens.push(len),
             Err(error) => {
                 refused = Some(error);
@@ -53,14 +58,15 @@ pub fn process_packed<E: Into<FamilyError>>(
             }
         }
     }
-    // Those before the refused one may be refused for more than their size.
-    let written = filled_in_windows(&lens, DriverError::TooLarge, |item, room| {
-        guarded(item, || {
+    // The items before the refused one are processed first: if one of them fails, its
+    // error is the first in order.
+    let written = filled_in_windows(&lens, DriverError::TooLarge, |item, window| {
+        catch_panics(item, || {
             let file = &files[item];
             let hash = content_hash_u64(file);
-            let media = decoded(family, item, file)?;
+            let media = decode(family, item, file)?;
             let (feature, geometry) = family
-                .write_feature(&media, room)
+                .write_feature(&media, window)
                 .map_err(|source| DriverError::Process { item, source })?;
             Ok((feature, (geometry, hash)))
         })
@@ -70,19 +76,19 @@ pub fn process_packed<E: Into<FamilyError>>(
         return Err(error);
     }
     let (geometries, hashes): (Vec<Geometry>, Vec<u64>) = items.into_iter().unzip();
-    let ids = prompt(input.input_ids, input.text, tokenize)?;
-    let placed = place(family, &ids, &geometries)?;
+    let ids = prompt_ids(input.input_ids, input.text, tokenize)?;
+    let prompt = expand_prompt(family, &ids, &geometries)?;
     Ok(Packed {
-        input_ids: placed.input_ids,
+        input_ids: prompt.input_ids,
         features,
         geometries,
         hashes,
-        offsets: placed.offsets,
-        positions: placed.positions,
+        offsets: prompt.offsets,
+        positions: prompt.positions,
     })
 }
 
-/// Elements of an item's feature, as its headers tell.
+/// Number of elements of an item's feature, computed from the size in the file's header.
 fn feature_len(family: &dyn PackedFamily, item: usize, file: &[u8]) -> Result<usize, DriverError> {
     let (height, width) = dimensions_with(file, &family.decode_options())
         .map_err(|source| DriverError::Decode { item, source })?;

@@ -1,4 +1,4 @@
-//! Order, first errors and budgets, by a family that is simple enough to see through.
+//! Tests the order of results, the choice of error and the byte budget with a minimal family.
 
 use std::{
     cell::Cell,
@@ -23,7 +23,7 @@ use crate::{
 
 const PAD: i32 = 9;
 
-/// A BMP of one row of `width` pixels, all of one grey.
+/// A BMP of one row of `width` pixels, whose samples are all `grey`.
 fn bmp(width: u8, grey: u8) -> Vec<u8> {
     let row = (3 * usize::from(width)).next_multiple_of(4);
     let mut file = b"BM".to_vec();
@@ -37,28 +37,28 @@ fn bmp(width: u8, grey: u8) -> Vec<u8> {
     file
 }
 
-/// A family in which a picture is one token per pixel, its feature its first sample, and
-/// grey 255 is a bug.
+/// A minimal family: an image has one token per pixel, and its feature is its first sample.
+/// It fails on grey 254 and panics on grey 255.
 #[derive(Default)]
 struct Widths {
-    seen: AtomicUsize,
+    processed: AtomicUsize,
 }
 
 impl MmFamilyProcessor for Widths {
     fn process_item(&self, media: &DecodedMedia) -> Result<ProcessedItem, FamilyError> {
-        self.seen.fetch_add(1, Ordering::Relaxed);
+        self.processed.fetch_add(1, Ordering::Relaxed);
         let DecodedMedia::Image { rgb, width, .. } = media;
         assert_ne!(255, rgb[0], "too bright");
         if rgb[0] == 254 {
             return Err("a shade too bright".into());
         }
-        let one = |value: u8| Tensor {
+        let scalar = |value: u8| Tensor {
             shape: vec![1],
             data: TensorData::I64(vec![value.into()]),
         };
         Ok(ProcessedItem {
-            feature: one(rgb[0]),
-            aux: vec![("same".to_owned(), one(rgb[0]))],
+            feature: scalar(rgb[0]),
+            aux: vec![("same".to_owned(), scalar(rgb[0]))],
             geometry: Geometry::Grid([1, 1, *width as u32]),
         })
     }
@@ -66,7 +66,7 @@ impl MmFamilyProcessor for Widths {
     fn layout(&self, ids: &[i32], geometries: &[Geometry]) -> Result<TokenLayout, FamilyError> {
         let tokens = |Geometry::Grid([.., width]): &Geometry| *width as usize;
         let counts: Vec<usize> = geometries.iter().map(tokens).collect();
-        // A prompt that begins with 1 is covered by no layout.
+        // For a prompt that begins with 1, returns a layout that does not cover it.
         if ids[0] == 1 {
             return Ok(TokenLayout::default());
         }
@@ -85,13 +85,13 @@ impl PackedFamily for Widths {
     fn write_feature<'r>(
         &self,
         media: &DecodedMedia,
-        room: &'r mut [MaybeUninit<f32>],
+        out: &'r mut [MaybeUninit<f32>],
     ) -> Result<(&'r mut [f32], Geometry), FamilyError> {
         let item = self.process_item(media)?;
         let DecodedMedia::Image { rgb, .. } = media;
-        room.fill(MaybeUninit::new(rgb[0].into()));
-        // SAFETY: just written.
-        Ok((unsafe { room.assume_init_mut() }, item.geometry))
+        out.fill(MaybeUninit::new(rgb[0].into()));
+        // SAFETY: the line above writes every element.
+        Ok((unsafe { out.assume_init_mut() }, item.geometry))
     }
 }
 
@@ -99,7 +99,7 @@ fn bytes(data: &[u8]) -> ImageSource<'_> {
     ImageSource::Bytes(data.into())
 }
 
-/// Processes a prompt of tokens.
+/// Processes a prompt of token ids with [`process`].
 fn check(ids: &[i32], images: &[ImageSource<'_>]) -> Result<Output, DriverError> {
     let input = MmInput {
         text: None,
@@ -111,7 +111,7 @@ fn check(ids: &[i32], images: &[ImageSource<'_>]) -> Result<Output, DriverError>
     })
 }
 
-/// As [`check`], with features in one array.
+/// Like [`check`], but with [`process_packed`].
 fn check_packed(ids: &[i32], images: &[ImageSource<'_>]) -> Result<Packed, DriverError> {
     let input = MmInput {
         text: None,
@@ -128,7 +128,7 @@ fn check_packed(ids: &[i32], images: &[ImageSource<'_>]) -> Result<Packed, Drive
 }
 
 #[test]
-fn everything_comes_out_in_order() {
+fn results_are_in_request_order() {
     let files = [bmp(3, 5), bmp(1, 7), bmp(2, 5)];
     let images: Vec<_> = files.iter().map(|file| bytes(file)).collect();
     let output = check(&[PAD, 0, PAD, PAD], &images).unwrap();
@@ -144,7 +144,7 @@ fn everything_comes_out_in_order() {
 }
 
 #[test]
-fn packed_features_follow_one_another() {
+fn packed_features_are_contiguous_and_in_order() {
     let files = [bmp(3, 5), bmp(1, 7), bmp(2, 9)];
     let images: Vec<_> = files.iter().map(|file| bytes(file)).collect();
     let packed = check_packed(&[PAD, 0, PAD, PAD], &images).unwrap();
@@ -159,9 +159,9 @@ fn packed_features_follow_one_another() {
     assert_eq!(output.positions, packed.positions);
 }
 
-/// What headers show is refused before anything is decoded, unless an earlier item fails.
+/// An item with a bad header is refused before it is decoded; an earlier item's error wins.
 #[test]
-fn packed_items_are_refused_by_their_headers() {
+fn packed_items_are_refused_because_of_their_headers() {
     let [good, bad, wide] = [bmp(1, 5), bmp(1, 254), bmp(200, 255)];
     let [good, bad, wide] = [bytes(&good), bytes(&bad), bytes(&wide)];
     let error = |images: &[_]| check_packed(&[PAD; 3], images).unwrap_err().to_string();
@@ -172,7 +172,7 @@ fn packed_items_are_refused_by_their_headers() {
 }
 
 #[test]
-fn text_and_encoded_bytes_are_the_same_picture() {
+fn a_base64_source_gives_the_same_output_as_its_bytes() {
     let file = bmp(3, 5);
     let encoded = {
         use ::base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -186,20 +186,21 @@ fn text_and_encoded_bytes_are_the_same_picture() {
     }
 }
 
-/// Tokens win over text, empty tokens are none, and a tokenizer may fail.
+/// Token ids take precedence over text, an empty list of ids counts as absent, and an error
+/// of the tokenizer is returned.
 #[test]
-fn where_the_prompt_comes_from() {
+fn the_tokenizer_is_called_only_without_token_ids() {
     let file = bmp(1, 5);
-    let asked = Cell::new(false);
+    let tokenizer_called = Cell::new(false);
     let ids_of = |text: Option<&'static str>, ids: Option<Vec<i32>>| {
-        asked.set(false);
+        tokenizer_called.set(false);
         let input = MmInput {
             text: text.map(Into::into),
             input_ids: ids.map(Into::into),
             images: vec![bytes(&file)],
         };
         let tokenize = |text: &str| {
-            asked.set(true);
+            tokenizer_called.set(true);
             match text {
                 "fails" => Err("no such word".to_owned()),
                 _ => Ok(vec![7, PAD]),
@@ -207,7 +208,10 @@ fn where_the_prompt_comes_from() {
         };
         let output = process(&Widths::default(), input, tokenize);
         let ids = output.map(|output| output.input_ids);
-        (ids.map_err(|error| error.to_string()), asked.get())
+        (
+            ids.map_err(|error| error.to_string()),
+            tokenizer_called.get(),
+        )
     };
     assert_eq!((Ok(vec![7, PAD]), true), ids_of(Some("words"), None));
     assert_eq!(
@@ -220,13 +224,13 @@ fn where_the_prompt_comes_from() {
     );
     let (error, _) = ids_of(Some("fails"), None);
     assert!(error.unwrap_err().ends_with("no such word"));
-    let none = "multimodal request without text or input_ids".to_owned();
-    assert_eq!((Err(none.clone()), false), ids_of(None, None));
-    assert_eq!((Err(none), false), ids_of(None, Some(vec![])));
+    let no_prompt = "multimodal request without text or input_ids".to_owned();
+    assert_eq!((Err(no_prompt.clone()), false), ids_of(None, None));
+    assert_eq!((Err(no_prompt), false), ids_of(None, Some(vec![])));
 }
 
 #[test]
-fn refused_requests() {
+fn invalid_requests_are_refused() {
     let (good, bad, panics) = (bmp(1, 5), bmp(1, 254), bmp(1, 255));
     let (good, bad, panics) = (bytes(&good), bytes(&bad), bytes(&panics));
     let broken = bytes(b"no picture");
@@ -234,41 +238,42 @@ fn refused_requests() {
     let too_many = vec![good.clone(); MAX_ITEMS_PER_REQUEST + 1];
     #[rustfmt::skip]
     let cases: &[(&str, &[i32], &[ImageSource<'_>], &str)] = &[
-        ("no pictures",        &[PAD],      &[],                                    "multimodal request without image sources"),
-        ("65 pictures",        &[PAD],      &too_many,                              "multimodal request exceeds 64 media items"),
-        ("no prompt",          &[],         std::slice::from_ref(&broken),          "multimodal request without text or input_ids"),
-        ("no file",            &[PAD; 2],   &[broken.clone(), no_file],             "media item 1: media fetch: "),
-        ("no picture in it",   &[PAD; 2],   &[good.clone(), broken.clone()],        "media item 1: image decode: "),
-        ("family refuses",     &[PAD; 2],   &[good.clone(), bad.clone()],           "media item 1: a shade too bright"),
-        ("family panics",      &[PAD; 2],   &[good.clone(), panics.clone()],        "media item 1: bug in sglang-mm: "),
-        ("several fail",       &[PAD; 4],   &[good.clone(), bad, panics, broken.clone()],   "media item 1: a shade too bright"),
-        ("no placeholder",     &[0],        std::slice::from_ref(&good),            "prompt has 0 media placeholder(s) but 1 media item(s)"),
-        ("a layout of others", &[1, PAD],   std::slice::from_ref(&good),            "layout: covers 0 of 2 source token(s)"),
+        ("no images", &[PAD], &[], "multimodal request without image sources"),
+        ("65 images", &[PAD], &too_many, "multimodal request exceeds 64 media items"),
+        ("no prompt", &[], std::slice::from_ref(&broken), "multimodal request without text or input_ids"),
+        ("file does not exist", &[PAD; 2], &[broken.clone(), no_file], "media item 1: media fetch: "),
+        ("file is not an image", &[PAD; 2], &[good.clone(), broken.clone()], "media item 1: image decode: "),
+        ("family refuses", &[PAD; 2], &[good.clone(), bad.clone()], "media item 1: a shade too bright"),
+        ("family panics", &[PAD; 2], &[good.clone(), panics.clone()], "media item 1: bug in sglang-mm: "),
+        ("several fail", &[PAD; 4], &[good.clone(), bad, panics, broken.clone()], "media item 1: a shade too bright"),
+        ("no placeholder", &[0], std::slice::from_ref(&good), "prompt has 0 media placeholder(s) but 1 media item(s)"),
+        ("layout covers no token", &[1, PAD], std::slice::from_ref(&good), "layout: covers 0 of 2 source token(s)"),
     ];
-    for (name, ids, images, words) in cases {
+    for (name, ids, images, expected) in cases {
         let error = check(ids, images).expect_err(name).to_string();
-        assert!(error.starts_with(words), "{name}: {error}");
+        assert!(error.starts_with(expected), "{name}: {error}");
         let packed = check_packed(ids, images).expect_err(name).to_string();
         assert_eq!(error, packed, "{name}, packed");
     }
 }
 
 #[test]
-fn a_request_without_prompt_costs_nothing() {
+fn a_request_without_prompt_processes_no_item() {
     let file = bmp(1, 5);
     let family = Widths::default();
     let input = MmInput {
         images: vec![bytes(&file)],
         ..MmInput::default()
     };
-    let refused = process(&family, input, |_| Err::<_, FamilyError>("unasked".into()));
+    let tokenize = |_: &str| Err::<_, FamilyError>("not called".into());
+    let refused = process(&family, input, tokenize);
     assert!(matches!(refused, Err(DriverError::NoPrompt)));
-    assert_eq!(0, family.seen.into_inner());
+    assert_eq!(0, family.processed.into_inner());
 }
 
-/// Borrowed bytes are charged like fetched ones; a lie about their size is impossible.
+/// Bytes that the caller passes count against the request's byte budget, like fetched bytes.
 #[test]
-fn one_budget_for_all_bytes() {
+fn passed_bytes_count_against_the_byte_budget() {
     let blob = vec![0; 1 << 26];
     let fits = usize::try_from(MAX_REQUEST_BYTES).unwrap() / blob.len();
     let error = |count: usize| {

@@ -1,11 +1,12 @@
-//! Family `dsv41`: an image on a grey canvas, cut into square patches, in bf16.
+//! Family `dsv41`: an image is resized, placed on a grey canvas, and cut into square bf16
+//! patches.
 //!
-//! A *plan* says how large the image becomes and where it lies; the planner of the Python
-//! face makes one, and this module carries it out. The resize is Pillow's bicubic. A patch
-//! is channel, height, width (CHW).
+//! An [`ImagePlan`] holds the image's size and its place on the canvas. The planner is in the
+//! Python package `sglang.srt.multimodal`; this module executes the plan. The resize is
+//! Pillow's bicubic. The values of a patch are in channel, height, width (CHW) order.
 //!
-//! Invariant: the resized image is never held. Rows go through the table of values
-//! straight into patches, and the output is written once.
+//! Invariant: the resized image is never stored as a whole. Each resized row is looked up in
+//! the value table and written directly to the patches. Every output value is written once.
 
 use crate::common::{
     Size,
@@ -15,33 +16,33 @@ use crate::common::{
     resize::{Filter, PassOrder, Resample, ResizeError, Resizing},
 };
 
-/// The grey of the canvas. Normalised it is not 0, but nearest to it from below.
+/// The sample value of the canvas. Its normalised value is the largest one below 0.
 const CANVAS_VALUE: usize = 127;
 
-/// Where an image lies on which canvas; all in pixels.
+/// The size of the canvas, and the size and place of the image on it. All fields are pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ImagePlan {
-    /// Height of the canvas: whole patches.
+    /// Height of the canvas, a multiple of `patch_size`.
     pub out_h: usize,
-    /// Width of the canvas: whole patches.
+    /// Width of the canvas, a multiple of `patch_size`.
     pub out_w: usize,
-    /// Height of the image on it.
+    /// Height of the resized image.
     pub resize_h: usize,
-    /// Width of the image on it.
+    /// Width of the resized image.
     pub resize_w: usize,
     /// Rows of canvas above the image.
     pub top: usize,
     /// Columns of canvas to the left of the image.
     pub left: usize,
-    /// Side of a patch.
+    /// Height and width of a patch.
     pub patch_size: usize,
 }
 
-/// A plan cannot be carried out.
+/// A plan could not be executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Dsv41Error {
-    /// A side of 0, a canvas of broken patches, an image that sticks out, or a buffer that
-    /// does not fit the image.
+    /// A side is 0, the canvas is not a multiple of the patch size, the image exceeds the
+    /// canvas, or the buffer does not have the image's size.
     #[error(
         "invalid V4.1 image geometry: {got} bytes as an RGB image {image}, resized to {}, {} from the top and {} from the left \
          of a canvas {} in patches of {}", .plan.image(), .plan.top, .plan.left, .plan.canvas(), .plan.patch_size
@@ -49,15 +50,15 @@ pub enum Dsv41Error {
     Geometry {
         /// The stated size of the image.
         image: Size,
-        /// Its bytes.
+        /// Length of the buffer in bytes.
         got: usize,
-        /// What was to be done with it.
+        /// The plan.
         plan: ImagePlan,
     },
-    /// Memory for the patches is not to be had.
+    /// The memory for the patches could not be allocated.
     #[error("V4.1 output size overflow: a canvas {0} needs more memory than there is")]
     TooLarge(Size),
-    /// The image cannot have that size.
+    /// The resize failed.
     #[error(transparent)]
     Resize(#[from] ResizeError),
 }
@@ -77,8 +78,8 @@ impl ImagePlan {
         }
     }
 
-    fn is_sound(&self) -> bool {
-        // Below, subtractions follow the comparisons that they need.
+    fn is_valid(&self) -> bool {
+        // The subtractions cannot underflow: the comparisons before them are evaluated first.
         self.patch_size > 0
             && !self.canvas().is_empty()
             && !self.image().is_empty()
@@ -91,18 +92,18 @@ impl ImagePlan {
     }
 }
 
-/// The RGB image `rgb` of size `image` on its canvas, as the bf16 bits of patches.
-///
-/// Patches go row by row over the canvas.
+/// Places the RGB image `rgb` of size `image` on its canvas and returns the bf16 bits of the
+/// patches, row by row over the canvas.
 ///
 /// # Errors
 ///
-/// A plan that makes no sense for this image, or too little memory.
+/// If the plan or the buffer is invalid, or memory is insufficient.
 pub fn resize_patchify(rgb: &[u8], image: Size, plan: &ImagePlan) -> Result<Vec<u16>, Dsv41Error> {
     resize_patchify_with(rgb, image, plan, PassOrder::default())
 }
 
-/// [`resize_patchify`] with another order of passes than that of Pillow 13.0.
+/// Like [`resize_patchify`], with a choice of the order of resize passes. The default is that
+/// of Pillow 13.0.
 ///
 /// # Errors
 ///
@@ -113,7 +114,7 @@ pub fn resize_patchify_with(
     plan: &ImagePlan,
     pass_order: PassOrder,
 ) -> Result<Vec<u16>, Dsv41Error> {
-    if image.is_empty() || image.rgb_len() != Some(rgb.len()) || !plan.is_sound() {
+    if image.is_empty() || image.rgb_len() != Some(rgb.len()) || !plan.is_valid() {
         return Err(Dsv41Error::Geometry {
             image,
             got: rgb.len(),
@@ -144,7 +145,8 @@ pub fn resize_patchify_with(
     })
 }
 
-/// The bits of every value of a channel. A true division: the reciprocal gives others.
+/// The bf16 bits for each sample value. It divides by 255: a multiplication by the reciprocal
+/// would give other bits.
 fn values() -> [u16; 256] {
     std::array::from_fn(|value| bf16_bits((value as f32 / 255.0 - 0.5) / 0.5))
 }

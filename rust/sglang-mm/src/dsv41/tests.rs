@@ -1,4 +1,4 @@
-//! Values, places on the canvas, and plans that make no sense.
+//! Tests the values, the places on the canvas, and the refusal of invalid plans.
 
 use super::{Dsv41Error, ImagePlan, resize_patchify, resize_patchify_with, values};
 use crate::common::{
@@ -10,7 +10,7 @@ const fn size(height: usize, width: usize) -> Size {
     Size { height, width }
 }
 
-/// Bytes that name their own place.
+/// Image bytes that depend on their position, so that a misplaced byte is detected.
 fn image(size: Size) -> Vec<u8> {
     (0..size.height * size.width * 3)
         .map(|at| (at * 7 + at / 256) as u8)
@@ -34,25 +34,25 @@ fn plan(
     }
 }
 
-/// The values that the models were published with.
+/// The values of the published model code.
 #[test]
-fn published_values() {
+fn values_equal_the_published_values() {
     let got = [0, 127, 128, 255].map(|value| values()[value]);
     assert_eq!([0xbf80, 0xbb81, 0x3b81, 0x3f80], got);
 }
 
-/// The definition, one value at a time, on a canvas made by hand.
+/// Compares with a slow reference: each output value is computed on its own.
 #[test]
-fn each_value_lies_where_the_definition_says() {
+fn each_value_equals_the_reference() {
     #[rustfmt::skip]
     let cases = [
-        ("narrow, as published", size(53, 37),  plan((56, 56), (56, 39), (0, 8), 14)),
-        ("low, as published",    size(37, 53),  plan((56, 56), (39, 56), (8, 0), 14)),
-        ("as it is",             size(28, 28),  plan((28, 28), (28, 28), (0, 0), 14)),
-        ("shrunk a little",      size(91, 157), plan((112, 168), (97, 168), (7, 0), 14)),
-        ("room on every side",   size(3, 4),    plan((12, 8), (5, 3), (4, 2), 4)),
-        ("patches of one pixel", size(2, 2),    plan((3, 3), (1, 1), (2, 2), 1)),
-        ("one row far below",    size(1, 1),    plan((9, 6), (1, 6), (8, 0), 3)),
+        ("narrow, as published",  size(53, 37),  plan((56, 56), (56, 39), (0, 8), 14)),
+        ("low, as published",     size(37, 53),  plan((56, 56), (39, 56), (8, 0), 14)),
+        ("not resized",           size(28, 28),  plan((28, 28), (28, 28), (0, 0), 14)),
+        ("slightly enlarged",     size(91, 157), plan((112, 168), (97, 168), (7, 0), 14)),
+        ("canvas on every side",  size(3, 4),    plan((12, 8), (5, 3), (4, 2), 4)),
+        ("patches of one pixel",  size(2, 2),    plan((3, 3), (1, 1), (2, 2), 1)),
+        ("one row at the bottom", size(1, 1),    plan((9, 6), (1, 6), (8, 0), 3)),
     ];
     for (name, from, plan) in cases {
         let bicubic = Resample::Pil(Filter::Bicubic, PassOrder::default());
@@ -82,9 +82,9 @@ fn each_value_lies_where_the_definition_says() {
     }
 }
 
-/// Whatever the order, the result is the resized image on the canvas.
+/// For every pass order the result is the resized image on the canvas.
 #[test]
-fn the_order_of_passes_is_a_setting() {
+fn the_pass_order_is_a_setting() {
     #[rustfmt::skip]
     let cases = [
         ("a tower",    size(1001, 10), plan((504, 7), (500, 5), (2, 1), 7),   [true,  true]),
@@ -111,27 +111,27 @@ fn the_order_of_passes_is_a_setting() {
 }
 
 #[test]
-fn plans_that_make_no_sense() {
+fn invalid_plans_are_refused() {
     let from = size(4, 4);
     let whole = plan((8, 8), (4, 6), (4, 2), 4);
     assert!(resize_patchify(&image(from), from, &whole).is_ok());
     #[rustfmt::skip]
     let cases = [
-        ("no patch",                   from, ImagePlan { patch_size: 0, ..whole }),
-        ("no rows on the canvas",      from, ImagePlan { out_h: 0, ..whole }),
-        ("no columns on the canvas",   from, ImagePlan { out_w: 0, ..whole }),
-        ("no rows",                    from, ImagePlan { resize_h: 0, ..whole }),
-        ("no columns",                 from, ImagePlan { resize_w: 0, ..whole }),
-        ("broken patches below",       from, ImagePlan { out_h: 9, ..whole }),
-        ("broken patches right",       from, ImagePlan { out_w: 9, ..whole }),
-        ("higher than the canvas",     from, ImagePlan { resize_h: 9, top: 0, ..whole }),
-        ("wider than the canvas",      from, ImagePlan { resize_w: 9, left: 0, ..whole }),
-        ("sticks out below",           from, ImagePlan { top: 5, ..whole }),
-        ("sticks out right",           from, ImagePlan { left: 3, ..whole }),
-        ("far out",                    from, ImagePlan { left: usize::MAX, ..whole }),
-        ("another image",              size(4, 5), whole),
-        ("an image of no rows",        size(0, 4), whole),
-        ("an image beyond all memory", size(usize::MAX, 2), whole),
+        ("patch size 0",                       from, ImagePlan { patch_size: 0, ..whole }),
+        ("canvas height 0",                    from, ImagePlan { out_h: 0, ..whole }),
+        ("canvas width 0",                     from, ImagePlan { out_w: 0, ..whole }),
+        ("image height 0",                     from, ImagePlan { resize_h: 0, ..whole }),
+        ("image width 0",                      from, ImagePlan { resize_w: 0, ..whole }),
+        ("canvas height not a multiple",       from, ImagePlan { out_h: 9, ..whole }),
+        ("canvas width not a multiple",        from, ImagePlan { out_w: 9, ..whole }),
+        ("image higher than the canvas",       from, ImagePlan { resize_h: 9, top: 0, ..whole }),
+        ("image wider than the canvas",        from, ImagePlan { resize_w: 9, left: 0, ..whole }),
+        ("image exceeds the bottom",           from, ImagePlan { top: 5, ..whole }),
+        ("image exceeds the right edge",       from, ImagePlan { left: 3, ..whole }),
+        ("left is the largest integer",        from, ImagePlan { left: usize::MAX, ..whole }),
+        ("buffer has another size",            size(4, 5), whole),
+        ("stated height 0",                    size(0, 4), whole),
+        ("stated size overflows",              size(usize::MAX, 2), whole),
     ];
     for (name, image_size, plan) in cases {
         let refused = resize_patchify(&image(from), image_size, &plan).unwrap_err();
@@ -148,7 +148,7 @@ fn plans_that_make_no_sense() {
 }
 
 #[test]
-fn a_canvas_beyond_memory() {
+fn a_canvas_larger_than_memory_is_refused() {
     let from = size(1, 1);
     for side in [1 << 32, 1 << 27] {
         let plan = plan((side, side), (1, 1), (0, 0), 1);

@@ -1,11 +1,12 @@
-//! Family `inkling`: an image as rows of square patches, in bf16.
+//! Family `inkling`: an image is cut into rows of square bf16 patches.
 //!
-//! An image may first be enlarged with Pillow's Lanczos (`common::rescale`). It lies at
-//! the top left of a grid of patches; what it does not cover has the value of a raw pixel
-//! of -1, normalised like any other. A patch is height, width, channel (HWC).
+//! The image may first be rescaled with Pillow's Lanczos filter (`common::rescale`). It is
+//! placed at the top left of a grid of patches. The rest of the grid is padding: a raw sample
+//! of -1, normalised like any other sample. The values of a patch are in height, width,
+//! channel (HWC) order.
 //!
-//! Invariant: the resized image is never held. Rows go through the table of values
-//! straight into patches, and the output is written once.
+//! Invariant: the resized image is never stored as a whole. Each resized row is looked up in
+//! the value table and written directly to the patches. Every output value is written once.
 
 mod values;
 
@@ -20,88 +21,88 @@ use crate::common::{
     resize::{Filter, PassOrder, Resample, ResizeError, Resizing},
 };
 
-/// An image cannot become patches.
+/// An image could not be cut into patches.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InklingError {
-    /// Patches without pixels.
+    /// The patch size is 0.
     #[error("patch_size must be greater than zero")]
     PatchSize,
-    /// The buffer is not an image of the stated size.
+    /// The buffer does not have the length of an image of the stated size.
     #[error("an RGB image {size} does not have {got} bytes")]
     Length {
         /// The stated size.
         size: Size,
-        /// Bytes received.
+        /// Length of the buffer in bytes.
         got: usize,
     },
-    /// The file is no image that we read.
+    /// The file could not be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The fraction leads to no usable size.
+    /// The rescale fraction is invalid or gives an invalid size.
     #[error(transparent)]
     Rescale(#[from] RescaleError),
-    /// The image cannot have that size.
+    /// The resize failed.
     #[error(transparent)]
     Resize(#[from] ResizeError),
-    /// Memory for the patches is not to be had.
+    /// The memory for the patches could not be allocated.
     #[error("an image {size} in patches of {patch_size} needs more memory than there is")]
     TooLarge {
         /// Size of the image.
         size: Size,
-        /// Side of a patch.
+        /// Height and width of a patch.
         patch_size: usize,
     },
-    /// One image of several is wrong: the first in order.
+    /// An image of a batch failed; if several fail, the first one in order.
     #[error("{error} (image {index} of the batch, counted from 0)")]
     InBatch {
-        /// Which image.
+        /// Index of the image.
         index: usize,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         error: Box<Self>,
     },
 }
 
-/// What a request asks for.
+/// The options of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
-    /// Side of a patch in pixels.
+    /// Height and width of a patch in pixels.
     pub patch_size: usize,
-    /// Scale the longer side by this before patches are cut.
+    /// The factor by which the longer side is scaled before patches are cut.
     pub rescale_frac: Option<f64>,
-    /// Do not let the longer side grow beyond this.
+    /// The maximum length to which the longer side may grow, in pixels.
     pub rescale_cap: Option<i64>,
-    /// Whose order of passes a rescale follows.
+    /// The Pillow version whose order of resize passes a rescale follows.
     pub pass_order: PassOrder,
     /// How files are decoded.
     pub decode: DecodeOptions,
 }
 
 impl Options {
-    /// What can be refused before a file is looked at.
+    /// The checks that need no file.
     fn check(self) -> Result<(), InklingError> {
         check_patch_size(self.patch_size)?;
         Ok(check_fraction(self.rescale_frac)?)
     }
 }
 
-/// An image as patches.
+/// The patches of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Patches {
-    /// Size of the image after it was rescaled; the grid follows from it.
+    /// Size of the image after rescaling; it determines the grid.
     pub size: Size,
-    /// bf16 bits: patch by patch, in each row by row, three values a pixel.
+    /// bf16 bits: patch by patch, within a patch row by row, three values per pixel.
     pub bits: Vec<u16>,
 }
 
-/// Rows and columns of patches that hold an image.
+/// The number of patch rows and columns for an image.
 ///
-/// A width of whole patches gets one more column, all padding: the formula is not a
-/// ceiling, and models are trained with it.
+/// A width that is a multiple of the patch size gets one more column, which is padding. The
+/// models are trained with this formula, which is not a ceiling.
 ///
 /// # Errors
 ///
-/// A patch size of 0, or more columns than can be counted.
+/// If the patch size is 0 or the number of columns overflows.
 pub fn patch_grid(size: Size, patch_size: usize) -> Result<(usize, usize), InklingError> {
     check_patch_size(patch_size)?;
     let columns = (size.width / patch_size).checked_add(1);
@@ -109,45 +110,45 @@ pub fn patch_grid(size: Size, patch_size: usize) -> Result<(usize, usize), Inkli
     Ok((size.height.div_ceil(patch_size), columns))
 }
 
-/// The RGB image `rgb` of size `size` as patches, as it is.
+/// Cuts the RGB image `rgb` of size `size` into patches, without rescaling.
 ///
-/// An image without rows has no patches; one without columns has patches of padding.
+/// An image of height 0 has no patches. An image of width 0 has patches of padding.
 ///
 /// # Errors
 ///
-/// A patch size of 0, a buffer that does not fit `size`, or too little memory.
+/// If the patch size is 0, the buffer does not match `size`, or memory is insufficient.
 pub fn patchify(rgb: &[u8], size: Size, patch_size: usize) -> Result<Vec<u16>, InklingError> {
-    // Nothing is resized, so no order shows.
+    // The size does not change, so the pass order has no effect.
     patches(rgb, size, size, patch_size, PassOrder::default())
 }
 
-/// The RGB image `rgb` of size `size` as patches, rescaled before.
+/// Rescales the RGB image `rgb` of size `size` and cuts it into patches.
 ///
 /// # Errors
 ///
-/// As [`patchify`], and a fraction that leads to no usable size.
+/// As [`patchify`], and if the rescale fraction is invalid or gives an invalid size.
 pub fn rescale_patchify(rgb: &[u8], size: Size, options: Options) -> Result<Patches, InklingError> {
     let to = scaled_dims(size, options.rescale_frac, options.rescale_cap)?;
     let bits = patches(rgb, size, to, options.patch_size, options.pass_order)?;
     Ok(Patches { size: to, bits })
 }
 
-/// The image in an encoded file as patches.
+/// Decodes a file, rescales the image, and cuts it into patches.
 ///
 /// # Errors
 ///
-/// As [`rescale_patchify`], and whatever the decoder refuses.
+/// As [`rescale_patchify`], and if the file cannot be decoded.
 pub fn decode_patchify(file: &[u8], options: Options) -> Result<Patches, InklingError> {
     options.check()?;
     let image = decode_rgb_with(file, &options.decode)?;
     rescale_patchify(&image.pixels, image.size(), options)
 }
 
-/// [`decode_patchify`] of every file, in order.
+/// Calls [`decode_patchify`] for every file and returns the results in order.
 ///
 /// # Errors
 ///
-/// What is wrong with the first file, in order, that fails.
+/// If a file fails: the error of the first one in order.
 pub fn decode_patchify_batch<F>(files: &[F], options: Options) -> Result<Vec<Patches>, InklingError>
 where
     F: AsRef<[u8]> + Sync,
@@ -155,7 +156,7 @@ where
     batch(files, options, |file| decode_patchify(file, options))
 }
 
-/// [`decode_patchify`] of every file, in order, each with its content hash.
+/// Like [`decode_patchify_batch`], with the content hash of each file.
 ///
 /// # Errors
 ///
@@ -172,6 +173,7 @@ where
     })
 }
 
+/// Processes the files in parallel; adds the index of the file to an error.
 fn batch<F, R>(
     files: &[F],
     options: Options,
@@ -191,7 +193,7 @@ where
     })
 }
 
-/// `rgb`, of size `from`, as patches of its picture of size `to`.
+/// Resizes `rgb` from size `from` to size `to` and cuts it into patches.
 fn patches(
     rgb: &[u8],
     from: Size,
@@ -219,7 +221,7 @@ fn patches(
     };
     let len = writer.len(rows).ok_or(too_large.clone())?;
     if from.is_empty() && from == to {
-        // There is nothing to resize.
+        // The image has no pixels: the result is padding only.
         let mut out = empty(len).map_err(|OutOfMemory| too_large)?;
         out.extend(writer.padding.iter().cycle().take(len));
         return Ok(out);

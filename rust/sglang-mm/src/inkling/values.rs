@@ -1,24 +1,25 @@
-//! What each of the 256 values of a channel is for a network, as bf16.
+//! The normalised bf16 value of each of the 256 sample values, per channel.
 //!
-//! Invariant: an exact table, so that pixels are looked up and never computed.
+//! Invariant: the table holds the exact results of the normalisation, so samples are looked
+//! up instead of computed.
 
 use crate::common::{bf16::bf16_bits, patches::ValueTable, transforms::normalized};
 
-/// Those of CLIP.
+/// Mean and standard deviation of CLIP.
 const MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
-/// Raw value of what no pixel covers.
+/// The raw sample value of padding.
 const RAW_PADDING: f32 = -1.0;
 
-/// The bits for each value of red, green and blue.
+/// The bf16 bits of each sample value of red, green and blue.
 pub(super) fn table() -> ValueTable<u16> {
     ValueTable(std::array::from_fn(|channel| {
         std::array::from_fn(|value| bits(value as f32, channel))
     }))
 }
 
-/// The bits of red, green and blue where there is no pixel.
+/// The bf16 bits of red, green and blue of padding.
 pub(super) fn padding() -> [u16; 3] {
     std::array::from_fn(|channel| bits(RAW_PADDING, channel))
 }
@@ -31,9 +32,9 @@ fn bits(raw: f32, channel: usize) -> u16 {
 mod tests {
     use super::{padding, table};
 
-    /// The values that the models were published with.
+    /// The values of the published model code.
     #[test]
-    fn published_values() {
+    fn values_equal_the_published_values() {
         #[rustfmt::skip]
         let cases = [
             (0,   [0xbfe5, 0xbfe0, 0xbfbd]),

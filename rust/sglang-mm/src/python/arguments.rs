@@ -1,8 +1,9 @@
-//! What Python may pass for encoded bytes, for images and for lists of things.
+//! Converts Python arguments: encoded bytes, images and lists.
 //!
-//! Invariant: what comes out can be read without the interpreter: immutable `bytes` are
-//! borrowed, everything else is copied, because another thread may write to it. What an
-//! object *says* of itself is never relied on, and a copy that does not fit is an error.
+//! Invariant: converted arguments can be read while detached from the interpreter. Immutable
+//! `bytes` are borrowed; everything else is copied, because another thread may write to it.
+//! Lengths and bases that an object reports about itself are not trusted. A copy that does
+//! not fit in memory is an error.
 
 use std::ops::{Deref, Range};
 
@@ -48,7 +49,7 @@ impl<'py> FromPyObject<'_, 'py> for Encoded {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        // Copied whole, where the sequence path would go through the items one by one.
+        // One copy; the sequence path below would extract the items one by one.
         if object.is_instance_of::<PyMemoryView>() || object.is_instance_of::<PyByteArray>() {
             let bytes = PyMemoryView::from(&object)?.call_method0("tobytes")?;
             return Ok(Self::Borrowed(bytes.extract()?));
@@ -56,17 +57,19 @@ impl<'py> FromPyObject<'_, 'py> for Encoded {
         match object.extract() {
             Ok(bytes) => Ok(Self::Borrowed(bytes)),
             Err(error) if object.is_instance_of::<PyString>() => Err(error.into()),
-            Err(_) => Ok(Self::Copied(items(object.cast::<PySequence>()?.as_any())?)),
+            Err(_) => Ok(Self::Copied(extract_items(
+                object.cast::<PySequence>()?.as_any(),
+            )?)),
         }
     }
 }
 
-/// A list, a tuple, an array: what has places, and gives its items in order.
+/// The items of a list, a tuple, an array or another indexable iterable, in order.
 ///
-/// pyo3's own `Vec` asks how many items there are and takes room for as many.
-pub(super) struct Many<T>(pub(super) Vec<T>);
+/// `PyO3`'s own conversion to `Vec` reserves as much memory as the reported length asks for.
+pub(super) struct Items<T>(pub(super) Vec<T>);
 
-impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Many<T> {
+impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
@@ -75,22 +78,23 @@ impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Many<T> {
             let kind = excerpt(object.get_type());
             return Err(PyTypeError::new_err(format!("expected a list, got {kind}")));
         }
-        Ok(Self(items(&object)?))
+        Ok(Self(extract_items(&object)?))
     }
 }
 
-/// The items one by one: room for as many as a sequence *says* it has may be more than there is.
-fn items<'py, T: FromPyObjectOwned<'py>>(sequence: &Bound<'py, PyAny>) -> PyResult<Vec<T>> {
+/// Extracts the items one by one. The reported length of a sequence is not used to reserve
+/// memory, because it may be wrong and larger than the memory.
+fn extract_items<'py, T: FromPyObjectOwned<'py>>(sequence: &Bound<'py, PyAny>) -> PyResult<Vec<T>> {
     let mut items = Vec::new();
     for item in sequence.try_iter()? {
         let item = item?.extract().map_err(Into::into)?;
-        items.try_reserve(1).map_err(|_| too_large())?;
+        items.try_reserve(1).map_err(|_| out_of_memory())?;
         items.push(item);
     }
     Ok(items)
 }
 
-fn too_large() -> PyErr {
+fn out_of_memory() -> PyErr {
     PyMemoryError::new_err("the argument does not fit in memory")
 }
 
@@ -102,7 +106,7 @@ pub(super) struct Image {
 
 /// The pixels of an array, row by row.
 pub(super) enum Pixels {
-    /// Those of an array that looks into `bytes`, as Pillow's do.
+    /// The array is a view of `bytes`, as arrays of Pillow images are.
     Borrowed {
         owner: PyBackedBytes,
         range: Range<usize>,
@@ -125,8 +129,9 @@ impl<'py> FromPyObject<'_, 'py> for Image {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        // First, because a subclass may run code in it, which may change the array.
-        let owner = owner(&object);
+        // Before the shape is read: the lookup may run code of a subclass, which may change the
+        // array.
+        let owner = base_bytes(&object);
         let array: PyReadonlyArray3<'_, u8> = object
             .extract()
             .map_err(|_| PyTypeError::new_err("expected a uint8 array of three dimensions"))?;
@@ -138,7 +143,7 @@ impl<'py> FromPyObject<'_, 'py> for Image {
                 "expected HWC RGB, an image of shape (height, width, 3), got ({height}, {width}, {channels})"
             )));
         }
-        // `as_slice` would also take Fortran order, and mix up the axes.
+        // `as_slice` would also accept Fortran order, whose axes are swapped.
         if !array.is_c_contiguous() {
             return Err(PyValueError::new_err(
                 "expected contiguous RGB: pass the image through numpy.ascontiguousarray",
@@ -146,29 +151,29 @@ impl<'py> FromPyObject<'_, 'py> for Image {
         }
         let pixels = array.as_slice()?;
         Ok(Self {
-            pixels: match owner.and_then(|owner| borrowed(owner, pixels)) {
+            pixels: match owner.and_then(|owner| borrow_pixels(owner, pixels)) {
                 Some(pixels) => pixels,
-                None => Pixels::Copied(copied(pixels)?),
+                None => Pixels::Copied(copy_pixels(pixels)?),
             },
             size: Size { height, width },
         })
     }
 }
 
-fn copied(pixels: &[u8]) -> PyResult<Vec<u8>> {
-    let mut copy = empty(pixels.len()).map_err(|OutOfMemory| too_large())?;
+fn copy_pixels(pixels: &[u8]) -> PyResult<Vec<u8>> {
+    let mut copy = empty(pixels.len()).map_err(|OutOfMemory| out_of_memory())?;
     copy.extend_from_slice(pixels);
     Ok(copy)
 }
 
-/// Most arrays between an image and the `bytes` that it looks into. `NumPy` skips views of its own,
-/// so there are few; a subclass may claim to have no end of them.
-const MOST_VIEWS: usize = 16;
+/// The maximum number of arrays between an image and the `bytes` that it is a view of. `NumPy`
+/// skips intermediate views, so there are few. A subclass may report an endless chain.
+const MAX_VIEWS: usize = 16;
 
-/// The `bytes` that an array says it looks into.
-fn owner(array: &Bound<'_, PyAny>) -> Option<PyBackedBytes> {
+/// The `bytes` that an array reports as its base.
+fn base_bytes(array: &Bound<'_, PyAny>) -> Option<PyBackedBytes> {
     let mut base = array.getattr("base").ok()?;
-    for _ in 0..MOST_VIEWS {
+    for _ in 0..MAX_VIEWS {
         if !base.is_instance_of::<PyUntypedArray>() {
             break;
         }
@@ -177,10 +182,10 @@ fn owner(array: &Bound<'_, PyAny>) -> Option<PyBackedBytes> {
     Some(base.cast_into_exact::<PyBytes>().ok()?.into())
 }
 
-/// The `pixels` of an array without a copy, if they lie in `owner`.
+/// Borrows the `pixels` of an array if their addresses are inside `owner`.
 ///
-/// What an array *says* of its base may be wrong; the addresses are not.
-fn borrowed(owner: PyBackedBytes, pixels: &[u8]) -> Option<Pixels> {
+/// The base that an array reports may be wrong, so the addresses are compared.
+fn borrow_pixels(owner: PyBackedBytes, pixels: &[u8]) -> Option<Pixels> {
     let start = (pixels.as_ptr() as usize).checked_sub(owner.as_ptr() as usize)?;
     let range = start..start.checked_add(pixels.len())?;
     (range.end <= owner.len()).then_some(Pixels::Borrowed { owner, range })

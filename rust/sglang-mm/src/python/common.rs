@@ -1,14 +1,15 @@
-//! Submodule `common`: pixels, sizes, hashes, sources and text, without any model family.
+//! Submodule `common`: decoding, resizing, hashing and fetching, independent of model
+//! families.
 //!
-//! Invariant: sizes are width first where Pillow's are and height first where arrays'
-//! are; each signature says which.
+//! Invariant: sizes that follow Pillow are width first, sizes that follow arrays are height
+//! first. The parameter names show which.
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::{prelude::*, types::PyBytes};
 
 use super::{
     arguments::{Encoded, Image},
-    released::released,
+    detached::detached,
     value_error,
 };
 use crate::common::{
@@ -21,11 +22,11 @@ use crate::common::{
     resize::{self, PassOrder, Resample},
 };
 
-/// Fills the submodule.
+/// Adds the functions to the submodule.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr(
         "__doc__",
-        "Pixels, sizes, hashes, sources and text, without any model family.",
+        "Decoding, resizing, hashing and fetching, independent of model families.",
     )?;
     module.add_function(wrap_pyfunction!(base64_decode, module)?)?;
     module.add_function(wrap_pyfunction!(content_hash, module)?)?;
@@ -35,9 +36,9 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(scaled_dims, module)?)
 }
 
-/// Resize a (height, width, 3) uint8 image to the bytes of Pillow or torchvision.
+/// Resize a (height, width, 3) uint8 image; the bytes equal those of Pillow or torchvision.
 ///
-/// The result is flat: row by row, three bytes a pixel.
+/// Returns a flat array: row by row, three bytes per pixel.
 #[pyfunction]
 #[pyo3(signature = (arr, out_w, out_h, resample = "pil_lanczos", *, pass_order = "pillow13"))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
@@ -55,15 +56,15 @@ fn resize_rgb<'py>(
         height: out_h,
         width: out_w,
     };
-    let resized = released(py, || {
+    let resized = detached(py, || {
         resize::resize_rgb(&arr.pixels, arr.size, to, resample)
     })?;
     Ok(resized.map_err(value_error)?.into_pyarray(py))
 }
 
-/// The size, width first, that an image gets when scaled by `rescale_frac`.
+/// The size, width first, of an image after scaling by `rescale_frac`.
 ///
-/// `rescale_cap` limits how far the longer side may grow.
+/// `rescale_cap` is the maximum length to which the longer side may grow.
 #[pyfunction]
 #[pyo3(signature = (w, h, rescale_frac = None, rescale_cap = None))]
 fn scaled_dims(
@@ -80,13 +81,14 @@ fn scaled_dims(
     Ok((to.width, to.height))
 }
 
-/// `help()` shows a number only if the signature below spells it.
+/// `help()` shows the default only if the signature below contains the number itself, not the
+/// constant.
 const _: () = assert!(DecodeLimits::PILLOW.max_pixels == 178_956_970);
 
 /// Decode a JPEG, PNG, WebP, GIF or BMP file to RGB as Pillow does.
 ///
-/// Gives height, width and the pixels: row by row, three bytes a pixel. `exif_transpose`
-/// turns it as its EXIF data ask; `max_pixels` is the most that a header may announce.
+/// Returns height, width and the pixels: row by row, three bytes per pixel. `exif_transpose`
+/// applies the EXIF orientation. A file whose header states more than `max_pixels` is refused.
 #[pyfunction]
 #[pyo3(signature = (data, *, exif_transpose = false, max_pixels = 178_956_970))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
@@ -100,7 +102,7 @@ fn image_decode_rgb(
         limits: DecodeLimits { max_pixels },
         exif_transpose,
     };
-    let image = released(py, || decode::decode_rgb_with(&data, &options))?.map_err(value_error)?;
+    let image = detached(py, || decode::decode_rgb_with(&data, &options))?.map_err(value_error)?;
     Ok((image.height, image.width, image.pixels.into_pyarray(py)))
 }
 
@@ -108,7 +110,7 @@ fn image_decode_rgb(
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn content_hash(py: Python<'_>, data: Encoded) -> PyResult<u64> {
-    released(py, || content_hash_u64(&data))
+    detached(py, || content_hash_u64(&data))
 }
 
 /// The bytes of an http(s) URL, a local file, a data: URL or base64.
@@ -116,21 +118,21 @@ fn content_hash(py: Python<'_>, data: Encoded) -> PyResult<u64> {
 fn fetch_bytes<'py>(py: Python<'py>, source: &str) -> PyResult<Bound<'py, PyBytes>> {
     let policy = FetchPolicy::open().with_environment();
     let budget = ByteBudget::new(MAX_FETCH_BYTES);
-    let bytes = released(py, || policy.fetch(source, &budget))?.map_err(value_error)?;
-    handed_over(py, &bytes)
+    let bytes = detached(py, || policy.fetch(source, &budget))?.map_err(value_error)?;
+    to_py_bytes(py, &bytes)
 }
 
-/// The bytes of strict base64: canonical, padded, white space at the ends only.
+/// Decode strict base64: canonical, padded, whitespace only at the ends.
 #[pyfunction]
 fn base64_decode<'py>(py: Python<'py>, encoded: &str) -> PyResult<Bound<'py, PyBytes>> {
-    let bytes = released(py, || decode_base64(encoded))?.map_err(value_error)?;
-    handed_over(py, &bytes)
+    let bytes = detached(py, || decode_base64(encoded))?.map_err(value_error)?;
+    to_py_bytes(py, &bytes)
 }
 
-/// `bytes` as Python's; too little memory is a `MemoryError`, where `PyBytes::new` would panic.
-fn handed_over<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-    PyBytes::new_with(py, bytes.len(), |room| {
-        room.copy_from_slice(bytes);
+/// Copies `bytes` to Python. A failed allocation is a `MemoryError`; `PyBytes::new` would panic.
+fn to_py_bytes<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, bytes.len(), |out| {
+        out.copy_from_slice(bytes);
         Ok(())
     })
 }

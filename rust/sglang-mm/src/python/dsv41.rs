@@ -1,28 +1,28 @@
-//! Submodule `dsv41`: carries out what the planner of the Python face planned.
+//! Submodule `dsv41`: executes the plans of the Python planner.
 //!
-//! Invariant: sizes are (height, width), places (top, left).
+//! Invariant: sizes are (height, width), places are (top, left).
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use super::{arguments::Image, released::released, value_error};
+use super::{arguments::Image, detached::detached, value_error};
 use crate::{
     common::resize::PassOrder,
     dsv41::{self, ImagePlan},
 };
 
-/// Fills the submodule.
+/// Adds the functions to the submodule.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr(
         "__doc__",
-        "Images on a grey canvas, cut into channel-first patches of bf16.",
+        "Places images on a grey canvas and cuts it into channel-first bf16 patches.",
     )?;
     module.add_function(wrap_pyfunction!(resize_patchify, module)?)
 }
 
-/// Resize a (height, width, 3) uint8 image onto its canvas, as the bf16 bits of patches.
+/// Resize a (height, width, 3) uint8 image, place it on a canvas, and cut that into patches.
 ///
-/// Sizes are (height, width), the start is (top, left). The result is flat.
+/// Sizes are (height, width), the start is (top, left). Returns the bf16 bits as a flat array.
 #[pyfunction]
 #[pyo3(signature = (arr, output_size, resize_size, padding_start, patch_size, /, *, pass_order = "pillow13"))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
@@ -45,7 +45,7 @@ fn resize_patchify<'py>(
         left: padding_start.1,
         patch_size,
     };
-    let bits = released(py, || {
+    let bits = detached(py, || {
         dsv41::resize_patchify_with(&arr.pixels, arr.size, &plan, order)
     })?;
     Ok(bits.map_err(value_error)?.into_pyarray(py))

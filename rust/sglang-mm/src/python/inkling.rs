@@ -1,13 +1,13 @@
-//! Submodule `inkling`: from files or images to rows of patches.
+//! Submodule `inkling`: turns files or images into rows of patches.
 //!
-//! Invariant: heights and widths that come out are those after rescaling, height first.
+//! Invariant: returned sizes are those after rescaling, height first.
 
 use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
 use super::{
-    arguments::{Encoded, Image, Many},
-    released::released,
+    arguments::{Encoded, Image, Items},
+    detached::detached,
     value_error,
 };
 use crate::{
@@ -19,14 +19,17 @@ use crate::{
     inkling::{self, InklingError, Options, Patches},
 };
 
-/// Height, width and bf16 bits.
+/// Height, width, bf16 bits.
 type Patchified<'py> = (usize, usize, Bound<'py, PyArray1<u16>>);
-/// The same, and the content hash.
+/// Height, width, bf16 bits, content hash.
 type Hashed<'py> = (usize, usize, Bound<'py, PyArray1<u16>>, u64);
 
-/// Fills the submodule.
+/// Adds the functions to the submodule.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.setattr("__doc__", "Images as rows of channel-last patches of bf16.")?;
+    module.setattr(
+        "__doc__",
+        "Cuts images into rows of channel-last bf16 patches.",
+    )?;
     module.add_function(wrap_pyfunction!(decode_patchify, module)?)?;
     module.add_function(wrap_pyfunction!(decode_patchify_batch, module)?)?;
     module.add_function(wrap_pyfunction!(patchify_rgb, module)?)?;
@@ -34,7 +37,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(rescale_patchify_hash, module)?)
 }
 
-/// The bf16 bits of the patches of a (height, width, 3) uint8 image.
+/// Cut a (height, width, 3) uint8 image into patches; return their bf16 bits.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn patchify_rgb(
@@ -42,11 +45,11 @@ fn patchify_rgb(
     arr: Image,
     patch_size: usize,
 ) -> PyResult<Bound<'_, PyArray1<u16>>> {
-    let bits = released(py, || inkling::patchify(&arr.pixels, arr.size, patch_size))?;
+    let bits = detached(py, || inkling::patchify(&arr.pixels, arr.size, patch_size))?;
     Ok(bits.map_err(value_error)?.into_pyarray(py))
 }
 
-/// Height, width and the bf16 bits of the patches of an encoded image.
+/// Decode and rescale a file; return height, width and the bf16 bits of its patches.
 #[pyfunction]
 #[pyo3(signature = (data, patch_size, rescale_frac = None, rescale_cap = None, *,
     pass_order = "pillow13", exif_transpose = false, max_image_pixels = None))]
@@ -64,11 +67,11 @@ fn decode_patchify<'py>(
 ) -> PyResult<Patchified<'py>> {
     let decode = decoding(exif_transpose, max_image_pixels);
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
-    let patches = released(py, || inkling::decode_patchify(&data, options))?;
+    let patches = detached(py, || inkling::decode_patchify(&data, options))?;
     Ok(patchified(py, patches.map_err(value_error)?))
 }
 
-/// Height, width and the bf16 bits of the patches of each encoded image.
+/// Decode and rescale files; return height, width and the bf16 bits of the patches of each.
 #[pyfunction]
 #[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None, *,
     pass_order = "pillow13", exif_transpose = false, max_image_pixels = None))]
@@ -76,7 +79,7 @@ fn decode_patchify<'py>(
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 fn decode_patchify_batch<'py>(
     py: Python<'py>,
-    datas: Many<Encoded>,
+    datas: Items<Encoded>,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
@@ -86,12 +89,12 @@ fn decode_patchify_batch<'py>(
 ) -> PyResult<Vec<Patchified<'py>>> {
     let decode = decoding(exif_transpose, max_image_pixels);
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
-    let images = released(py, || inkling::decode_patchify_batch(&datas.0, options))?;
+    let images = detached(py, || inkling::decode_patchify_batch(&datas.0, options))?;
     let images = images.map_err(value_error)?.into_iter();
     Ok(images.map(|patches| patchified(py, patches)).collect())
 }
 
-/// Height, width, bf16 bits of the patches and content hash of each encoded image.
+/// Decode and rescale files; return height, width, bf16 bits and content hash of each.
 #[pyfunction]
 #[pyo3(signature = (datas, patch_size, rescale_frac = None, rescale_cap = None, *,
     pass_order = "pillow13", exif_transpose = false, max_image_pixels = None))]
@@ -99,7 +102,7 @@ fn decode_patchify_batch<'py>(
 #[expect(clippy::too_many_arguments, reason = "keywords in Python")]
 fn preprocess_images<'py>(
     py: Python<'py>,
-    datas: Many<Encoded>,
+    datas: Items<Encoded>,
     patch_size: usize,
     rescale_frac: Option<f64>,
     rescale_cap: Option<i64>,
@@ -109,14 +112,14 @@ fn preprocess_images<'py>(
 ) -> PyResult<Vec<Hashed<'py>>> {
     let decode = decoding(exif_transpose, max_image_pixels);
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
-    let images = released(py, || inkling::preprocess_images(&datas.0, options))?;
+    let images = detached(py, || inkling::preprocess_images(&datas.0, options))?;
     let images = images.map_err(value_error)?.into_iter();
     Ok(images
         .map(|(patches, hash)| hashed(py, patches, hash))
         .collect())
 }
 
-/// Height, width, bf16 bits of the patches of `arr`, and the content hash of `raw_bytes`.
+/// Rescale `arr`; return height, width, bf16 bits of its patches, content hash of `raw_bytes`.
 #[pyfunction]
 #[pyo3(signature = (arr, raw_bytes, patch_size, rescale_frac = None, rescale_cap = None, *, pass_order = "pillow13"))]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
@@ -135,7 +138,7 @@ fn rescale_patchify_hash<'py>(
         let patches = inkling::rescale_patchify(&arr.pixels, arr.size, options)?;
         Ok::<_, InklingError>((patches, content_hash_u64(&raw_bytes)))
     };
-    let (patches, hash) = released(py, work)?.map_err(value_error)?;
+    let (patches, hash) = detached(py, work)?.map_err(value_error)?;
     Ok(hashed(py, patches, hash))
 }
 

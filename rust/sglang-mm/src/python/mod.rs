@@ -1,18 +1,19 @@
-//! The Python face of this crate: arguments in, errors out, interpreter released.
+//! The Python bindings of this crate: convert arguments, results and errors, and detach from
+//! the interpreter while Rust works.
 //!
-//! Only the files of this folder name `pyo3` or `numpy`, and they decide nothing about
-//! images. Every function copies or borrows what it needs, lets go of the interpreter,
-//! works, and hands over an array that owns what Rust allocated.
+//! Only the files of this folder use `pyo3` or `numpy`, and they contain no image processing.
+//! Every function borrows or copies its arguments, detaches from the interpreter, calls Rust,
+//! and returns an array that owns the memory that Rust allocated.
 //!
-//! Invariant: a panic becomes a `RuntimeError`, and nothing that Python may change is
-//! read while the interpreter is released.
+//! Invariant: a panic becomes a `RuntimeError`. No memory that Python code can modify is read
+//! while detached.
 
 mod arguments;
 mod common;
+mod detached;
 mod dsv41;
 mod inkling;
 mod qwen_vl;
-mod released;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 
@@ -27,8 +28,8 @@ fn _multimodal(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Attaches a submodule so that it can be imported as an attribute *and* by its path.
 ///
-/// The second form asks `sys.modules` for the full name, and the full name is known
-/// only now: it is the name under which Python imports the parent.
+/// An import by path looks up the full name in `sys.modules`. The full name depends on the
+/// name under which Python imports the parent, so it is known only at import time.
 fn submodule<'py>(parent: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'py, PyModule>> {
     let py = parent.py();
     let path = format!("{}.{name}", parent.name()?);
@@ -40,7 +41,7 @@ fn submodule<'py>(parent: &Bound<'py, PyModule>, name: &str) -> PyResult<Bound<'
     Ok(child)
 }
 
-/// What callers did wrong, in the words of the Rust error.
+/// A `ValueError` with the message of the Rust error.
 fn value_error(error: impl std::error::Error) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

@@ -1,6 +1,6 @@
-//! Submodule `qwen_vl`: pictures and prompts of the Qwen-VL models.
+//! Submodule `qwen_vl`: processes images and prompts for the Qwen-VL models.
 //!
-//! Invariant: grids are (time, height, width) in patches, and offsets include their end.
+//! Invariant: grids are (time, height, width) in patches; the end of an offset is inclusive.
 
 use std::{borrow::Cow, num::NonZeroUsize};
 
@@ -8,8 +8,8 @@ use numpy::{IntoPyArray, PyArray1};
 use pyo3::{exceptions::PyValueError, prelude::*, pybacked::PyBackedStr, types::PyString};
 
 use super::{
-    arguments::{Encoded, Many},
-    released::released,
+    arguments::{Encoded, Items},
+    detached::detached,
     value_error,
 };
 use crate::{
@@ -23,9 +23,12 @@ use crate::{
     },
 };
 
-/// Fills the submodule.
+/// Adds the functions to the submodule.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.setattr("__doc__", "Pictures and prompts of the Qwen-VL models.")?;
+    module.setattr(
+        "__doc__",
+        "Processes images and prompts for the Qwen-VL models.",
+    )?;
     module.add_function(wrap_pyfunction!(mrope_image_only_py, module)?)?;
     module.add_function(wrap_pyfunction!(preprocess, module)?)?;
     module.add_function(wrap_pyfunction!(process_mm, module)?)?;
@@ -35,9 +38,9 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Patches along time, height and width.
 type Grid = (u32, u32, u32);
 
-/// Decode a picture and cut it into the patches that the model reads.
+/// Decode and resize an image and cut it into patches.
 ///
-/// Gives the flat pixel values and the grid.
+/// Returns the flat pixel values and the grid.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn preprocess<'py>(
@@ -50,11 +53,11 @@ fn preprocess<'py>(
         let image = decode_rgb_with(&data, &family.decode_options())?;
         Ok(family.pixel_values(&image.pixels, image.size())?)
     };
-    let PixelValues { values, grid } = released(py, work)?.map_err(refused)?;
+    let PixelValues { values, grid } = detached(py, work)?.map_err(family_error)?;
     Ok((values.into_pyarray(py), grid.into()))
 }
 
-/// The size, height first, that a picture gets before it is cut into patches.
+/// The size, height first, to which an image is resized before it is cut into patches.
 #[pyfunction]
 fn smart_resize_py(
     height: usize,
@@ -70,7 +73,7 @@ fn smart_resize_py(
     Ok((resized.height, resized.width))
 }
 
-/// The time, height and width positions of a prompt with pictures, and their delta.
+/// The time, height and width positions of a prompt with images, and their delta.
 ///
 /// An item is (first token, last token, time, height, width).
 #[pyfunction]
@@ -78,7 +81,7 @@ fn smart_resize_py(
 fn mrope_image_only_py(
     py: Python<'_>,
     input_len: usize,
-    items: Many<(usize, usize, u32, u32, u32)>,
+    items: Items<(usize, usize, u32, u32, u32)>,
     merge_size: usize,
 ) -> PyResult<(Bound<'_, PyArray1<i64>>, i64)> {
     let span = |&(start, end, time, height, width)| ImageSpan {
@@ -90,11 +93,11 @@ fn mrope_image_only_py(
         let spans: Vec<ImageSpan> = items.0.iter().map(span).collect();
         mrope_image_only(input_len, &spans, merge_size)
     };
-    let mrope = released(py, work)?.map_err(value_error)?;
+    let mrope = detached(py, work)?.map_err(value_error)?;
     Ok((mrope.positions.into_pyarray(py), mrope.delta))
 }
 
-/// A picture of a request: text that names it, or its encoded bytes.
+/// An image of a request: a URL, path or base64 text, or its encoded bytes.
 enum Source {
     Text(PyBackedStr),
     Bytes(Encoded),
@@ -131,15 +134,15 @@ type Processed<'py> = (
     i64,
 );
 
-/// Process a request: one placeholder token per picture, and the pictures in order.
+/// Process a request: a prompt with one placeholder token per image, and the images in order.
 ///
-/// Gives tokens, features, grids, hashes, offsets, positions and their delta.
+/// Returns tokens, features, grids, hashes, offsets, positions and their delta.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
 fn process_mm<'py>(
     py: Python<'py>,
-    input_ids: Option<Many<i32>>,
-    images: Many<Source>,
+    input_ids: Option<Items<i32>>,
+    images: Items<Source>,
     spec_json: &str,
 ) -> PyResult<Processed<'py>> {
     let policy = FetchPolicy::open().with_environment();
@@ -147,14 +150,14 @@ fn process_mm<'py>(
         let family = QwenVl::from_json(spec_json)?;
         let input = MmInput {
             text: None,
-            input_ids: input_ids.map(|Many(ids)| Cow::Owned(ids)),
+            input_ids: input_ids.map(|Items(ids)| Cow::Owned(ids)),
             images: images.0.iter().map(Source::borrowed).collect(),
         };
-        // Never asked: there is no text.
+        // Never called: the prompt is not text.
         let tokenize = |_: &str| Err::<_, FamilyError>("no tokenizer here".into());
         Ok(process_packed(&family, input, &policy, tokenize)?)
     };
-    let packed = released(py, work)?.map_err(refused)?;
+    let packed = detached(py, work)?.map_err(family_error)?;
     Ok((
         packed.input_ids,
         packed.features.into_pyarray(py),
@@ -166,8 +169,8 @@ fn process_mm<'py>(
     ))
 }
 
-/// As [`value_error`], for errors of several kinds.
-#[expect(clippy::needless_pass_by_value, reason = "what `map_err` hands over")]
-fn refused(error: FamilyError) -> PyErr {
+/// Like [`value_error`], for the boxed errors of a family.
+#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes a value")]
+fn family_error(error: FamilyError) -> PyErr {
     PyValueError::new_err(error.to_string())
 }

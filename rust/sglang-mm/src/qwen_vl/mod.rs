@@ -1,12 +1,13 @@
-//! Still pictures of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5: one code, settings by
-//! checkpoint.
+//! Family `qwen_vl`: still images for Qwen2-VL, Qwen2.5-VL, Qwen3-VL and Qwen3.5. The models
+//! differ only in the settings of their checkpoints.
 //!
-//! A picture is resized to a size that [`smart_resize`] picks, and its rows go through a
-//! table of values straight into patches. In the prompt one placeholder per picture
-//! becomes as many as it has merged patches; positions have three rows ([`mrope`]).
+//! An image is resized to the size that [`smart_resize`] computes. Each resized row is looked
+//! up in a value table and written directly to the patches. The prompt has one placeholder
+//! per image; it is expanded to one token per block of merged patches. Positions have three
+//! rows ([`mrope`]).
 //!
-//! Invariant: `pixel_values` and grid are those of the Hugging Face image processor that
-//! the settings name, bit for bit.
+//! Invariant: `pixel_values` and grid equal those of the Hugging Face image processor that
+//! the settings select, bit for bit.
 
 pub mod mrope;
 mod normalize;
@@ -38,7 +39,7 @@ pub use pack::{PackError, QwenPackedOutput, pack_output, process_packed};
 pub use smart_resize::{SmartResizeError, smart_resize};
 pub use spec::{Backend, QwenVlSpec, QwenVlSpecError};
 
-/// The name under which the model takes the grid.
+/// The name of the model's argument for the grid.
 const GRID: &str = "image_grid_thw";
 
 /// The family with the settings of one checkpoint.
@@ -49,37 +50,37 @@ pub struct QwenVl {
     table: ValueTable<f32>,
 }
 
-/// What the model sees of one picture.
+/// The model's inputs for one image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PixelValues {
     /// Patches of `3 * temporal_patch_size * patch_size²` values each; the patches of one
-    /// token follow one another.
+    /// token are contiguous.
     pub values: Vec<f32>,
     /// Patches along time (1), height and width.
     pub grid: [u32; 3],
 }
 
-/// The picture cannot be processed under these settings.
+/// An image could not be processed with these settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QwenVlError {
-    /// No size for it.
+    /// [`smart_resize`] failed.
     #[error(transparent)]
     Size(#[from] SmartResizeError),
-    /// No resize to that size.
+    /// The resize failed.
     #[error(transparent)]
     Resize(#[from] ResizeError),
-    /// The patches are more than there is memory for.
+    /// The memory for the patches could not be allocated.
     #[error("qwen_vl: patches of an image resized to {0} need more memory than there is")]
     TooLarge(Size),
 }
 
 impl QwenVl {
-    /// The family under `spec`.
+    /// Constructs the family with the settings in `spec`.
     ///
     /// # Errors
     ///
-    /// Settings that no picture can be processed with.
+    /// If the settings are invalid, so that no image could be processed.
     pub fn new(spec: QwenVlSpec) -> Result<Self, QwenVlSpecError> {
         Ok(Self {
             patches: spec.checked()?,
@@ -88,27 +89,27 @@ impl QwenVl {
         })
     }
 
-    /// The family under the settings in `json`, where a field `family` is ignored.
+    /// Constructs the family with the settings in `json`. A field `family` is ignored.
     ///
     /// # Errors
     ///
-    /// Text that is not JSON or lacks a field, and as [`Self::new`].
+    /// If the text is not JSON or a field is missing, and as [`Self::new`].
     pub fn from_json(json: &str) -> Result<Self, QwenVlSpecError> {
         Self::new(QwenVlSpec::from_json(json)?)
     }
 
-    /// The patches of the RGB image `rgb` of `size`.
+    /// Resizes the RGB image `rgb` of `size` and cuts it into patches.
     ///
     /// # Errors
     ///
-    /// A size that the rule of sizes refuses, a buffer that does not fit it, or too
-    /// little memory.
+    /// If [`smart_resize`] refuses the size, the buffer does not match it, or memory is
+    /// insufficient.
     pub fn pixel_values(&self, rgb: &[u8], size: Size) -> Result<PixelValues, QwenVlError> {
         let target = self.target(size)?;
         resize::check(rgb, size, target.size)?;
         let too_large = QwenVlError::TooLarge(target.size);
-        let values = filled(target.len, too_large, |room| {
-            Ok(self.write(rgb, size, target, room)?)
+        let values = filled(target.len, too_large, |out| {
+            Ok(self.write(rgb, size, target, out)?)
         })?;
         Ok(PixelValues {
             values,
@@ -116,7 +117,7 @@ impl QwenVl {
         })
     }
 
-    /// What a picture of `size` becomes.
+    /// The size, grid and feature length of an image of `size` after the resize.
     fn target(&self, size: Size) -> Result<Target, QwenVlError> {
         let spec = &self.spec;
         let factor = self.patches.factor();
@@ -127,13 +128,13 @@ impl QwenVl {
         Ok(Target { size, grid, len })
     }
 
-    /// Writes the patches of `rgb` to `room`.
+    /// Writes the patches of `rgb` to `out` and returns `out` as initialised memory.
     fn write<'r>(
         &self,
         rgb: &[u8],
         size: Size,
         target: Target,
-        room: &'r mut [MaybeUninit<f32>],
+        out: &'r mut [MaybeUninit<f32>],
     ) -> Result<&'r mut [f32], ResizeError> {
         let [_, rows, columns] = target.grid.map(|patches| patches as usize);
         let writer = Planar {
@@ -151,11 +152,11 @@ impl QwenVl {
             to: target.size,
             resample: self.spec.resampling(),
         };
-        writer.fill(&resizing, 0, rows, room)
+        writer.fill(&resizing, 0, rows, out)
     }
 }
 
-/// The size that a picture is resized to, its patches and their elements.
+/// The size that an image is resized to, its grid, and the number of elements of its patches.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     size: Size,
@@ -235,7 +236,7 @@ impl PackedFamily for QwenVl {
     fn write_feature<'r>(
         &self,
         media: &DecodedMedia,
-        room: &'r mut [MaybeUninit<f32>],
+        out: &'r mut [MaybeUninit<f32>],
     ) -> Result<(&'r mut [f32], Geometry), FamilyError> {
         let DecodedMedia::Image { rgb, height, width } = media;
         let size = Size {
@@ -243,7 +244,7 @@ impl PackedFamily for QwenVl {
             width: *width,
         };
         let target = self.target(size)?;
-        let values = self.write(rgb, size, target, room)?;
+        let values = self.write(rgb, size, target, out)?;
         Ok((values, Geometry::Grid(target.grid)))
     }
 }

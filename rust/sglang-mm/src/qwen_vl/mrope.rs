@@ -1,17 +1,18 @@
-//! The three position rows (time, height, width) of a prompt with still pictures.
+//! Computes the three position rows (time, height, width) of a prompt with still images.
 //!
-//! Text advances all rows together. The tokens of a picture share one start and count on
-//! along their own axes; what follows resumes behind the longest of them. The rule is
-//! that of `get_rope_index` in Hugging Face transformers; for stills it is the same in
-//! every generation of the family.
+//! A text token increases the position by one in all rows. For the tokens of an image, the
+//! time row repeats the position at which the image starts; the height row adds the token's
+//! row to it, the width row the token's column. The text after the image continues at the
+//! start plus the longer side. This is the rule of `get_rope_index` in Hugging Face
+//! transformers. For still images it is the same in every generation of the family.
 //!
-//! Invariant: every token gets exactly one position per row, and none lies in two items.
+//! Invariant: every token gets exactly one position per row, and belongs to at most one item.
 
 use std::iter::repeat_n;
 
 use crate::common::memory::empty;
 
-/// One picture in an expanded prompt.
+/// An image in an expanded prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageSpan {
     /// Index of the first token.
@@ -22,7 +23,7 @@ pub struct ImageSpan {
     pub grid: [u32; 3],
 }
 
-/// Positions of a prompt.
+/// The positions of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MRope {
     /// Three rows, one after the other, each as long as the prompt.
@@ -31,31 +32,31 @@ pub struct MRope {
     pub delta: i64,
 }
 
-/// Pictures and prompt contradict each other.
+/// Images and prompt do not match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MRopeError {
-    /// Nothing can be divided by zero.
+    /// The merge size is 0.
     #[error("mrope: merge_size must be positive")]
     ZeroMergeSize,
-    /// One offset and one grid belong to each picture.
+    /// The number of spans differs from the number of grids.
     #[error("mrope: {offsets} token span(s) but {grids} grid(s)")]
     Count {
-        /// Spans received.
+        /// Number of spans.
         offsets: usize,
-        /// Grids received.
+        /// Number of grids.
         grids: usize,
     },
-    /// No memory holds the positions.
+    /// The memory for the positions could not be allocated.
     #[error("mrope: positions of {len} tokens need more memory than there is")]
     TooLong {
         /// Length of the prompt.
         len: usize,
     },
-    /// Spans must follow one another inside the prompt.
+    /// A span overlaps or precedes the span before it, or exceeds the prompt.
     #[error(
         "mrope: item {item} at tokens {start} to {end} is out of order/bounds: \
-         token {next} of {len} is the next that is free"
+         token {next} of {len} is the next free one"
     )]
     OutOfOrder {
         /// Index of the item.
@@ -64,25 +65,25 @@ pub enum MRopeError {
         start: usize,
         /// Its last token.
         end: usize,
-        /// First token behind the item before.
+        /// First token after the item before.
         next: usize,
         /// Length of the prompt.
         len: usize,
     },
-    /// A video, or a grid that does not merge into tokens.
+    /// The grid is that of a video, or its height or width is not a multiple of the merge size.
     #[error(
-        "mrope: item {item} has grid {grid:?}, which is no still picture \
-         whose height and width divide by merge_size {merge_size}"
+        "mrope: item {item} has grid {grid:?}, which is not a still image \
+         whose height and width are multiples of merge_size {merge_size}"
     )]
     Grid {
         /// Index of the item.
         item: usize,
         /// Its grid.
         grid: [u32; 3],
-        /// Patches along the side of a token.
+        /// Patches along each side of a token.
         merge_size: usize,
     },
-    /// As many tokens as the grid has must stand in the prompt.
+    /// The span does not have as many tokens as the grid.
     #[error(
         "mrope: item {item}: token span does not match grid {grid:?}: {span} token(s), not {tokens}"
     )]
@@ -91,18 +92,19 @@ pub enum MRopeError {
         item: usize,
         /// Its grid.
         grid: [u32; 3],
-        /// Tokens in the prompt.
+        /// Number of tokens of the span.
         span: usize,
-        /// Tokens by the grid.
+        /// Number of tokens of the grid.
         tokens: u64,
     },
 }
 
-/// Positions of a prompt of `len` tokens in which `items` stand, in order.
+/// Computes the positions of an expanded prompt of `len` tokens with `items`, in order.
 ///
 /// # Errors
 ///
-/// When the items overlap, lie outside, or do not have the tokens of their grids.
+/// If items overlap, are out of order, exceed the prompt, or do not have as many tokens as
+/// their grids.
 pub fn mrope_image_only(
     len: usize,
     items: &[ImageSpan],
@@ -132,7 +134,7 @@ pub fn mrope_image_only(
     })
 }
 
-/// Height and width of an item in tokens, if it may stand where it stands.
+/// Checks an item's span and grid; returns its height and width in tokens.
 fn token_sides(
     item: usize,
     span: ImageSpan,
@@ -180,7 +182,7 @@ enum Axis {
     Width,
 }
 
-/// Appends the positions along one axis; gives what would come after them.
+/// Appends the positions along one axis; returns the position after the last one.
 fn row<'a>(
     positions: &mut Vec<i64>,
     axis: Axis,
@@ -203,7 +205,7 @@ fn row<'a>(
     text(positions, next, len - at)
 }
 
-/// `count` tokens of text, counted from `next`; gives what comes after them.
+/// Appends the positions of `count` text tokens, from `next`; returns the position after them.
 fn text(positions: &mut Vec<i64>, next: i64, count: usize) -> i64 {
     let after = next + count as i64;
     positions.extend(next..after);
@@ -219,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_picture_between_text() {
+    fn one_image_between_text() {
         let positions = [
             [0, 1, 2, 3, 3, 3, 3, 3, 3, 6, 7],
             [0, 1, 2, 3, 3, 3, 4, 4, 4, 6, 7],
@@ -235,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn edges() {
+    fn edge_cases() {
         type Row<'a> = (&'a str, usize, &'a [ImageSpan], &'a [i64], i64);
         #[rustfmt::skip]
         let cases: &[Row] = &[
-            ("empty prompt",   0, &[],                                             &[],                                0),
-            ("text alone",     2, &[],                                             &[0, 1, 0, 1, 0, 1],                0),
-            ("picture alone",  2, &[span(0, 1, [1, 2, 4])],                        &[0, 0, 0, 0, 0, 1],                0),
-            ("side by side",   3, &[span(0, 0, [1, 2, 2]), span(1, 2, [1, 4, 2])], &[0, 1, 1, 0, 1, 2, 0, 1, 1],       0),
+            ("empty prompt", 0, &[], &[], 0),
+            ("text only", 2, &[], &[0, 1, 0, 1, 0, 1], 0),
+            ("image only", 2, &[span(0, 1, [1, 2, 4])], &[0, 0, 0, 0, 0, 1], 0),
+            ("adjacent", 3, &[span(0, 0, [1, 2, 2]), span(1, 2, [1, 4, 2])], &[0, 1, 1, 0, 1, 2, 0, 1, 1], 0),
         ];
         for (name, len, items, positions, delta) in cases {
             let expected = MRope {
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_beyond_memory() {
+    fn positions_larger_than_memory_are_refused() {
         for len in [usize::MAX, usize::MAX / 3, isize::MAX as usize / 24] {
             let error = mrope_image_only(len, &[], 2).unwrap_err();
             assert_eq!(MRopeError::TooLong { len }, error);
@@ -262,28 +264,28 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
-        let fits = span(1, 2, [1, 2, 4]);
+    fn invalid_items_are_refused() {
+        let valid = span(1, 2, [1, 2, 4]);
         #[rustfmt::skip]
         let cases: &[(&str, &[ImageSpan], usize, &str)] = &[
-            ("no merging",         &[fits],                         0, "merge_size must be positive"),
-            ("same place twice",   &[fits, fits],                   2, "item 1 at tokens 1 to 2 is out of order/bounds: token 3 of 6"),
-            ("wrong order",        &[span(4, 5, [1, 2, 4]), fits],  2, "item 1 at tokens 1 to 2 is out of order/bounds"),
-            ("ends behind it all", &[span(5, 6, [1, 2, 4])],        2, "item 0 at tokens 5 to 6 is out of order/bounds"),
-            ("ends at no token",   &[span(0, usize::MAX, [1, 2, 4])], 2, "out of order/bounds"),
-            ("ends before it starts", &[span(2, 1, [1, 0, 0])],     2, "item 0 at tokens 2 to 1 is out of order/bounds"),
-            ("video",              &[span(1, 4, [2, 2, 4])],        2, "item 0 has grid [2, 2, 4], which is no still picture"),
-            ("no frame",           &[span(1, 2, [0, 2, 4])],        2, "which is no still picture"),
-            ("odd height",         &[span(1, 2, [1, 3, 4])],        2, "height and width divide by merge_size 2"),
-            ("odd width",          &[span(1, 2, [1, 2, 5])],        2, "height and width divide by merge_size 2"),
-            ("a token too many",   &[span(1, 3, [1, 2, 4])],        2, "token span does not match grid [1, 2, 4]: 3 token(s), not 2"),
-            ("huge grid",          &[span(1, 2, [1, u32::MAX, u32::MAX])], 1, "token span does not match grid"),
+            ("merge size 0", &[valid], 0, "merge_size must be positive"),
+            ("same span twice", &[valid, valid], 2, "item 1 at tokens 1 to 2 is out of order/bounds: token 3 of 6"),
+            ("wrong order", &[span(4, 5, [1, 2, 4]), valid], 2, "item 1 at tokens 1 to 2 is out of order/bounds"),
+            ("exceeds the prompt", &[span(5, 6, [1, 2, 4])], 2, "item 0 at tokens 5 to 6 is out of order/bounds"),
+            ("end is the largest integer", &[span(0, usize::MAX, [1, 2, 4])], 2, "out of order/bounds"),
+            ("ends before it starts", &[span(2, 1, [1, 0, 0])], 2, "item 0 at tokens 2 to 1 is out of order/bounds"),
+            ("video", &[span(1, 4, [2, 2, 4])], 2, "item 0 has grid [2, 2, 4], which is not a still image"),
+            ("no frames", &[span(1, 2, [0, 2, 4])], 2, "which is not a still image"),
+            ("odd height", &[span(1, 2, [1, 3, 4])], 2, "height and width are multiples of merge_size 2"),
+            ("odd width", &[span(1, 2, [1, 2, 5])], 2, "height and width are multiples of merge_size 2"),
+            ("one token too many", &[span(1, 3, [1, 2, 4])], 2, "span does not match grid [1, 2, 4]: 3 token(s), not 2"),
+            ("huge grid", &[span(1, 2, [1, u32::MAX, u32::MAX])], 1, "token span does not match grid"),
         ];
-        for (name, items, merge_size, words) in cases {
+        for (name, items, merge_size, expected) in cases {
             let error = mrope_image_only(6, items, *merge_size)
                 .expect_err(name)
                 .to_string();
-            assert!(error.contains(words), "{name}: {error}");
+            assert!(error.contains(expected), "{name}: {error}");
         }
     }
 }

@@ -1,21 +1,22 @@
-//! The value that each 8-bit sample gets, per colour: a table, because both image
-//! processors of Hugging Face compute nothing but a function of sample and colour.
+//! The normalised value of each 8-bit sample, per channel. A table suffices, because in both
+//! image processors of Hugging Face the value depends only on sample and channel.
 //!
-//! Invariant: the tables are theirs to the last bit, and differ where theirs differ.
+//! Invariant: the values equal those of the selected processor to the last bit. The two
+//! processors round differently, so their tables differ.
 
 use super::{Backend, QwenVlSpec};
 use crate::common::patches::ValueTable;
 
-/// For red, green and blue: the value of each sample.
+/// The value of each sample, for red, green and blue.
 pub(super) fn value_table(spec: &QwenVlSpec) -> ValueTable<f32> {
-    ValueTable(std::array::from_fn(|colour| {
-        let (mean, std) = (spec.image_mean[colour], spec.image_std[colour]);
+    ValueTable(std::array::from_fn(|channel| {
+        let (mean, std) = (spec.image_mean[channel], spec.image_std[channel]);
         std::array::from_fn(|sample| value(spec.resample, sample as f32, mean, std))
     }))
 }
 
-/// Pillow's processor scales to 0..1 and then normalises; torchvision's folds the scale
-/// into mean and deviation, which rounds elsewhere.
+/// The Pillow processor scales to 0..1 and then normalises. The torchvision processor scales
+/// mean and standard deviation instead, which rounds differently.
 fn value(backend: Backend, sample: f32, mean: f32, std: f32) -> f32 {
     match backend {
         Backend::Pil => (sample / 255.0 - mean) / std,
@@ -33,9 +34,9 @@ mod tests {
     );
     const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
 
-    /// The counts are those of the two processors' own tables.
+    /// The expected counts were taken from the tables of the two Hugging Face processors.
     #[test]
-    fn backends_differ_where_the_originals_do() {
+    fn backends_differ_in_as_many_values_as_the_originals() {
         for (name, (image_mean, image_std), expected) in [
             ("CLIP", CLIP, [167, 216, 154]),
             ("one half", HALF, [128; 3]),
@@ -49,8 +50,8 @@ mod tests {
                 })
                 .0
             });
-            let different = [0, 1, 2].map(|colour| {
-                let pairs = pil[colour].iter().zip(&aten[colour]);
+            let different = [0, 1, 2].map(|channel| {
+                let pairs = pil[channel].iter().zip(&aten[channel]);
                 pairs.filter(|(a, b)| a.to_bits() != b.to_bits()).count()
             });
             assert_eq!(expected, different, "{name}");
@@ -58,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_the_range() {
+    fn the_smallest_and_largest_samples_become_minus_one_and_one() {
         let (image_mean, image_std) = HALF;
         for resample in [Backend::Pil, Backend::AtenU8] {
             let table = value_table(&super::QwenVlSpec {
@@ -68,8 +69,8 @@ mod tests {
                 ..spec()
             })
             .0;
-            for colour in table {
-                let ends = [colour[0], colour[255]].map(f32::to_bits);
+            for channel in table {
+                let ends = [channel[0], channel[255]].map(f32::to_bits);
                 assert_eq!([-1.0_f32, 1.0].map(f32::to_bits), ends, "{resample:?}");
             }
         }

@@ -1,7 +1,8 @@
-//! A processed request as the scheduler takes it: one array per kind, items in order.
+//! Packs a processed request as the scheduler expects it: one array per kind of value, items
+//! in order.
 //!
-//! Invariant: no feature is copied for a single item, nor where this module has it
-//! written, and no hash is computed here.
+//! Invariant: [`process_packed`] copies no feature, and [`pack_output`] copies none for a
+//! single item. No hash is computed here.
 
 use crate::{
     common::{
@@ -14,10 +15,10 @@ use crate::{
 
 use super::{GRID, QwenVl};
 
-/// A request's arrays.
+/// The arrays of a processed request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QwenPackedOutput {
-    /// The expanded prompt.
+    /// Token ids of the expanded prompt.
     pub input_ids: Vec<i32>,
     /// Patches of all items, one item after the other.
     pub features: Vec<f32>,
@@ -25,39 +26,39 @@ pub struct QwenPackedOutput {
     pub grids: Vec<[u32; 3]>,
     /// Content hash of each item.
     pub hashes: Vec<u64>,
-    /// First and last token of each item.
+    /// Index of the first and of the last token of each item.
     pub offsets: Vec<(u32, u32)>,
-    /// Time, height and width positions, each as long as the prompt.
+    /// Three rows of positions (time, height, width), each as long as the expanded prompt.
     pub mrope: Vec<i64>,
     /// See [`PositionOutput::MRope`].
     pub mrope_delta: i64,
 }
 
-/// The output is not this family's.
+/// The output could not be packed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackError {
-    /// Positions of one row.
+    /// The positions do not have three rows, so another family made the output.
     #[error("qwen_vl pack: expected M-RoPE positions")]
     Positions,
-    /// Features of another type.
+    /// A feature is not of type `f32`, so another family made the output.
     #[error("qwen_vl pack: feature of item {item} is not F32")]
     Feature {
         /// Index of the item.
         item: usize,
     },
-    /// No grid, or one that is not three numbers of 32 bits.
+    /// The grid is missing, or is not three integers that fit `u32`.
     #[error("qwen_vl pack: item {item} has no usable {GRID}")]
     Grid {
         /// Index of the item.
         item: usize,
     },
-    /// All features together are more than there is memory for.
+    /// The memory for all features together could not be allocated.
     #[error("qwen_vl pack: the features of all items need more memory than there is")]
     TooLarge,
 }
 
-/// Processes `input` with all features in one array from the start.
+/// Processes `input`; features are written to one array from the start.
 ///
 /// # Errors
 ///
@@ -84,11 +85,11 @@ pub fn process_packed<E: Into<FamilyError>>(
     })
 }
 
-/// Joins the items of `output`.
+/// Joins the items of `output` into one array per kind of value.
 ///
 /// # Errors
 ///
-/// When `output` comes from another family, or too little memory.
+/// If `output` comes from another family, or memory is insufficient.
 pub fn pack_output(output: Output) -> Result<QwenPackedOutput, PackError> {
     let PositionOutput::MRope { positions, delta } = output.positions else {
         return Err(PackError::Positions);
@@ -130,10 +131,10 @@ fn grid(item: &OutputItem) -> Option<[u32; 3]> {
     Some([side(time)?, side(height)?, side(width)?])
 }
 
-/// All features in one buffer; each goes as soon as it is copied.
+/// All features in one buffer. Each is freed as soon as it is copied.
 ///
-/// A new buffer, not the first one grown: what a buffer grows by is backed by small
-/// pages, whose first touch costs more than the copy.
+/// A new buffer is allocated instead of growing the first one: the grown part would be backed
+/// by small pages, whose page faults cost more than the copy.
 fn joined(mut features: Vec<Vec<f32>>) -> Result<Vec<f32>, OutOfMemory> {
     if features.len() == 1 {
         return Ok(features.remove(0));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_other_families_make_is_refused() {
+    fn output_of_another_family_is_refused() {
         let good = || item(&[1.0], &[1, 2, 2], 0);
         let changed = |change: &dyn Fn(&mut OutputItem)| {
             let mut second = good();
@@ -222,7 +223,7 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             ("one row of positions", one_row,                                    PackError::Positions),
-            ("another type",         bf16,                                       PackError::Feature { item: 1 }),
+            ("bf16 feature",         bf16,                                       PackError::Feature { item: 1 }),
             ("no grid",              changed(&|item| item.aux.clear()),          PackError::Grid { item: 1 }),
             ("grid of two sides",    grid(TensorData::I64(vec![1, 2])),          PackError::Grid { item: 1 }),
             ("negative grid",        grid(TensorData::I64(vec![1, -2, 2])),      PackError::Grid { item: 1 }),

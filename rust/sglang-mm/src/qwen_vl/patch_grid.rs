@@ -1,12 +1,14 @@
-//! How a resized picture is cut: patches, and tokens of merged patches.
+//! The grid of a resized image: its patches, and its tokens, each of which merges several
+//! patches.
 //!
-//! Invariant: the elements of one token can be counted, so no product here overflows.
+//! Invariant: the number of elements of one token does not overflow, so no unchecked product
+//! here overflows.
 
 use std::num::NonZeroUsize;
 
 use crate::common::Size;
 
-/// Sides of patches and tokens.
+/// The sizes of patches and tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PatchGrid {
     patch: NonZeroUsize,
@@ -16,9 +18,9 @@ pub(super) struct PatchGrid {
 }
 
 impl PatchGrid {
-    /// `patch` pixels along a patch, `merge` patches along a token, `frames` copies of a
-    /// still picture in a patch. Nothing if a token has more elements than can be
-    /// addressed.
+    /// A patch has `patch` pixels on each side and `frames` copies of a still image. A token
+    /// has `merge` patches on each side. Returns `None` if the elements of a token would
+    /// exceed the address space.
     pub(super) fn new(
         patch: NonZeroUsize,
         merge: NonZeroUsize,
@@ -39,23 +41,24 @@ impl PatchGrid {
         })
     }
 
-    /// Pixels along a token: what each side of a picture must divide by.
+    /// Pixels along each side of a token. The sides of a resized image are multiples of it.
     pub(super) fn factor(self) -> NonZeroUsize {
         self.factor
     }
 
-    /// Elements of a patch.
+    /// Number of elements of a patch.
     pub(super) fn patch_len(self) -> usize {
         self.patch_len
     }
 
-    /// Patches along time, height and width of a picture of `size`, whose sides divide.
+    /// Patches along time, height and width of an image of `size`, whose sides must be multiples
+    /// of [`Self::factor`].
     pub(super) fn grid(self, size: Size) -> Option<[u32; 3]> {
         let side = |pixels: usize| u32::try_from(pixels / self.patch).ok();
         Some([1, side(size.height)?, side(size.width)?])
     }
 
-    /// Elements of all patches of `grid`.
+    /// Number of elements of all patches of `grid`.
     pub(super) fn elements(self, [time, height, width]: [u32; 3]) -> Option<usize> {
         let patches = (time as usize).checked_mul(height as usize)?;
         patches
@@ -63,7 +66,7 @@ impl PatchGrid {
             .checked_mul(self.patch_len)
     }
 
-    /// Tokens that a picture takes in the prompt.
+    /// Number of tokens of an image in the prompt.
     pub(super) fn tokens(self, [time, height, width]: [u32; 3]) -> usize {
         let sides = [height, width].map(|side| side as usize / self.merge);
         (time as usize)

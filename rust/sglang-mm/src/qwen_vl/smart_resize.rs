@@ -1,39 +1,39 @@
-//! Which size a picture gets before it is cut into patches.
+//! Computes the size to which an image is resized before it is cut into patches.
 //!
-//! Each side becomes a multiple of the factor near the original, and both shrink or grow
-//! together until the area fits the pixel limits. This is the rule of Hugging Face
-//! transformers from 5.24 on, operation by operation in `f64`; a thin picture may keep
-//! one factor of width and exceed the upper limit, as it does there.
+//! Each side is rounded to a multiple of the factor. If the area is outside the pixel limits,
+//! both sides are scaled by the same ratio to bring it inside. This is the rule of Hugging
+//! Face transformers since 5.24, with the same `f64` operations. As there, a side does not
+//! shrink below one factor, so a thin image may exceed the upper limit.
 //!
-//! Invariant: a size that comes out has no side of zero.
+//! Invariant: no side of a returned size is 0.
 
 use std::num::NonZeroUsize;
 
 use crate::common::Size;
 
-/// Longer to shorter side, at most.
+/// The maximum ratio of the longer to the shorter side.
 const MAX_ASPECT_RATIO: f64 = 200.0;
 
-/// Sizes and limits for which the rule gives no size.
+/// The rule gives no usable size.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum SmartResizeError {
-    /// A picture without pixels.
+    /// The image has no pixels.
     #[error("smart_resize: empty image, {0}")]
     Empty(Size),
-    /// The picture is too long for its width.
+    /// The ratio of the longer to the shorter side exceeds 200.
     #[error("absolute aspect ratio must be smaller than {MAX_ASPECT_RATIO}, got {0:?}")]
     AspectRatio(f64),
-    /// The limits leave no pixels, or more than can be addressed.
+    /// With these limits the result has no pixels, or exceeds the address space.
     #[error(
         "smart_resize: {size} degenerates to {sides:?} times {factor} pixels: \
          choose other pixel limits, {min_pixels} to {max_pixels} now"
     )]
     Degenerate {
-        /// The picture's size.
+        /// Size of the image.
         size: Size,
-        /// Height and width in multiples of the factor.
+        /// Height and width of the result in multiples of the factor.
         sides: [usize; 2],
-        /// What each side must divide by.
+        /// Each side of the result is a multiple of it.
         factor: usize,
         /// Lower limit of the area.
         min_pixels: usize,
@@ -42,13 +42,13 @@ pub enum SmartResizeError {
     },
 }
 
-/// The size for a picture of `size`, its sides multiples of `factor` pixels, its area
-/// between `min_pixels` and `max_pixels` where its shape allows.
+/// Computes the target size of an image of `size`. Its sides are multiples of `factor` pixels;
+/// its area is between `min_pixels` and `max_pixels` if the image's shape allows it.
 ///
 /// # Errors
 ///
-/// An empty picture, one more than 200 times longer than wide (or the reverse), or
-/// limits under which no pixels are left.
+/// If the image is empty, its longer side is more than 200 times its shorter side, or the
+/// limits give a result without pixels or one that exceeds the address space.
 pub fn smart_resize(
     size: Size,
     factor: NonZeroUsize,
@@ -80,7 +80,7 @@ pub fn smart_resize(
         let beta = (min_pixels as f64 / pixels).sqrt();
         sides = both(f64::ceil, [height * beta, width * beta]);
     }
-    // The original divides by the upper limit, and knows no zero there.
+    // Hugging Face's code divides by the upper limit and would fail if it is 0.
     in_pixels(sides, factor)
         .filter(|_| max_pixels > 0)
         .ok_or(SmartResizeError::Degenerate {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_follow_the_rule() {
         #[rustfmt::skip]
         let cases = [
             ("photo",                    (1365, 2048),  28, 3136,  12_845_056, (1372, 2044)),
@@ -130,10 +130,10 @@ mod tests {
             ("half rounds to even, up",  (4000, 48),    32, 4,     1 << 30,    (4000, 64)),
             ("half rounds to even, down", (14, 400),    28, 3136,  12_845_056, (28, 308)),
             ("under half the factor",    (268, 2),      28, 3136,  12_845_056, (672, 28)),
-            ("grows from nothing",       (9, 217),      28, 3136,  12_845_056, (28, 280)),
+            ("rounded to 0, then grown", (9, 217),      28, 3136,  12_845_056, (28, 280)),
             ("thin, tight limit",        (10, 2000),    28, 3136,  3136,       (28, 812)),
             ("thin and long",            (8, 1500),     28, 3136,  12_845_056, (28, 784)),
-            ("thin clamp goes over",     (28, 5600),    28, 3136,  3136,       (28, 784 )),
+            ("thin, exceeds the limit",  (28, 5600),    28, 3136,  3136,       (28, 784 )),
             ("exactly 200 to 1",         (1, 200),      28, 3136,  1_003_520,  (28, 812)),
             ("thin, 20 tokens",          (31, 639),     28, 3136,  15_680,     (28, 560)),
         ];
@@ -143,22 +143,22 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn invalid_sizes_and_limits_are_refused() {
         #[rustfmt::skip]
         let cases = [
-            ("no height",             (0, 5),         28, 3136, 12_845_056, "smart_resize: empty image"),
-            ("no width",              (5, 0),         28, 3136, 12_845_056, "smart_resize: empty image"),
-            ("201 to 1",              (1, 201),       28, 3136, 12_845_056, "absolute aspect ratio must be smaller than 200, got 201.0"),
-            ("1000 to 1",             (10_000, 10),   28, 3136, 12_845_056, "absolute aspect ratio must be smaller than 200, got 1000.0"),
-            ("just over 200 to 1",    (2601, 13),     28, 3136, 12_845_056, "absolute aspect ratio must be smaller than 200, got 200.07692307692307"),
-            ("no lower limit",        (5, 5),         28, 0,    12_845_056, "degenerates to [0, 0] times 28"),
-            ("no upper limit",        (50, 50),       28, 0,    0,          "choose other pixel limits, 0 to 0 now"),
-            ("beyond all addresses",  (1, 1),         28, usize::MAX, usize::MAX, "degenerates"),
-            ("larger than addresses", (usize::MAX, usize::MAX), 1, 1, usize::MAX, "degenerates"),
+            ("height 0", (0, 5), 28, 3136, 12_845_056, "smart_resize: empty image"),
+            ("width 0", (5, 0), 28, 3136, 12_845_056, "smart_resize: empty image"),
+            ("201 to 1", (1, 201), 28, 3136, 12_845_056, "aspect ratio must be smaller than 200, got 201.0"),
+            ("1000 to 1", (10_000, 10), 28, 3136, 12_845_056, "aspect ratio must be smaller than 200, got 1000.0"),
+            ("just over 200 to 1", (2601, 13), 28, 3136, 12_845_056, "aspect ratio must be smaller than 200, got 200.07692307692307"),
+            ("lower limit 0", (5, 5), 28, 0, 12_845_056, "degenerates to [0, 0] times 28"),
+            ("upper limit 0", (50, 50), 28, 0, 0, "choose other pixel limits, 0 to 0 now"),
+            ("grown beyond the address space", (1, 1), 28, usize::MAX, usize::MAX, "degenerates"),
+            ("area overflows", (usize::MAX, usize::MAX), 1, 1, usize::MAX, "degenerates"),
         ];
-        for (name, size, factor, min, max, words) in cases {
+        for (name, size, factor, min, max, expected) in cases {
             let error = check(size, factor, min, max).expect_err(name).to_string();
-            assert!(error.contains(words), "{name}: {error}");
+            assert!(error.contains(expected), "{name}: {error}");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! The settings of a checkpoint's image processor, as a server sends them in JSON.
+//! Parses and checks the settings of a checkpoint's image processor, which a server sends as
+//! JSON.
 //!
-//! Invariant: what passed [`QwenVlSpec::checked`] can be computed with: no size is zero
-//! or overflows, no limit is empty, no colour is divided by zero.
+//! Invariant: settings that pass [`QwenVlSpec::checked`] cannot cause an arithmetic failure:
+//! no size is 0 or overflows, the pixel limits are a valid range, no value is divided by 0.
 
 use std::num::NonZeroUsize;
 
@@ -15,7 +16,7 @@ use crate::common::{
     resize::{Filter, PassOrder, Resample},
 };
 
-/// Whose image processor to follow, to the bit.
+/// The image processor whose results are reproduced bit for bit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
@@ -26,65 +27,65 @@ pub enum Backend {
     Pil,
 }
 
-/// Settings of the family; fields that are not listed here are ignored.
+/// The settings of the family. Unknown JSON fields are ignored.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct QwenVlSpec {
-    /// The placeholder in prompts.
+    /// Token id of the placeholder for an image in prompts.
     pub image_token_id: i32,
-    /// Side of a patch, pixels.
+    /// Height and width of a patch in pixels.
     pub patch_size: usize,
-    /// Patches along a side that merge to one token.
+    /// Patches along each side of a token.
     pub merge_size: usize,
-    /// Frames in a patch; a still picture is repeated as often.
+    /// Frames in a patch; a still image is repeated that many times.
     pub temporal_patch_size: usize,
-    /// Lower limit of a resized picture's area.
+    /// Lower limit of a resized image's area, in pixels.
     pub min_pixels: usize,
-    /// Upper limit of a resized picture's area.
+    /// Upper limit of a resized image's area, in pixels.
     pub max_pixels: usize,
-    /// Mean of each colour, of samples from 0 to 1.
+    /// Mean of each channel, for samples scaled to 0..1.
     pub image_mean: [f32; 3],
-    /// Standard deviation of each colour.
+    /// Standard deviation of each channel, for samples scaled to 0..1.
     pub image_std: [f32; 3],
-    /// Whose arithmetic to follow.
+    /// The image processor to reproduce.
     #[serde(default)]
     pub resample: Backend,
-    /// Whose order of passes, for the backend `pil`.
+    /// The Pillow version whose order of resize passes is used; only for the backend `pil`.
     #[serde(default)]
     pub pass_order: PassOrder,
-    /// Turn pictures as their EXIF data ask, before all else.
+    /// Apply the EXIF orientation of images first.
     #[serde(default)]
     pub exif_transpose: bool,
-    /// Most pixels of a file; without it as many as Pillow takes.
+    /// The maximum number of pixels in a file; by default the limit of Pillow.
     #[serde(default)]
     pub max_image_pixels: Option<u64>,
 }
 
-/// Settings that no picture can be processed with.
+/// The settings are invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QwenVlSpecError {
-    /// Not JSON, or a field is missing or of another type.
+    /// The text is not JSON, or a field is missing or has a wrong type.
     #[error("qwen_vl spec: {}", excerpt(.0))]
     Json(#[from] serde_json::Error),
-    /// A size of zero.
+    /// A size is 0.
     #[error(
         "qwen_vl spec: sizes must be positive, got patch_size {patch_size}, \
          merge_size {merge_size}, temporal_patch_size {temporal_patch_size}"
     )]
     ZeroSize {
-        /// Side of a patch.
+        /// Height and width of a patch.
         patch_size: usize,
-        /// Patches along the side of a token.
+        /// Patches along each side of a token.
         merge_size: usize,
         /// Frames in a patch.
         temporal_patch_size: usize,
     },
-    /// A patch or a token that no memory holds.
+    /// The elements of one token would exceed the address space.
     #[error(
         "qwen_vl spec: sizes are too large: one token would have more elements than can be addressed"
     )]
     HugeSize,
-    /// Limits between which no area lies.
+    /// The lower limit is 0, or greater than the upper limit.
     #[error("qwen_vl spec: need 0 < min_pixels <= max_pixels, got {min_pixels} and {max_pixels}")]
     PixelLimits {
         /// Lower limit.
@@ -92,25 +93,26 @@ pub enum QwenVlSpecError {
         /// Upper limit.
         max_pixels: usize,
     },
-    /// A mean that is no number.
+    /// A mean is not finite.
     #[error("qwen_vl spec: image_mean must be finite, got {0:?}")]
     Mean([f32; 3]),
-    /// A deviation that cannot be divided by.
+    /// A standard deviation is not finite and positive.
     #[error("qwen_vl spec: image_std must be finite and positive, got {0:?}")]
     Std([f32; 3]),
 }
 
 impl QwenVlSpec {
-    /// The settings in `json`. Whether they can be used is another question.
+    /// Parses the settings in `json`. Their values are checked later, by
+    /// [`QwenVl::new`](super::QwenVl::new).
     ///
     /// # Errors
     ///
-    /// Text that is not JSON, or lacks a field.
+    /// If the text is not JSON, or a field is missing or has a wrong type.
     pub fn from_json(json: &str) -> Result<Self, QwenVlSpecError> {
         Ok(serde_json::from_str(json)?)
     }
 
-    /// The geometry of patches, if these settings can be used.
+    /// Checks the settings; returns the sizes of patches and tokens.
     pub(super) fn checked(&self) -> Result<PatchGrid, QwenVlSpecError> {
         let &Self {
             patch_size,
@@ -147,7 +149,7 @@ impl QwenVlSpec {
         PatchGrid::new(patch, merge, frames).ok_or(QwenVlSpecError::HugeSize)
     }
 
-    /// How pictures are decoded.
+    /// The options for decoding images.
     pub(super) fn decoding(&self) -> DecodeOptions {
         DecodeOptions {
             limits: DecodeLimits::at_most(self.max_image_pixels),
@@ -155,7 +157,7 @@ impl QwenVlSpec {
         }
     }
 
-    /// How pictures are resized.
+    /// The options for resizing images.
     pub(super) fn resampling(&self) -> Resample {
         match self.resample {
             Backend::AtenU8 => Resample::AtenU8,
@@ -194,11 +196,11 @@ mod tests {
     }
 
     #[test]
-    fn fields() {
+    fn fields_set_the_settings() {
         let same = spec();
         #[rustfmt::skip]
         let cases = [
-            ("family",      json!("whatever"),   same.clone()),
+            ("family",      json!("any text"),   same.clone()),
             ("feature_shm", json!({"size": 1}),  same.clone()),
             ("resample",    json!("aten_u8"),    same.clone()),
             ("resample",    json!("pil"),        QwenVlSpec { resample: Backend::Pil, ..same.clone() }),
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn invalid_fields_are_refused() {
         #[rustfmt::skip]
         let cases = [
             ("patch_size",          json!(0),                  "sizes must be positive"),
@@ -237,16 +239,16 @@ mod tests {
             ("resample",            json!("lanczos"),          "unknown variant `lanczos`"),
             ("pass_order",          json!("vertical"),         "unknown variant `vertical`"),
         ];
-        for (field, value, words) in cases {
+        for (field, value, expected) in cases {
             let name = format!("{field} = {value}");
             let error = check(field, value).expect_err(&name);
             assert!(error.starts_with("qwen_vl spec: "), "{name}: {error}");
-            assert!(error.contains(words), "{name}: {error}");
+            assert!(error.contains(expected), "{name}: {error}");
         }
     }
 
     #[test]
-    fn long_fields_are_cut() {
+    fn long_fields_are_truncated_in_errors() {
         let long = "x".repeat(1 << 20);
         for field in ["resample", "patch_size", "image_mean"] {
             let error = check(field, json!(long)).expect_err(field);
@@ -256,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn not_a_spec() {
+    fn text_that_is_not_a_spec_is_refused() {
         for text in ["", "{", "[]", "null", "{}", "\"qwen_vl\""] {
             let error = QwenVlSpec::from_json(text).expect_err(text).to_string();
             assert!(error.starts_with("qwen_vl spec: "), "{text}: {error}");

@@ -1,4 +1,4 @@
-//! Patches by the slow definition, tokens per picture, and what is refused.
+//! Compares patches with a slow reference; tests the tokens per image and the errors.
 
 use proptest::prelude::*;
 
@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// Small patches: eight pixels square are four of them, and one token.
+/// Settings with small patches: 8 by 8 pixels are four patches and one token.
 pub(super) fn spec() -> QwenVlSpec {
     QwenVlSpec {
         image_token_id: 9,
@@ -37,8 +37,7 @@ fn noise(size: Size, seed: usize) -> Vec<u8> {
         .collect()
 }
 
-/// The definition, value by value: resize the whole picture, then look up what belongs at
-/// each place of the output.
+/// The slow reference: resizes the whole image, then looks up each output value on its own.
 fn slow_pixel_values(spec: &QwenVlSpec, rgb: &[u8], size: Size) -> PixelValues {
     let (patch, merge) = (spec.patch_size, spec.merge_size);
     let factor = std::num::NonZeroUsize::new(patch * merge).unwrap();
@@ -52,11 +51,11 @@ fn slow_pixel_values(spec: &QwenVlSpec, rgb: &[u8], size: Size) -> PixelValues {
             for inner in 0..merge * merge {
                 let top = (block_row * merge + inner / merge) * patch;
                 let left = (block_column * merge + inner % merge) * patch;
-                for (colour, values_of) in table.iter().enumerate() {
+                for (channel, values_of) in table.iter().enumerate() {
                     for _frame in 0..spec.temporal_patch_size {
                         for pixel in 0..patch * patch {
                             let (y, x) = (top + pixel / patch, left + pixel % patch);
-                            let sample = resized[(y * to.width + x) * 3 + colour];
+                            let sample = resized[(y * to.width + x) * 3 + channel];
                             values.push(values_of[usize::from(sample)]);
                         }
                     }
@@ -69,14 +68,14 @@ fn slow_pixel_values(spec: &QwenVlSpec, rgb: &[u8], size: Size) -> PixelValues {
 }
 
 #[test]
-fn only_images_are_taken() {
+fn the_family_accepts_only_images() {
     let family = QwenVl::new(spec()).unwrap();
     assert_eq!(Capabilities::default(), family.capabilities());
 }
 
-/// A picture of the right size is not resized: its samples show where each pixel goes.
+/// The image has its target size already, so the output shows where each sample is written.
 #[test]
-fn order_of_values() {
+fn values_are_in_patch_order() {
     let spec = QwenVlSpec {
         patch_size: 1,
         temporal_patch_size: 2,
@@ -96,14 +95,14 @@ fn order_of_values() {
     let pixels = [0, 1, 4, 5, 2, 3, 6, 7].map(|pixel| 3 * pixel);
     let expected: Vec<u8> = pixels
         .iter()
-        .flat_map(|red| [0, 0, 1, 1, 2, 2].map(|colour| red + colour))
+        .flat_map(|red| [0, 0, 1, 1, 2, 2].map(|channel| red + channel))
         .collect();
     let values: Vec<u8> = values.iter().map(|value| value.round() as u8).collect();
     assert_eq!(expected, values);
 }
 
 #[test]
-fn an_item_carries_patches_and_grid() {
+fn an_item_has_patches_and_grid() {
     let family = QwenVl::new(spec()).unwrap();
     let media = DecodedMedia::Image {
         rgb: vec![0; 8 * 16 * 3],
@@ -123,7 +122,7 @@ fn an_item_carries_patches_and_grid() {
 }
 
 #[test]
-fn refused_items() {
+fn invalid_items_are_refused() {
     let family = QwenVl::new(spec()).unwrap();
     let huge = QwenVl::new(QwenVlSpec {
         min_pixels: 1 << 40,
@@ -133,22 +132,22 @@ fn refused_items() {
     .unwrap();
     #[rustfmt::skip]
     let cases = [
-        ("no pixels",         &family, 0,  0, 5,   "empty image"),
-        ("thin",              &family, 603, 1, 201, "absolute aspect ratio must be smaller than 200, got 201.0"),
-        ("buffer too short",  &family, 5,  2, 2,   "an RGB image 2 high, 2 wide does not have 5 bytes"),
-        ("the buffer first",  &huge,   2,  1, 1,   "an RGB image 1 high, 1 wide does not have 2 bytes"),
-        ("beyond all memory", &huge,   3,  1, 1,   "need more memory than there is"),
+        ("no pixels", &family, 0, 0, 5, "empty image"),
+        ("thin", &family, 603, 1, 201, "aspect ratio must be smaller than 200, got 201.0"),
+        ("buffer too short", &family, 5, 2, 2, "an RGB image 2 high, 2 wide does not have 5 bytes"),
+        ("buffer checked before allocating", &huge, 2, 1, 1, "an RGB image 1 high, 1 wide does not have 2 bytes"),
+        ("larger than memory", &huge, 3, 1, 1, "need more memory than there is"),
     ];
-    for (name, family, len, height, width, words) in cases {
+    for (name, family, len, height, width, expected) in cases {
         let rgb = vec![0; len];
         let media = DecodedMedia::Image { rgb, height, width };
         let error = family.process_item(&media).expect_err(name).to_string();
-        assert!(error.contains(words), "{name}: {error}");
+        assert!(error.contains(expected), "{name}: {error}");
     }
 }
 
 #[test]
-fn a_placeholder_becomes_a_token_per_block() {
+fn a_placeholder_is_expanded_to_one_token_per_block() {
     let family = QwenVl::new(spec()).unwrap();
     let grids = [Geometry::Grid([1, 2, 4]), Geometry::Grid([1, 2, 2])];
     let layout = family.layout(&[9, 5, 9], &grids).unwrap();
@@ -173,9 +172,9 @@ fn a_placeholder_becomes_a_token_per_block() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Rows straight into patches are the definition, whatever the settings.
+    /// Writing rows directly to patches gives the values of the slow reference, for all settings.
     #[test]
-    fn rows_go_where_the_definition_says(
+    fn patches_equal_the_slow_reference(
         height in 1..70_usize,
         width in 1..70_usize,
         patch_size in 1..6_usize,

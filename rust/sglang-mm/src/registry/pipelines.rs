@@ -1,9 +1,9 @@
-//! The family that a request's settings ask for.
+//! Constructs a model family from its settings.
 //!
-//! A server holds the settings as a value ([`PipelineSpec`], which also is their JSON
-//! form); tests and scripts have text.
+//! There are two constructors: [`build_pipeline`] takes a [`PipelineSpec`] (for a server),
+//! [`pipeline_from_spec`] takes its JSON form (for tests and scripts).
 //!
-//! Invariant: both doors build the same families and refuse the same settings.
+//! Invariant: both construct the same families and refuse the same settings.
 
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use crate::{
     qwen_vl::{QwenVl, QwenVlSpec, QwenVlSpecError},
 };
 
-/// The settings of some family; in JSON an object whose field `family` says which.
+/// The settings of a family. In JSON it is an object whose field `family` names the family.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "family", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -22,37 +22,38 @@ pub enum PipelineSpec {
     QwenVl(QwenVlSpec),
 }
 
-/// No family can be made of these settings.
+/// A family could not be constructed from the settings.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PipelineSpecError {
-    /// Not an object with a family, or its fields are not that family's.
+    /// The text is not a JSON object with a field `family`, or the other fields do not match
+    /// that family.
     #[error("pipeline spec: {}", excerpt(.0))]
     Json(#[from] serde_json::Error),
-    /// A name that is not known here; a long one is cut.
+    /// There is no family of this name. A long name is truncated.
     #[error("unknown multimodal family: {0}")]
     UnknownFamily(String),
-    /// Settings that the family cannot work with.
+    /// The family refused its settings.
     #[error(transparent)]
     QwenVl(#[from] QwenVlSpecError),
 }
 
-/// The family under `spec`.
+/// Constructs the family with the settings in `spec`.
 ///
 /// # Errors
 ///
-/// What the family's own constructor refuses.
+/// If the family's constructor refuses the settings.
 pub fn build_pipeline(spec: PipelineSpec) -> Result<Box<dyn MmFamilyProcessor>, PipelineSpecError> {
     Ok(match spec {
         PipelineSpec::QwenVl(spec) => Box::new(QwenVl::new(spec)?),
     })
 }
 
-/// The family under the settings in `json`.
+/// Constructs the family with the settings in `json`.
 ///
 /// # Errors
 ///
-/// Text that is not JSON, a family that is unknown, and as [`build_pipeline`].
+/// If the text is not JSON or the family is unknown, and as [`build_pipeline`].
 pub fn pipeline_from_spec(json: &str) -> Result<Box<dyn MmFamilyProcessor>, PipelineSpecError> {
     #[derive(Deserialize)]
     struct Tag {
@@ -60,7 +61,7 @@ pub fn pipeline_from_spec(json: &str) -> Result<Box<dyn MmFamilyProcessor>, Pipe
     }
     let Tag { family } = serde_json::from_str(json)?;
     match family.as_str() {
-        // The family reads its own settings, and names itself in its errors.
+        // The family parses its own settings, so that its name is in the error messages.
         "qwen_vl" => Ok(Box::new(QwenVl::from_json(json)?)),
         _ => Err(PipelineSpecError::UnknownFamily(excerpt(family))),
     }
@@ -89,43 +90,45 @@ mod tests {
         fields.to_string()
     }
 
-    /// Both ways in, as text: what they refuse they refuse both.
-    fn doors(json: &str) -> [Result<(), String>; 2] {
-        let text = |error: PipelineSpecError| error.to_string();
-        let typed = || build_pipeline(serde_json::from_str::<PipelineSpec>(json)?);
-        let nothing = |_: Box<dyn MmFamilyProcessor>| ();
+    /// The results of both constructors, from text and from a parsed value.
+    fn construct_both_ways(json: &str) -> [Result<(), String>; 2] {
+        let message = |error: PipelineSpecError| error.to_string();
+        let from_value = || build_pipeline(serde_json::from_str::<PipelineSpec>(json)?);
+        let discard = |_: Box<dyn MmFamilyProcessor>| ();
         [
-            pipeline_from_spec(json).map(nothing).map_err(text),
-            typed().map(nothing).map_err(text),
+            pipeline_from_spec(json).map(discard).map_err(message),
+            from_value().map(discard).map_err(message),
         ]
     }
 
     #[test]
-    fn text_and_value_build_the_same_families() {
-        assert_eq!([Ok(()), Ok(())], doors(&spec("unknown_field", json!(1))));
-        let refused = doors(&spec("patch_size", json!(0)));
+    fn both_constructors_accept_and_refuse_the_same_settings() {
+        let accepted = construct_both_ways(&spec("unknown_field", json!(1)));
+        assert_eq!([Ok(()), Ok(())], accepted);
+        let refused = construct_both_ways(&spec("patch_size", json!(0)));
         for error in refused.map(Result::unwrap_err) {
             assert!(error.starts_with("qwen_vl spec: sizes must be positive"));
         }
     }
 
     #[test]
-    fn refused_text() {
+    fn invalid_text_is_refused() {
         #[rustfmt::skip]
         let cases = [
-            ("no JSON",        "{".to_owned(),                       "pipeline spec: "),
-            ("no object",      "7".to_owned(),                       "pipeline spec: "),
-            ("no family",      "{}".to_owned(),                      "pipeline spec: missing field `family`"),
-            ("no name",        spec("family", json!(7)),             "pipeline spec: invalid type: integer `7`"),
-            ("unknown family", spec("family", json!("llava")),       "unknown multimodal family: llava"),
-            ("long family",    spec("family", json!("x".repeat(999))), "unknown multimodal family: xxx"),
-            ("wrong type",     spec("patch_size", json!("14")),      "qwen_vl spec: invalid type: string \"14\""),
+            ("not JSON", "{".to_owned(), "pipeline spec: "),
+            ("not an object", "7".to_owned(), "pipeline spec: "),
+            ("family is missing", "{}".to_owned(), "pipeline spec: missing field `family`"),
+            ("family is not a string", spec("family", json!(7)), "pipeline spec: invalid type: integer `7`"),
+            ("unknown family", spec("family", json!("llava")), "unknown multimodal family: llava"),
+            ("long family name", spec("family", json!("x".repeat(999))), "unknown multimodal family: xxx"),
+            ("field of a wrong type", spec("patch_size", json!("14")), "qwen_vl spec: invalid type: string \"14\""),
         ];
-        for (name, json, words) in cases {
-            let [text, typed] = doors(&json).map(|result| result.expect_err(name));
-            assert!(text.starts_with(words), "{name}: {text}");
-            assert!(text.len() < 300, "{name}: {text}");
-            assert!(!typed.is_empty(), "{name}");
+        for (name, json, expected) in cases {
+            let [from_text, from_value] =
+                construct_both_ways(&json).map(|result| result.expect_err(name));
+            assert!(from_text.starts_with(expected), "{name}: {from_text}");
+            assert!(from_text.len() < 300, "{name}: {from_text}");
+            assert!(!from_value.is_empty(), "{name}");
         }
     }
 }

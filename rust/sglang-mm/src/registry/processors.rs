@@ -1,6 +1,6 @@
-//! Families that turn a batch of encoded files into patches, and know nothing of prompts.
+//! Processors that turn a batch of encoded files into patches and do not handle prompts.
 //!
-//! Invariant: a name stands for one processor.
+//! Invariant: names are unique in a registry.
 
 use std::{collections::BTreeMap, error::Error};
 
@@ -9,22 +9,23 @@ use crate::{
     inkling::{self, Options, Patches},
 };
 
-/// Height, width, bf16 bits of the patches, content hash of the file.
+/// Height and width after rescaling, bf16 bits of the patches, content hash of the file.
 pub type PreprocessedImage = (usize, usize, Vec<u16>, u64);
 
-/// What a processor says went wrong; each family has its own errors.
+/// The error of a processor; each family has its own error type.
 pub type ProcessorError = Box<dyn Error + Send + Sync>;
 
-/// A family that takes encoded images to patches.
+/// A family that turns encoded images into patches.
 pub trait ImageProcessorSpec: Send + Sync {
-    /// The name that callers know it by.
+    /// The name under which the registry finds it.
     fn name(&self) -> &'static str;
 
-    /// Every file as patches, in order; sizes are those after rescaling.
+    /// Turns every file into patches, in order. The sizes returned are those after rescaling.
     ///
     /// # Errors
     ///
-    /// What is wrong with the request, or with the first file, in order, that fails.
+    /// If the request is invalid or a file cannot be processed. If several files fail, the
+    /// error is that of the first one in order.
     fn preprocess_batch(
         &self,
         files: &[&[u8]],
@@ -41,24 +42,24 @@ pub struct ProcessorRegistry {
 }
 
 impl ProcessorRegistry {
-    /// One without processors.
+    /// A registry without processors.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a processor, in the place of one of the same name.
+    /// Adds a processor. It replaces an earlier one of the same name.
     pub fn register(&mut self, processor: Box<dyn ImageProcessorSpec>) {
         self.processors.insert(processor.name(), processor);
     }
 
-    /// The processor of this name.
+    /// The processor of this name, if there is one.
     #[must_use]
     pub fn lookup(&self, name: &str) -> Option<&dyn ImageProcessorSpec> {
         self.processors.get(name).map(AsRef::as_ref)
     }
 
-    /// Every name, sorted.
+    /// The names of all processors, sorted.
     #[must_use]
     pub fn list_names(&self) -> Vec<&'static str> {
         self.processors.keys().copied().collect()
@@ -67,10 +68,10 @@ impl ProcessorRegistry {
 
 /// The processors of this crate.
 ///
-/// `dsv41` is not among them. Here it has no planner: what its images become depends on
-/// five settings of a checkpoint, for which [`ImageProcessorSpec`] has no room and which
-/// have no defaults. The planner is in Python, `sglang.srt.multimodal`, beside the
-/// processor that is made with these settings.
+/// `dsv41` is not among them, because its planner is not in this crate: an image's target
+/// size depends on five settings of a checkpoint. [`ImageProcessorSpec`] has no parameters
+/// for them, and they have no defaults. The planner is in Python, in
+/// `sglang.srt.multimodal`, beside the processor that takes these settings.
 #[must_use]
 pub fn default_registry() -> ProcessorRegistry {
     let mut registry = ProcessorRegistry::new();
@@ -78,10 +79,10 @@ pub fn default_registry() -> ProcessorRegistry {
     registry
 }
 
-/// [`inkling`] as a processor: what a request asks for comes with it, the rest is here.
+/// [`inkling`] as a processor. Its fields are the options that a request does not set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InklingProcessor {
-    /// Whose order of passes a rescale follows.
+    /// The Pillow version whose order of resize passes a rescale follows.
     pub pass_order: PassOrder,
     /// How files are decoded.
     pub decode: DecodeOptions,
@@ -119,7 +120,7 @@ mod tests {
         ImageProcessorSpec, PreprocessedImage, ProcessorError, ProcessorRegistry, default_registry,
     };
 
-    /// Gives each file its length for a hash.
+    /// A processor that returns each file's length as its hash.
     struct Lengths(&'static str, usize);
 
     impl ImageProcessorSpec for Lengths {
@@ -140,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stands_for_one_processor() {
+    fn registering_a_name_again_replaces_the_processor() {
         let mut registry = ProcessorRegistry::new();
         assert!(registry.list_names().is_empty());
         registry.register(Box::new(Lengths("b", 1)));

@@ -1,20 +1,20 @@
-//! Work without the interpreter.
+//! Runs Rust code while detached from the Python interpreter.
 //!
-//! Invariant: whatever happens inside, Python sees a value or an `Exception`. Left to
-//! itself a panic would become a `BaseException`, which `except Exception` lets pass and
-//! which ends a server's worker.
+//! Invariant: Python gets a value or an `Exception`. `PyO3` turns a panic into a
+//! `BaseException`, which `except Exception` does not catch and which would end a server's
+//! worker; here it becomes a `RuntimeError`.
 
 use pyo3::{exceptions::PyRuntimeError, marker::Ungil, prelude::*};
 
 use crate::common::{panics::caught, par};
 
-/// What `work` returns, computed while other Python threads run.
-pub(super) fn released<T, F>(py: Python<'_>, work: F) -> PyResult<T>
+/// Calls `work` while detached, so that other Python threads can run, and returns its result.
+pub(super) fn detached<T, F>(py: Python<'_>, work: F) -> PyResult<T>
 where
     T: Ungil + Send,
     F: Ungil + Send + FnOnce() -> T,
 {
-    // Python's other threads may change the environment as soon as they run.
+    // Read before detaching: afterwards other Python threads may change the environment.
     par::read_environment();
     py.detach(|| caught(work))
         .map_err(|panic| PyRuntimeError::new_err(panic.to_string()))
@@ -22,16 +22,16 @@ where
 
 #[cfg(test)]
 mod tests {
-    use super::released;
+    use super::detached;
     use pyo3::{exceptions::PyException, prelude::*};
 
     #[test]
     fn panics_become_exceptions() {
         Python::initialize();
         Python::attach(|py| {
-            assert_eq!(3, released(py, || 3).unwrap());
+            assert_eq!(3, detached(py, || 3).unwrap());
             let number = 7;
-            let error = released(py, || panic!("the number {number}")).map(|()| 0);
+            let error = detached(py, || panic!("the number {number}")).map(|()| 0);
             let error = error.unwrap_err();
             assert!(error.is_instance_of::<PyException>(py));
             assert_eq!(
