@@ -1,5 +1,5 @@
-//! The family that the README adds does what the README says. `tests/bindings/test_crate_readme.py`
-//! sees to it that the two are the same text.
+//! Tests the example family of the README. `tests/bindings/test_crate_readme.py` checks that the
+//! code here equals the code in the README.
 
 use std::error::Error;
 
@@ -22,13 +22,13 @@ use sglang_mm_core::{
 /// The settings of one checkpoint.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct MosaicSpec {
-    /// What stands for an image in a prompt, once, before the prompt is expanded.
+    /// Token id of the placeholder, one per image in the original prompt.
     pub image_token_id: i32,
-    /// Side of a patch in pixels.
+    /// Height and width of a patch in pixels.
     pub patch_size: usize,
-    /// Mean of red, green and blue, of values from 0 to 1.
+    /// Mean of red, green and blue, for values scaled to 0..1.
     pub image_mean: [f32; 3],
-    /// Their deviation.
+    /// Standard deviation of red, green and blue, for values scaled to 0..1.
     pub image_std: [f32; 3],
 }
 
@@ -36,20 +36,20 @@ pub struct MosaicSpec {
 #[derive(Clone, Debug)]
 pub struct Mosaic(MosaicSpec);
 
-/// No image can be processed with these settings.
+/// The settings are invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MosaicSpecError {
-    /// Patches without pixels.
+    /// The patch size is 0.
     #[error("mosaic spec: patch_size must be positive")]
     PatchSize,
 }
 
 impl Mosaic {
-    /// The family under `spec`.
+    /// Constructs the family with the settings in `spec`.
     ///
     /// # Errors
     ///
-    /// Settings that no image can be processed with.
+    /// If the settings are invalid.
     pub fn new(spec: MosaicSpec) -> Result<Self, MosaicSpecError> {
         if spec.patch_size == 0 {
             return Err(MosaicSpecError::PatchSize);
@@ -101,9 +101,9 @@ fn mosaic() -> Mosaic {
     Mosaic::new(serde_json::from_str(spec).unwrap()).unwrap()
 }
 
-/// A prompt with one placeholder becomes one with a token per patch, and the patches are there.
+/// An image becomes padded patches, and its placeholder is expanded to one token per patch.
 #[test]
-fn from_pixels_to_patches_and_tokens() -> Result<(), Box<dyn Error + Send + Sync>> {
+fn an_image_becomes_patches_and_tokens() -> Result<(), Box<dyn Error + Send + Sync>> {
     let family = mosaic();
     let media = DecodedMedia::Image {
         rgb: vec![255; 2 * 3 * 3],
@@ -128,7 +128,7 @@ fn from_pixels_to_patches_and_tokens() -> Result<(), Box<dyn Error + Send + Sync
 }
 
 #[test]
-fn settings_without_patches_are_refused() {
+fn patch_size_zero_is_refused() {
     let spec = MosaicSpec {
         patch_size: 0,
         ..mosaic().0

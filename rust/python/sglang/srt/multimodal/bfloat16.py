@@ -1,8 +1,8 @@
 """
-bf16 numbers, as their bits: NumPy has no such type.
+Converts float32 to bf16, stored as uint16 bits because NumPy has no bf16 type.
 
-Invariant: rounding is to nearest, ties to even; torch is imported only by who asks for
-its tensors.
+Invariant: values are rounded to nearest, ties to even. Only `as_torch` imports torch, when it
+is called.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def bf16_bits(values: NDArray[np.float32]) -> NDArray[np.uint16]:
     """
-    The bits of the bf16 numbers nearest to finite float32 *values*, in their shape.
+    The bits of the bf16 numbers nearest to *values*, which must be finite. The shape is kept.
     """
     bits = np.ascontiguousarray(values).view(np.uint32)
-    # Just below a half, and a half where the kept part is odd.
+    # Half of the lowest kept bit if that bit is set, else one less: ties round to even.
     half = np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
     rounded: NDArray[np.uint32] = (bits + half) >> np.uint32(16)
     return rounded.astype(np.uint16)
@@ -31,8 +31,8 @@ def as_torch(bits: NDArray[np.uint16]) -> Any:  # noqa: ANN401 -- torch is no de
     """
     A torch tensor of dtype `bfloat16` over the memory of *bits*, of the same shape and strides.
 
-    Raises `ImportError` where torch is not installed.
+    Raises `ImportError` if torch is not installed.
     """
     torch = importlib.import_module("torch")
-    # torch has no arithmetic for uint16 everywhere, and reinterprets int16 just as well.
+    # torch supports uint16 only in part; int16 has the same bits.
     return torch.from_numpy(bits.view(np.int16)).view(torch.bfloat16)

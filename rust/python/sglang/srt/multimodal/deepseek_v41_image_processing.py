@@ -1,11 +1,11 @@
 """
-Images for DeepSeek-V4.1: planned here, carried out by `_multimodal.dsv41` or by Pillow.
+The image processor of DeepSeek-V4.1. Plans are computed here; `_multimodal.dsv41` or Pillow executes them.
 
-A *plan* says how large an image becomes and where it lies on a grey canvas of whole
-patches. The planner knows sizes alone; the processor takes pictures.
+An `ImagePlan` holds the size of a resized image and its place on a grey canvas, which is a whole number of patches high
+and wide. `ImagePlanner` computes plans from sizes only. `DeepseekV41ImageProcessor` processes images.
 
-Invariant: Rust and Pillow give the same bits, and both follow the same plan. Pairs are
-(height, width) or (top, left), except where they are Pillow's.
+Invariant: Rust and Pillow execute the same plan and give the same bits. Pairs are (height, width) or (top, left), except
+the arguments of Pillow functions.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-#: The grey of the canvas.
+#: The sample value of the canvas.
 CANVAS_VALUE = 127
 
 
 @dataclass(frozen=True)
 class ImagePlan:
     """
-    Where an image lies on which canvas; all in pixels.
+    The size of the canvas, and the size and place of the image on it. All values are pixels.
     """
 
-    #: Height and width of the canvas: whole patches.
+    #: Height and width of the canvas, multiples of `patch_size`.
     output_size: tuple[int, int]
-    #: Height and width of the image on it.
+    #: Height and width of the resized image.
     resize_size: tuple[int, int]
-    #: Rows above the image and columns to its left.
+    #: Rows of canvas above the image and columns to its left.
     padding_start: tuple[int, int]
     patch_size: int
 
@@ -56,12 +56,11 @@ class ImagePlan:
 @dataclass(frozen=True)
 class ImagePlanner:
     """
-    The settings of a checkpoint that decide what an image becomes.
+    Computes plans from the settings of a checkpoint.
 
-    *patch_size* is its `vision_patch_size`; *downsample_ratio* is how many patches in a row
-    become one token, each way. A limit that is None does not apply: *max_wh_ratio* bounds
-    width / height, *min_pixels* bounds the area from below, *max_n_token* the tokens of an
-    image from above.
+    *patch_size* is the checkpoint's `vision_patch_size`. *downsample_ratio* is the number of patches along each side of a
+    token. *max_wh_ratio* is the maximum of width / height, *min_pixels* the minimum area, and *max_n_token* the maximum
+    number of tokens of an image. A limit of None does not apply.
     """
 
     patch_size: int
@@ -77,14 +76,14 @@ class ImagePlanner:
                 raise ValueError(f"{name} must be positive, got {value}")
         if self.max_n_token is not None and self.max_n_token < self._tokens((1, 1)):
             raise ValueError(
-                f"max_n_token must be at least {self._tokens((1, 1))}, which one patch takes; got {self.max_n_token}"
+                f"max_n_token must be at least {self._tokens((1, 1))}, the tokens of one patch; got {self.max_n_token}"
             )
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """
         The plan for an image of *height* by *width* pixels.
 
-        Raises `ValueError` for an image without pixels, or one so thin that it would vanish.
+        Raises `ValueError` for an image without pixels, and for one so thin that a side would be resized to 0.
         """
         if height <= 0 or width <= 0:
             raise ValueError(f"an image must have pixels, got {height} high, {width} wide")
@@ -109,7 +108,7 @@ class ImagePlanner:
 
     def num_tokens(self, plan: ImagePlan) -> int:
         """
-        How many tokens an image takes in a prompt: each row ends with one more, and two enclose it.
+        The number of tokens of an image in a prompt: its grid, one more per row, and one each before and after the image.
         """
         return self._tokens(plan.grid)
 
@@ -120,15 +119,17 @@ class ImagePlanner:
         if self.min_pixels is not None and 0 < area < self.min_pixels:
             scale = math.sqrt(self.min_pixels / area)
             height, width = int(height * scale), int(width * scale)
-        # Scaling may have left less than a pixel.
+        # Scaling may have reduced a side to 0.
         grid = max(1, math.ceil(height / self.patch_size)), max(1, math.ceil(width / self.patch_size))
         if self.max_n_token is None or self._tokens(grid) <= self.max_n_token:
             return grid
-        return self._largest(height, width, self.max_n_token)
+        return self._largest_grid(height, width, self.max_n_token)
 
-    def _largest(self, height: float, width: float, max_n_token: int) -> tuple[int, int]:
+    def _largest_grid(self, height: float, width: float, max_n_token: int) -> tuple[int, int]:
         """
-        As many patches along the longer side as it has whole ones and the tokens allow, the other in proportion, rounded down.
+        The largest grid of the image's proportions with at most *max_n_token* tokens.
+
+        The longer side has at most as many patches as whole ones fit it. The shorter side is in proportion, rounded down.
         """
         longer, shorter = max(height, width), min(height, width)
 
@@ -150,7 +151,7 @@ class ImagePlanner:
 
 def _aspect_fit(image: tuple[int, int], canvas: tuple[int, int]) -> tuple[int, int]:
     """
-    The size that `PIL.ImageOps.contain` gives an image, in its order of operations: halves round to even.
+    The size that `PIL.ImageOps.contain` computes, with the same operations in the same order. Halves round to even.
     """
     (height, width), (canvas_height, canvas_width) = image, canvas
     ratio, canvas_ratio = width / height, canvas_width / canvas_height
@@ -164,7 +165,7 @@ def _aspect_fit(image: tuple[int, int], canvas: tuple[int, int]) -> tuple[int, i
 @dataclass(frozen=True)
 class ProcessedImage:
     """
-    An image as its patches.
+    The patches of an image, and the sizes of its grids.
     """
 
     #: bf16 bits of shape (rows * columns, 3, patch_size, patch_size).
@@ -177,19 +178,18 @@ class ProcessedImage:
 
     def torch_pixel_values(self) -> Any:  # noqa: ANN401 -- torch is no dependency, so its types are not known
         """
-        The same memory as a torch tensor of dtype `bfloat16`; raises `ImportError` without torch.
+        `pixel_values` as a torch tensor of dtype `bfloat16` over the same memory; raises `ImportError` without torch.
         """
         return as_torch(self.pixel_values)
 
 
 class DeepseekV41ImageProcessor:
     """
-    Takes Pillow images to patches.
+    Turns Pillow images into patches.
 
-    *backend* "auto" is Rust, and Pillow with a warning where the extension module cannot be
-    loaded; "pil" is Pillow. Once loaded, an error is an error: nothing falls back.
-    *exif_transpose* turns an image as its EXIF data ask, before all else; *pass_order* names
-    the Pillow whose order of passes a resize follows.
+    *backend* "auto" uses Rust; if the extension module cannot be loaded, it logs a warning and uses Pillow. *backend*
+    "pil" always uses Pillow. Errors after loading are raised and cause no fallback. *exif_transpose* applies the EXIF
+    orientation of an image first. *pass_order* selects the Pillow version whose order of resize passes is used.
     """
 
     def __init__(
@@ -208,14 +208,14 @@ class DeepseekV41ImageProcessor:
         self.pass_order: PassOrder = pass_order
         rust = loaded_or_warn(_load_rust, type(self).__name__) if backend == "auto" else None
         self._patchify = rust or patchify_with_pil
-        #: What does the work.
+        #: The implementation in use.
         self.backend: Literal["rust", "pil"] = "pil" if rust is None else "rust"
 
     def __call__(self, images: Iterable[Image.Image]) -> list[ProcessedImage]:
         """
-        Every image as patches, in order.
+        Turn every image into patches, in order.
 
-        Raises `ValueError` as `ImagePlanner.plan` does, and whatever Pillow raises for a damaged file.
+        Raises `ValueError` as `ImagePlanner.plan` does, and Pillow's exceptions for damaged files.
         """
         return [self._process(image) for image in images]
 
@@ -231,7 +231,7 @@ class DeepseekV41ImageProcessor:
 
 
 def _load_rust() -> Callable[[Image.Image, ImagePlan, PassOrder], NDArray[np.uint16]]:
-    # Here and not above: the import builds what is not built, and may fail.
+    # Not imported at module level: the import may build the extension, and may fail.
     from sglang.srt.rust_extensions._multimodal import dsv41
 
     resize_patchify = dsv41.resize_patchify
@@ -245,7 +245,7 @@ def _load_rust() -> Callable[[Image.Image, ImagePlan, PassOrder], NDArray[np.uin
 
 def patchify_with_pil(rgb: Image.Image, plan: ImagePlan, pass_order: PassOrder = "pillow13") -> NDArray[np.uint16]:
     """
-    What `_multimodal.dsv41.resize_patchify` does, by Pillow and NumPy.
+    The implementation of `_multimodal.dsv41.resize_patchify` with Pillow and NumPy.
     """
     canvas = Image.new("RGB", plan.output_size[::-1], (CANVAS_VALUE,) * 3)
     canvas.paste(resized(rgb, plan.resize_size[::-1], Image.Resampling.BICUBIC, pass_order), plan.padding_start[::-1])

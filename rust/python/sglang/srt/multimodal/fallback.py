@@ -1,8 +1,7 @@
 """
-Whether an extension module serves, or Pillow and NumPy must.
+Falls back to Pillow and NumPy if an extension module cannot be loaded.
 
-Invariant: only *loading* may fail quietly. What happens once an image is in hand is the
-caller's to see.
+Invariant: only a failed load causes a fallback. Errors while an image is processed are raised.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: What an extension module that cannot be used raises: it is absent or cannot be built, its library cannot be opened,
-#: its initialisation fails, or it is of a version that lacks a function.
+#: The exceptions of a failed load: the module is missing or cannot be built, its library cannot be opened, its
+#: initialisation fails, or its version lacks a function.
 LOAD_FAILURES = (ImportError, OSError, RuntimeError, AttributeError)
 
 _logger = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 def loaded_or_warn(load: Callable[[], T], user: str) -> T | None:
     """
-    What *load* returns; if it cannot, nothing, and a warning that *user* goes on with Pillow.
+    The result of *load*. If it fails to load, logs a warning that *user* falls back to Pillow, and returns None.
     """
     try:
         return load()

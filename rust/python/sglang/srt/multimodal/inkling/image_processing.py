@@ -1,10 +1,9 @@
 """
-Images for Inkling: files in, patches out, by Pillow and NumPy.
+The image processor of Inkling with Pillow and NumPy: turns files into patches.
 
-Also all that does not depend on who cuts the patches: settings, decoding, shapes. The
-Rust path is in `image_processing_rust`.
+The Rust processor, in `image_processing_rust`, is a subclass and shares settings, decoding and shapes with this one.
 
-Invariant: the bits are the same as those of `_multimodal.inkling`.
+Invariant: the bits equal those of `_multimodal.inkling`.
 """
 
 from __future__ import annotations
@@ -27,44 +26,44 @@ if TYPE_CHECKING:
 
 _MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
 _STD = np.array([0.26862954, 0.2613026, 0.2757771], np.float32)
-#: What follows the 256 values of a channel in the table: where there is no pixel, the raw value is -1.
+#: The index of padding in the value table, after the 256 sample values. Its raw value is -1.
 _PADDING = 256
 
 _THREADS = 8
-#: A still image stands for this many frames.
+#: The number of frames in which a still image is repeated.
 _FRAMES = 2
 
 
 @dataclass(frozen=True)
 class ProcessedImage:
     """
-    An image as its patches.
+    The patches of an image.
     """
 
     #: bf16 bits of shape (num_patches, 1, patch_size, patch_size, 3).
     patches: NDArray[np.uint16]
     #: Height and width in pixels after rescaling.
     size: tuple[int, int]
-    #: `_multimodal.common.content_hash` of the file; None where Pillow did the work: the hash is Rust's.
+    #: `_multimodal.common.content_hash` of the file; None from the Pillow processor, which cannot compute it.
     content_hash: int | None
 
     @property
     def num_tokens(self) -> int:
         """
-        How many tokens the image takes in a prompt: one per patch.
+        The number of tokens of the image in a prompt: one per patch.
         """
         return len(self.patches)
 
     @property
     def pixel_values(self) -> NDArray[np.uint16]:
         """
-        Bits of shape (num_patches, 2, patch_size, patch_size, 3): both frames are the same memory, read-only.
+        Bits of shape (num_patches, 2, patch_size, patch_size, 3). Read-only; both frames share the same memory.
         """
         return np.broadcast_to(self.patches, self._frames)
 
     def torch_pixel_values(self) -> Any:  # noqa: ANN401 -- torch is no dependency, so its types are not known
         """
-        The same as a torch tensor of dtype `bfloat16`, over the same memory; raises `ImportError` without torch.
+        `pixel_values` as a torch tensor of dtype `bfloat16` over the same memory; raises `ImportError` without torch.
         """
         return as_torch(self.patches).expand(self._frames)
 
@@ -76,12 +75,12 @@ class ProcessedImage:
 
 class InklingImageProcessor:
     """
-    Takes encoded images to patches: decoded by Pillow on eight threads, cut by NumPy.
+    Turns encoded images into patches: Pillow decodes on eight threads, NumPy cuts the patches.
 
-    *patch_size* is the side of a patch in pixels. *rescale_frac* scales the longer side
-    before; *rescale_cap* bounds how far it may grow. The defaults are those that the model
-    is served with. *exif_transpose* turns an image as its EXIF data ask, before all else;
-    *pass_order* names the Pillow whose order of passes a rescale follows.
+    *patch_size* is the height and width of a patch in pixels. *rescale_frac* is the factor by which the longer side is
+    scaled first; *rescale_cap* is the maximum length to which it may grow, in pixels. The defaults are the model's serving
+    settings. *exif_transpose* applies the EXIF orientation of an image before the rescale. *pass_order* selects the Pillow
+    version whose order of resize passes is used.
     """
 
     def __init__(
@@ -103,9 +102,9 @@ class InklingImageProcessor:
 
     def __call__(self, files: Iterable[bytes]) -> list[ProcessedImage]:
         """
-        Every file as patches, in order.
+        Turn every file into patches, in order.
 
-        Raises what Pillow raises for the first file, in order, that it cannot decode.
+        If Pillow cannot decode a file, its exception is raised; if several fail, that of the first one in order.
         """
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(self._process, files))
@@ -121,7 +120,7 @@ class InklingImageProcessor:
 
     def _patchify(self, rgb: Image.Image, file: bytes) -> tuple[int, int, NDArray[np.uint16], int | None]:
         """
-        Height, width, flat bits of all patches, and the content hash if it can be had.
+        Height, width, flat bits of all patches, and the content hash or None.
         """
         size = scaled_size(rgb.size, self.rescale_frac, self.rescale_cap)
         if size != rgb.size:
@@ -138,12 +137,12 @@ def _check(patch_size: int, rescale_frac: float | None, rescale_cap: int | None)
         if rescale_cap <= 0:
             raise ValueError(f"rescale_cap must be positive, got {rescale_cap}")
         if rescale_frac is None or rescale_frac <= 1:
-            raise ValueError(f"rescale_cap bounds growth, so it needs a rescale_frac above 1, got {rescale_frac}")
+            raise ValueError(f"rescale_cap limits growth, so it needs a rescale_frac above 1, got {rescale_frac}")
 
 
 def scaled_size(size: tuple[int, int], fraction: float | None, cap: int | None) -> tuple[int, int]:
     """
-    The (width, height) of an image whose longer side is scaled by *fraction*; halves round up.
+    The (width, height) of an image after its longer side is scaled by *fraction*. Halves round up.
     """
     if fraction is None:
         return size
@@ -158,10 +157,10 @@ def scaled_size(size: tuple[int, int], fraction: float | None, cap: int | None) 
 
 def patchify_with_numpy(rgb: NDArray[np.uint8], patch_size: int) -> NDArray[np.uint16]:
     """
-    What `_multimodal.inkling.patchify_rgb` does, by NumPy.
+    The implementation of `_multimodal.inkling.patchify_rgb` with NumPy.
     """
     height, width, _ = rgb.shape
-    # A width of whole patches gets one more column: models are trained with it.
+    # Not a ceiling: a width of whole patches gets one more column, and the models are trained with that.
     rows, columns = -(-height // patch_size), width // patch_size + 1
     raw = np.append(np.arange(_PADDING, dtype=np.float32), np.float32(-1))
     table = bf16_bits((raw[:, None] * (np.float32(1) / np.float32(255)) - _MEAN) / _STD)

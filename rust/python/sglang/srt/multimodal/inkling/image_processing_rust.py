@@ -1,10 +1,10 @@
 """
-Images for Inkling, cut by `_multimodal.inkling`, and who of the two processors serves.
+The image processor of Inkling with `_multimodal.inkling`, and the choice between the two processors.
 
-Pillow decodes here as well, so both processors see the same pixels.
+Pillow decodes in both processors, so they process the same pixels.
 
-Invariant: a processor is chosen once, when it is made. An error about an image is raised,
-whoever finds it.
+Invariant: the choice is made once, when the processor is constructed. Errors about an image are raised and cause no
+fallback.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from PIL import Image
     from sglang.srt.multimodal.pillow_resize import PassOrder
 
-#: Set to 1, the Rust path is used where it can be loaded.
+#: If this environment variable is 1, `inkling_image_processor` uses the Rust processor if it can be loaded.
 SWITCH = "SGLANG_INKLING_RS_MM_PREPROCESS"
 
 
 class InklingRustImageProcessor(InklingImageProcessor):
     """
-    Takes encoded images to patches: decoded by Pillow on eight threads, cut and hashed by Rust.
+    Turns encoded images into patches: Pillow decodes on eight threads, Rust cuts the patches and computes the hashes.
 
-    Raises an `ImportError`, or what else loading a library may raise, where the extension
-    module cannot be had; `inkling_image_processor` falls back.
+    The constructor raises one of `fallback.LOAD_FAILURES` if the extension module cannot be loaded;
+    `inkling_image_processor` falls back instead.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class InklingRustImageProcessor(InklingImageProcessor):
         pass_order: PassOrder = "pillow13",
     ) -> None:
         super().__init__(patch_size, rescale_frac, rescale_cap, exif_transpose=exif_transpose, pass_order=pass_order)
-        # Here and not above: the import builds what is not built, and may fail.
+        # Not imported at module level: the import may build the extension, and may fail.
         from sglang.srt.rust_extensions._multimodal import inkling
 
         self._rescale_patchify_hash = inkling.rescale_patchify_hash
@@ -63,9 +63,9 @@ def inkling_image_processor(
     pass_order: PassOrder = "pillow13",
 ) -> InklingImageProcessor:
     """
-    The Rust processor if `SGLANG_INKLING_RS_MM_PREPROCESS` is 1 and it can be loaded, else Pillow's.
+    The Rust processor if `SGLANG_INKLING_RS_MM_PREPROCESS` is 1 and it can be loaded, else the Pillow processor.
 
-    A load that fails is a warning. The arguments are those of `InklingImageProcessor`.
+    A failed load is logged as a warning. The arguments are those of `InklingImageProcessor`.
     """
 
     def make(kind: type[InklingImageProcessor]) -> InklingImageProcessor:

@@ -4,15 +4,16 @@ Media preprocessing for multimodal models, exact to Pillow's bytes.
 Each submodule can be imported both ways: `from sglang.srt.rust_extensions._multimodal
 import common` and `import sglang.srt.rust_extensions._multimodal.common`.
 
-Throughout: the interpreter is released while Rust works; arrays come back flat, own
-their memory and may be reshaped at no cost; the bytes do not depend on the number of
-threads. Encoded files are `bytes` (borrowed, never copied), `bytearray`, `memoryview`
-or a sequence of small ints; a `str` is a `TypeError`. An int that is negative or too
-large is an `OverflowError`; what is wrong with a value is a `ValueError`; a `MemoryError`
-says that an argument, or the bytes that come back, could not be copied.
+These rules hold for all functions:
 
-`SGL_MM_RS_THREADS`, read once, sets the number of threads; without it they are as many
-as the cores, at most eight.
+- The interpreter lock is released while Rust works.
+- Returned arrays are flat, own their memory and can be reshaped without a copy.
+- The bytes do not depend on the number of threads.
+- Encoded files are `bytes` (borrowed, never copied), `bytearray`, `memoryview` or a sequence of ints from 0 to 255.
+- Wrong types, such as `str` for an encoded file, raise `TypeError`. Negative or too large ints raise `OverflowError`.
+- Invalid values raise `ValueError`. `MemoryError` means that an argument or a `bytes` result could not be copied.
+
+`SGL_MM_RS_THREADS` sets the number of threads and is read once. The default is the number of cores, at most eight.
 """
 
 from . import common as common

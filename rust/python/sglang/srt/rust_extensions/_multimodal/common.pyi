@@ -1,5 +1,5 @@
 """
-Pixels, sizes, hashes, sources and text, without any model family.
+Decoding, resizing, hashing and fetching, independent of model families.
 """
 
 from collections.abc import Sequence
@@ -21,41 +21,42 @@ _Encoded: TypeAlias = bytes | bytearray | memoryview | Sequence[int]
 
 def base64_decode(encoded: str) -> bytes:
     """
-    The bytes that *encoded* stands for.
+    Decode base64.
 
-    Strict: the standard alphabet, padded, the unused bits zero. White space is
-    forgiven at the ends only.
+    The decoder is strict: it requires the standard alphabet, padding, and unused bits of
+    zero. Whitespace is allowed at the ends only.
 
-    Raises `ValueError` ("base64 decode error: ...") for anything else, and for bytes beyond
-    memory.
+    Raises `ValueError` ("base64 decode error: ...") for any other input, and if memory is
+    insufficient.
     """
 
 def content_hash(data: _Encoded) -> int:
     """
-    The 64-bit identity of a file: the first eight bytes of its BLAKE3 digest, read
-    big-endian.
+    The 64-bit content hash of a file: the first eight bytes of its BLAKE3 digest as a
+    big-endian integer.
 
-    Not comparable with the SHA-256 `data_hash` of the Python code.
+    It differs from the `data_hash` of the Python code, which is a SHA-256.
     """
 
 def fetch_bytes(source: str) -> bytes:
     """
-    The bytes that *source* stands for: an `http://` or `https://` URL, a local file by
-    `file://` or its absolute path, a `data:` URL, or else bare base64. They are told
-    apart by how they begin, letter by letter, so a relative path is none. What follows
-    `file://` is the path as it stands, and what follows the comma of a `data:` URL is
-    base64 as in `base64_decode`, whatever it says of itself.
+    Fetch the bytes of *source*: an `http://` or `https://` URL, a local file as a `file://`
+    URL or an absolute path, a `data:` URL, or bare base64.
 
-    Nothing is checked that *source* may reach: for sources that strangers name there are
-    policies in Rust. At most five redirects are followed, to http and https alone. One
-    request, redirects included, takes at most as many seconds as `REQUEST_TIMEOUT` says
-    at the time (whole seconds; 3). Proxies come from `http_proxy`, `https_proxy`,
-    `all_proxy` and `no_proxy`, as in `requests`. Trusted are Mozilla's certificates, or
-    those in the file that `REQUESTS_CA_BUNDLE` or `CURL_CA_BUNDLE` names.
+    The kind is determined by the prefix, case-sensitively; a relative path is taken for
+    base64. The text after `file://` is used as the path without decoding. The text after
+    the comma of a `data:` URL is decoded as in `base64_decode`; the media type is ignored.
 
-    Raises `ValueError` ("media fetch: ...") for what fails or is refused, a status that is
-    not one of success, an empty answer, or more than 64 MiB. Of a URL the message has
-    scheme, host and port only.
+    There are no restrictions on what *source* may reach. For untrusted sources, use the
+    fetch policies of the Rust API. At most five redirects are followed, to http and https
+    only. `REQUEST_TIMEOUT` is the timeout of a request in whole seconds, redirects included
+    (default 3); it is read at each call. Proxies are taken from `http_proxy`, `https_proxy`,
+    `all_proxy` and `no_proxy`, as in `requests`. The trusted certificates are Mozilla's, or
+    those in the file named by `REQUESTS_CA_BUNDLE` or `CURL_CA_BUNDLE`.
+
+    Raises `ValueError` ("media fetch: ...") if the request fails or is refused, if the
+    status is not a success, if the body is empty, or if it exceeds 64 MiB. The message
+    contains only scheme, host and port of a URL.
     """
 
 def image_decode_rgb(
@@ -67,18 +68,17 @@ def image_decode_rgb(
     """
     Decode a JPEG, PNG, WebP, GIF or BMP file as Pillow's `convert("RGB")` does.
 
-    Gives *(height, width, pixels)* with height * width * 3 uint8 pixels. The format is
-    found in the bytes. Only the first frame of an animation is read, alpha is dropped,
-    colour profiles are ignored, and so is orientation, unless *exif_transpose* asks to
-    turn the image as Pillow's `ImageOps.exif_transpose` does.
+    Returns *(height, width, pixels)* with height * width * 3 uint8 values. The format is
+    detected from the bytes. Only the first frame of an animation is decoded, alpha is
+    dropped, and colour profiles are ignored. The EXIF orientation is ignored too, unless
+    *exif_transpose* is true; then it is applied as in Pillow's `ImageOps.exif_transpose`.
 
-    *max_pixels* is how many pixels a header may announce, height * width, before
-    anything is allocated. The default is the number above which Pillow sees a
-    decompression bomb.
+    *max_pixels* limits height * width as stated in the header; it is checked before any
+    allocation. The default is the number above which Pillow raises `DecompressionBombError`.
 
     Raises `ValueError` ("image decode: ...") for damaged files, other formats, samples
-    of more than 8 bits, images of more than *max_pixels* or than memory holds, JPEGs of
-    more than 100 scans, and EXIF data that cannot be read where they are asked for.
+    of more than 8 bits, images of more than *max_pixels* or larger than memory, JPEGs of
+    more than 100 scans, and unreadable EXIF data if *exif_transpose* is true.
     """
 
 def resize_rgb(
@@ -92,14 +92,16 @@ def resize_rgb(
     """
     Resize *arr*, a C-contiguous uint8 image of shape (height, width, 3).
 
-    Gives out_h * out_w * 3 uint8 pixels. *resample* is Pillow's Lanczos or bicubic, or
-    the antialiased bicubic that torchvision runs on uint8 CPU tensors. *pass_order* is
-    whose rule decides if Pillow's vertical pass comes first, which shows in the last
-    bits: Pillow 13.0, Pillow 12.2 and 12.3, or up to 12.1 (always horizontal first);
-    `aten_u8` ignores it.
+    Returns out_h * out_w * 3 uint8 values. *resample* is Pillow's Lanczos or bicubic, or
+    the antialiased bicubic that torchvision applies to uint8 CPU tensors.
 
-    Raises `ValueError` for a size of 0, another number of channels, an array that is
-    not C-contiguous, an unknown name, or a size beyond memory; `TypeError` for another
+    *pass_order* selects the Pillow version whose rule determines whether the vertical pass
+    comes first: `pillow13` for 13.0, `pillow12_2` for 12.2 and 12.3, `horizontal` for up to
+    12.1 (the horizontal pass is always first). The order affects the last bits. `aten_u8`
+    ignores it.
+
+    Raises `ValueError` for a size of 0, a number of channels other than 3, an array that is
+    not C-contiguous, an unknown name, or a size larger than memory; `TypeError` for another
     dtype or rank.
     """
 
@@ -110,11 +112,11 @@ def scaled_dims(
     rescale_cap: int | None = None,
 ) -> tuple[int, int]:
     """
-    The *(width, height)* in pixels of an image scaled by *rescale_frac*.
+    The *(width, height)* in pixels of an image after scaling by *rescale_frac*.
 
-    *rescale_cap* limits how far the longer side may grow, and never shrinks an image
-    that is already above it. Halves round up, and no side falls below 1.
+    *rescale_cap* is the maximum length to which the longer side may grow; an image that
+    already exceeds it is not shrunk. Halves are rounded up, and each side is at least 1.
 
     Raises `ValueError` if *rescale_frac* is not finite and positive, or the size is
-    beyond memory.
+    larger than memory.
     """

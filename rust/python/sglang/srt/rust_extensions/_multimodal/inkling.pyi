@@ -1,24 +1,23 @@
 """
-Images as rows of channel-last patches of bf16.
+Cuts images into rows of channel-last bf16 patches.
 
-Throughout: *patch_size* is the side of a square patch in pixels. An image h high and w
-wide has ceil(h / *patch_size*) rows of floor(w / *patch_size*) + 1 patches, so a width of
-whole patches gets one more column, all padding. Patches come as a flat array of bf16 bits
-of the shape (rows * columns, *patch_size*, *patch_size*, 3): row by row over the image,
-each of them row, column, channel.
+*patch_size* is the height and width of a patch in pixels. An image of height h and width w
+has ceil(h / *patch_size*) rows of floor(w / *patch_size*) + 1 patches. So a width that is a
+multiple of *patch_size* gets one more column, which is padding. Patches are returned as a
+flat array of bf16 bits. Reshape it to (rows * columns, *patch_size*, *patch_size*, 3):
+patches row by row over the image, each in row, column, channel order.
 
-A value v becomes bf16((v * (1 / 255) - mean) / std) with the mean and deviation of CLIP,
-computed in float32 and rounded to nearest, ties to even; what the image does not cover has
-the value of v = -1.
+A value v becomes bf16((v * (1 / 255) - mean) / std) with the mean and standard deviation of
+CLIP, computed in float32 and rounded to nearest, ties to even. Padding has the value of
+v = -1.
 
-With *rescale_frac* the image is first resized as Pillow does with `LANCZOS`, in the order of
-passes that *pass_order* names as in `common.resize_rgb`, to the size that
-`common.scaled_dims` gives for it and *rescale_cap*. Heights and widths that come out are
-those after rescaling.
+With *rescale_frac* the image is first resized as Pillow does with `LANCZOS`, with
+*pass_order* as in `common.resize_rgb`. The new size is that of `common.scaled_dims` for
+*rescale_frac* and *rescale_cap*. Returned heights and widths are those after rescaling.
 
-Files are decoded as `common.image_decode_rgb` does. With *exif_transpose* an image is turned
-before all else; *max_image_pixels* is the most that a header may announce, without a number
-as many as Pillow takes.
+Files are decoded as by `common.image_decode_rgb`. *exif_transpose* applies the EXIF
+orientation first. *max_image_pixels* is the maximum number of pixels that a header may
+state; None is the limit of Pillow.
 """
 
 from collections.abc import Sequence
@@ -40,12 +39,14 @@ _PassOrder: TypeAlias = Literal["pillow13", "pillow12_2", "horizontal"]
 
 def patchify_rgb(arr: NDArray[np.uint8], patch_size: int) -> NDArray[np.uint16]:
     """
-    The patches of *arr*, a C-contiguous uint8 image of shape (height, width, 3), as it is.
+    Cut *arr*, a C-contiguous uint8 image of shape (height, width, 3), into patches without
+    rescaling.
 
-    An image without rows has no patches; one without columns has patches of padding.
+    An image of height 0 has no patches; an image of width 0 has patches of padding.
 
-    Raises `ValueError` for a *patch_size* of 0, another number of channels, an array that
-    is not C-contiguous, or patches beyond memory; `TypeError` for another dtype or rank.
+    Raises `ValueError` for a *patch_size* of 0, a number of channels other than 3, an array
+    that is not C-contiguous, or patches larger than memory; `TypeError` for another dtype or
+    rank.
     """
 
 def decode_patchify(
@@ -59,11 +60,12 @@ def decode_patchify(
     max_image_pixels: int | None = None,
 ) -> tuple[int, int, NDArray[np.uint16]]:
     """
-    *(height, width, patches)* of an encoded image.
+    Decode a file, rescale the image, and cut it into patches. Returns
+    *(height, width, patches)*.
 
     Raises `ValueError` for a *patch_size* of 0, a file that cannot be decoded ("image
     decode: ..."), a *rescale_frac* that is not finite and positive, an unknown
-    *pass_order*, or patches beyond memory.
+    *pass_order*, or patches larger than memory.
     """
 
 def decode_patchify_batch(
@@ -77,10 +79,10 @@ def decode_patchify_batch(
     max_image_pixels: int | None = None,
 ) -> list[tuple[int, int, NDArray[np.uint16]]]:
     """
-    `decode_patchify` of every file, in order, on several threads.
+    Call `decode_patchify` for every file, on several threads. Results are in order.
 
-    Raises `ValueError` as that does: the error of the first file, in order, that fails,
-    and which one it is.
+    Raises `ValueError` as `decode_patchify`. If several files fail, the error is that of
+    the first one in order; it contains the index of the file.
     """
 
 def preprocess_images(
@@ -94,8 +96,8 @@ def preprocess_images(
     max_image_pixels: int | None = None,
 ) -> list[tuple[int, int, NDArray[np.uint16], int]]:
     """
-    *(height, width, patches, hash)* of every file, in order, on several threads; the hash
-    is `common.content_hash` of the file.
+    Like `decode_patchify_batch`, but returns *(height, width, patches, hash)* for every
+    file; the hash is `common.content_hash` of the file.
 
     Raises `ValueError` as `decode_patchify_batch`.
     """
@@ -110,12 +112,13 @@ def rescale_patchify_hash(
     pass_order: _PassOrder = "pillow13",
 ) -> tuple[int, int, NDArray[np.uint16], int]:
     """
-    *(height, width, patches, hash)* of an image that the caller has decoded.
+    Rescale an image that the caller has decoded and cut it into patches. Returns
+    *(height, width, patches, hash)*.
 
-    The patches are those of *arr*, a C-contiguous uint8 image of shape (height, width, 3),
-    and the hash is `common.content_hash` of *raw_bytes*, the file that it comes from.
+    *arr* is a C-contiguous uint8 image of shape (height, width, 3). The hash is
+    `common.content_hash` of *raw_bytes*, the file that the image was decoded from.
 
-    Raises `ValueError` for a *patch_size* of 0, another number of channels, an array that
-    is not C-contiguous, a *rescale_frac* that is not finite and positive, an unknown
-    *pass_order*, or patches beyond memory; `TypeError` for another dtype or rank.
+    Raises `ValueError` for a *patch_size* of 0, a number of channels other than 3, an array
+    that is not C-contiguous, a *rescale_frac* that is not finite and positive, an unknown
+    *pass_order*, or patches larger than memory; `TypeError` for another dtype or rank.
     """

@@ -1,22 +1,22 @@
 """
-Pictures and prompts of the Qwen-VL models: Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5.
+Processes images and prompts for the Qwen-VL models: Qwen2-VL, Qwen2.5-VL, Qwen3-VL, Qwen3.5.
 
 *spec_json* is a JSON object with the settings of a checkpoint's image processor:
 
 | field | type | meaning |
 | --- | --- | --- |
 | `image_token_id` | int | the placeholder token |
-| `patch_size` | int > 0 | pixels along a patch |
-| `merge_size` | int > 0 | patches along a token |
-| `temporal_patch_size` | int > 0 | frames in a patch; a picture is repeated as often |
-| `min_pixels`, `max_pixels` | int > 0 | limits of the area after resizing |
-| `image_mean`, `image_std` | 3 floats | of samples from 0 to 1 |
-| `resample` | `"aten_u8"` or `"pil"` | the image processor to follow: torchvision's (default) or Pillow's |
-| `pass_order` | as in `common.resize_rgb` | for `"pil"`; default `"pillow13"` |
+| `patch_size` | int > 0 | height and width of a patch in pixels |
+| `merge_size` | int > 0 | patches along each side of a token |
+| `temporal_patch_size` | int > 0 | frames in a patch; an image is repeated that many times |
+| `min_pixels`, `max_pixels` | int > 0 | limits of the area in pixels after resizing |
+| `image_mean`, `image_std` | 3 floats | mean and standard deviation of samples scaled to 0..1 |
+| `resample` | `"aten_u8"` or `"pil"` | the image processor to reproduce: torchvision's (default) or Pillow's |
+| `pass_order` | as in `common.resize_rgb` | only for `"pil"`; default `"pillow13"` |
 | `exif_transpose`, `max_image_pixels` | bool, int | `exif_transpose` and `max_pixels` of `common.image_decode_rgb` |
 
-Other fields, `family` among them, are ignored. A grid is *(time, height, width)* in
-patches; time is 1. An offset is *(first, last)*, both included.
+Other fields, including `family`, are ignored. A grid is *(time, height, width)* in
+patches; time is 1. An offset is the pair of indices *(first, last)*, both inclusive.
 """
 
 from collections.abc import Sequence
@@ -41,30 +41,30 @@ def mrope_image_only_py(
     merge_size: int,
 ) -> tuple[NDArray[np.int64], int]:
     """
-    The positions of a prompt of *input_len* tokens in which pictures stand, as
-    `get_rope_index` of Hugging Face transformers gives them.
+    Compute the positions of an expanded prompt of *input_len* tokens with images, equal to
+    those of `get_rope_index` of Hugging Face transformers.
 
     An item is *(first token, last token, time, height, width)*, its grid in patches;
-    items come in order. Gives *(positions, delta)*: 3 * input_len int64 positions,
-    all of time, then height, then width; *delta* is the highest position plus one
+    items must be in order. Returns *(positions, delta)*: 3 * input_len int64 positions,
+    first all of time, then height, then width; *delta* is the highest position plus one
     minus *input_len*.
 
-    Raises `ValueError` if items overlap or lie outside, if a grid is no still picture
-    that divides by *merge_size*, or if it has not as many tokens as the item.
+    Raises `ValueError` if items overlap, are out of order or exceed the prompt, if a grid is
+    not a still image whose height and width are multiples of *merge_size*, if the number of
+    tokens of an item differs from that of its grid, or if memory is insufficient.
     """
 
 def preprocess(data: _Encoded, spec_json: str) -> tuple[NDArray[np.float32], _Grid]:
     """
-    Decode a picture and cut it into patches, equal to `pixel_values` of the Hugging
+    Decode an image and cut it into patches, equal to `pixel_values` of the Hugging
     Face image processor that *spec_json* describes.
 
-    Gives *(pixel_values, grid)*: time * height * width patches of
-    3 * temporal_patch_size * patch_size² float32 values, the patches of a token next to
-    each other.
+    Returns *(pixel_values, grid)*: time * height * width patches of
+    3 * temporal_patch_size * patch_size² float32 values; the patches of a token are
+    contiguous.
 
-    Raises `ValueError` for a spec that cannot be used, a file that cannot be decoded,
-    a picture more than 200 times longer than wide (or the reverse), or patches beyond
-    memory.
+    Raises `ValueError` for an invalid spec, a file that cannot be decoded, an image whose
+    longer side is more than 200 times its shorter side, or patches larger than memory.
     """
 
 def process_mm(
@@ -81,19 +81,18 @@ def process_mm(
     int,
 ]:
     """
-    Process a request: *input_ids* hold one placeholder per picture, *images* the
-    pictures in that order, as encoded files or as URLs, paths or base64 for
+    Process a request. *input_ids* contains one placeholder per image; *images* contains the
+    images in the same order, as encoded files, or as URLs, paths or base64 as in
     `common.fetch_bytes`.
 
-    Gives *(input_ids, features, grids, hashes, offsets, mrope, mrope_delta)*: the
-    expanded prompt; `preprocess`'s values of all pictures, one after the other; for
-    each picture its grid, the `common.content_hash` of its file, and its offset in the
-    prompt; positions and delta as `mrope_image_only_py` gives them.
+    Returns *(input_ids, features, grids, hashes, offsets, mrope, mrope_delta)*: the
+    expanded prompt; the `pixel_values` of all images, one after the other; for each image
+    its grid, the `common.content_hash` of its file, and its offset in the expanded prompt;
+    positions and delta as from `mrope_image_only_py`.
 
-    Raises `ValueError` for a request without tokens or pictures or with more than 64
-    pictures or 1.25 GiB of files, for a picture that cannot be had, decoded or
-    processed, for features beyond memory, and for a number of placeholders that is not
-    the number of pictures.
+    Raises `ValueError` if the request has no tokens or no images, more than 64 images or more
+    than 1.25 GiB of files, if an image cannot be fetched, decoded or processed, if features
+    are larger than memory, or if the number of placeholders differs from that of images.
     """
 
 def smart_resize_py(
@@ -104,11 +103,13 @@ def smart_resize_py(
     max_pixels: int,
 ) -> tuple[int, int]:
     """
-    The *(height, width)* in pixels that a picture is resized to: multiples of *factor*
-    near its own sides, with an area between the limits where its shape allows.
+    Compute the *(height, width)* in pixels to which an image is resized: each side is a
+    multiple of *factor* near its original length, and the area is between the limits if the
+    image's shape allows it.
 
-    The rule is `smart_resize` of Hugging Face transformers from 5.24 on.
+    The rule is `smart_resize` of Hugging Face transformers since 5.24.
 
-    Raises `ValueError` for an empty picture, one more than 200 times longer than wide
-    (or the reverse), a *factor* of 0, and limits that leave no pixels.
+    Raises `ValueError` for an empty image, an image whose longer side is more than 200 times
+    its shorter side, a *factor* of 0, and limits that give a result without pixels or one
+    that exceeds the address space.
     """
