@@ -1,5 +1,5 @@
 """
-The README of `sglang-mm` is true: its Python runs, its family is the tested one, and what it names is there.
+The README of `sglang-mm` is correct: its Python blocks run, its example family is tested, and the names in it exist.
 """
 
 from __future__ import annotations
@@ -16,22 +16,35 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 def blocks(language: str) -> list[str]:
+    """
+    The code blocks of *language*; there must be one.
+    """
     found = [text for name, text in BLOCKS if name == language]
     assert found
     return found
 
 
-@pytest.mark.parametrize("code", blocks("python"))
-def test_python_runs(code: str) -> None:
+def items(section: str) -> list[str]:
     """
-    Each block stands alone.
+    The part before the colon of each item of a list in *section*; there must be one.
+    """
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    found = re.findall(r"^- (.*?`): ", text, re.MULTILINE)
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_block_runs(code: str) -> None:
+    """
+    Each block runs without the others.
     """
     exec(compile(code, "README.md", "exec"), {})
 
 
-def test_the_family_is_the_tested_one() -> None:
+def test_example_family_equals_the_tested_code() -> None:
     """
-    `tests/adding_a_model.rs` has the text, with the crate's public name.
+    `tests/adding_a_model.rs` contains the Rust block, with the crate's public name instead of `crate`.
     """
     (family,) = blocks("rust")
     _, _, body = family.partition("\n\n")
@@ -41,22 +54,22 @@ def test_the_family_is_the_tested_one() -> None:
     )
 
 
-@pytest.mark.parametrize("room", re.findall(r"^\| (`.*?) \|", README, re.MULTILINE))
-def test_rooms_are_there(room: str) -> None:
+@pytest.mark.parametrize("item", [*items("Architecture"), *items("Transforms")])
+def test_listed_modules_and_functions_exist(item: str) -> None:
     """
-    What the tables name is a file, a folder or a function.
+    Every name in the lists of modules and transforms is a file, a folder or a function.
     """
     sources = [*CRATE.glob("src/**/*.rs")]
     stems = {part.removesuffix(".rs") for path in sources for part in path.relative_to(CRATE / "src").parts}
     functions = set(re.findall(r"pub fn (\w+)", "".join(path.read_text(encoding="utf-8") for path in sources)))
 
-    for name in re.findall(r"`(?:common::)?(\w+)/?`", room):
+    for name in re.findall(r"`(?:common::)?(\w+)/?`", item):
         assert name in stems | functions
 
 
 @pytest.mark.parametrize("path", re.findall(r"(?:rust|ci|tests)/[\w/.-]+\.(?:py|json)\b", README))
-def test_files_are_there(path: str) -> None:
+def test_named_files_exist(path: str) -> None:
     """
-    Paths are those of the checkout, or of the crate.
+    Paths are relative to the checkout or to the crate.
     """
     assert (ROOT / path).is_file() or (CRATE / path).is_file()

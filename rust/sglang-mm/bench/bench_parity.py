@@ -1,12 +1,11 @@
 """
-Hold family `inkling` against Python: the same bits, and how long each takes.
+Compare family `inkling` with Python implementations: check that the bits are equal, then measure times.
 
     python rust/sglang-mm/bench/bench_parity.py [--rounds N]
 
-Patches of six sizes must be equal to the bit, or the run fails. Decoding is *reported*,
-against the Pillow that is installed. Times are of one 1080p JPEG of quality 90, wall and
-CPU (user + system, all threads) per image: the median of rounds in which the contestants
-take turns. Numba is measured if it is installed.
+The run fails if the patches of six sizes are not equal to the bit. Differences of decoded pixels from the installed
+Pillow are only reported. Times are wall and CPU time (user + system, all threads) per image, for one 1080p JPEG of
+quality 90. Each is the median over rounds; a round runs every implementation once. Numba is measured if it is installed.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ from pillow_oracle import inkling as oracle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Contestants = dict[str, tuple[int, Callable[[], Bits]]]
+    #: By name: the number of images that one call processes, and the call.
+    Implementations = dict[str, tuple[int, Callable[[], Bits]]]
 
 PATCH_SIZE = 40
 SIZES = [(480, 640), (1080, 1920), (200, 320), (37, 53), (40, 40), (1, 1)]
@@ -42,7 +42,7 @@ BATCH = 5
 
 def photo(height: int, width: int) -> Pixels:
     """
-    Smooth shapes with some noise, so that a JPEG has the size that a photo has.
+    Smooth shapes with some noise, so that a JPEG of it is about as large as that of a photo.
     """
     y, x = np.mgrid[:height, :width].astype(np.float32)
     waves = [128 + 100 * np.sin(x / (90 + 40 * channel)) * np.cos(y / (70 - 10 * channel)) for channel in range(3)]
@@ -52,7 +52,7 @@ def photo(height: int, width: int) -> Pixels:
 
 def encoded(image: Pixels, kind: str, **options: int) -> bytes:
     """
-    The picture as a file.
+    The image as an encoded file.
     """
     file = io.BytesIO()
     Image.fromarray(image).save(file, kind, **options)
@@ -61,16 +61,16 @@ def encoded(image: Pixels, kind: str, **options: int) -> bytes:
 
 def python_tables() -> tuple[Bits, Bits]:
     """
-    The value of every byte by channel, and that of padding, both worked out by the oracle's formula.
+    The bits of every sample value per channel, and those of padding, computed with the oracle.
     """
-    every = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None], 3, axis=2)
-    bits = oracle(every, 1)[2].reshape(256, 2, 3)
+    all_values = np.repeat(np.arange(256, dtype=np.uint8)[:, None, None], 3, axis=2)
+    bits = oracle(all_values, 1)[2].reshape(256, 2, 3)
     return bits[:, 0], bits[0, 1]
 
 
 def pillow_and_numpy(file: bytes, values: Bits, padding: Bits) -> Bits:
     """
-    What a careful Python processor does: decode, look values up, cut.
+    An optimised Python implementation: decode, look values up in a table, cut into patches.
     """
     with Image.open(io.BytesIO(file)) as image:
         rgb = np.asarray(image.convert("RGB"))
@@ -86,7 +86,7 @@ def pillow_and_numpy(file: bytes, values: Bits, padding: Bits) -> Bits:
 
 def numba_kernel() -> Callable[[Pixels, Bits, Bits], Bits] | None:
     """
-    The cutting as a compiled loop, or nothing where Numba is not installed.
+    A compiled loop that looks values up and cuts patches; None if Numba is not installed.
     """
     if importlib.util.find_spec("numba") is None:
         return None
@@ -114,35 +114,35 @@ def numba_kernel() -> Callable[[Pixels, Bits, Bits], Bits] | None:
 
 def assert_patches_are_equal() -> None:
     """
-    Every bit of every size, whole numbers of patches and not.
+    Fail unless the patches of all `SIZES` are equal to the bit. Some sizes are whole numbers of patches, some are not.
     """
     for height, width in SIZES:
         image = noise(height, width)
         if not np.array_equal(oracle(image, PATCH_SIZE)[2], inkling.patchify_rgb(image, PATCH_SIZE)):
-            raise SystemExit(f"patches of {height}x{width} are NOT those of Pillow and NumPy")
+            raise SystemExit(f"patches of {height}x{width} differ from those of Pillow and NumPy")
     print(f"patches of {len(SIZES)} sizes: equal to the bit")
 
 
 def report_decoding(image: Pixels) -> None:
     """
-    How far each decoder's pixels are from Pillow's.
+    Print how far decoded pixels differ from Pillow's, for PNG and JPEG.
     """
     for name, file in (("PNG", encoded(image, "PNG")), ("JPEG q90", encoded(image, "JPEG", quality=90))):
         height, width, pixels = common.image_decode_rgb(file)
         with Image.open(io.BytesIO(file)) as opened:
             theirs = np.asarray(opened.convert("RGB"))
         difference = abs(pixels.reshape(height, width, 3).astype(np.int16) - theirs)
-        differ, most = np.count_nonzero(difference), difference.max()
-        print(f"{name}: {differ} of {theirs.size} values differ from Pillow {PIL.__version__}'s, at most by {most}")
+        count, most = np.count_nonzero(difference), difference.max()
+        print(f"{name}: {count} of {theirs.size} values differ from Pillow {PIL.__version__}'s, at most by {most}")
 
 
-def contestants(image: Pixels) -> Contestants:
+def implementations(image: Pixels) -> Implementations:
     """
-    What is timed, and how many images one call does; all but `patchify_rgb` begin with the same file.
+    The implementations to time. All except `patchify_rgb` start from the same encoded file.
     """
     file = encoded(image, "JPEG", quality=90)
     values, padding = python_tables()
-    found: Contestants = {"Pillow + NumPy": (1, lambda: pillow_and_numpy(file, values, padding))}
+    found: Implementations = {"Pillow + NumPy": (1, lambda: pillow_and_numpy(file, values, padding))}
     kernel = numba_kernel()
     if kernel is not None:
 
@@ -157,9 +157,9 @@ def contestants(image: Pixels) -> Contestants:
     return found
 
 
-def measure(found: Contestants, rounds: int) -> None:
+def measure(found: Implementations, rounds: int) -> None:
     """
-    Print the median wall and CPU time per image, after a round that does not count.
+    Print the median wall and CPU time per image. The first round is a warm-up and is not counted.
     """
     walls: dict[str, list[float]] = {name: [] for name in found}
     cpus: dict[str, list[float]] = {name: [] for name in found}
@@ -178,19 +178,19 @@ def measure(found: Contestants, rounds: int) -> None:
 
 def main() -> None:
     """
-    Parity first: times of wrong results mean nothing.
+    Check the results, then measure.
     """
-    parser = argparse.ArgumentParser(description="Hold family `inkling` against Pillow and NumPy.")
+    parser = argparse.ArgumentParser(description="Compare family `inkling` with Pillow and NumPy.")
     parser.add_argument("--rounds", type=int, default=30)
     rounds = parser.parse_args().rounds
     image = photo(1080, 1920)
     assert_patches_are_equal()
     report_decoding(image)
-    found = contestants(image)
+    found = implementations(image)
     _, pillow = found["Pillow + NumPy"]
     for name, (_, call) in found.items():
         if name != "patchify_rgb" and not np.array_equal(pillow(), call()):
-            raise SystemExit(f"{name} does not give the patches of Pillow and NumPy")
+            raise SystemExit(f"the patches of {name} differ from those of Pillow and NumPy")
     measure(found, rounds)
 
 

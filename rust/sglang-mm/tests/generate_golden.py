@@ -1,8 +1,8 @@
 """
-Write what family `inkling` must give for pictures made from seeds: `python generate_golden.py`.
+Write `golden.json`, the expected results of family `inkling` for generated images: `python generate_golden.py`.
 
-Pillow and NumPy make pictures and patches; `golden.json` beside this file keeps their
-digests. It changes only if a formula, Pillow or NumPy's generator does, and then on purpose.
+Pillow and NumPy generate images from seeds and compute their patches. The file, beside this script, contains the
+digests. It changes only if a formula, Pillow or NumPy's random generator changes; update it deliberately.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PATCH_SIZE = 40
-#: Heights and widths: whole patches, a rest each way, less than two patches, exactly one.
+#: Heights and widths: whole patches, partial patches on both sides, less than two patches, exactly one.
 SIZES = [(480, 640), (200, 320), (37, 53), (40, 40)]
 FILE = Path(__file__).with_name("golden.json")
 
 
 class Fixture(TypedDict):
     """
-    One picture: its shape, and SHA-256 of its pixels and of the bits of its patches.
+    One image: its size, and the SHA-256 of its pixels and of the bits of its patches.
     """
 
     height: int
@@ -38,14 +38,14 @@ class Fixture(TypedDict):
 
 def digest(array: NDArray[Any]) -> str:
     """
-    SHA-256 of an array's memory, little-endian.
+    SHA-256 of an array's values in little-endian order.
     """
     return hashlib.sha256(array.astype(array.dtype.newbyteorder("<")).tobytes()).hexdigest()
 
 
 def png(image: Pixels) -> bytes:
     """
-    The picture as a file that keeps every pixel.
+    The image as a PNG file, which keeps every pixel.
     """
     file = io.BytesIO()
     Image.fromarray(image).save(file, "PNG")
@@ -54,7 +54,7 @@ def png(image: Pixels) -> bytes:
 
 def fixture(height: int, width: int) -> Fixture:
     """
-    What Pillow and NumPy give for one size.
+    The expected results for one size, computed with Pillow and NumPy.
     """
     image = noise(height, width)
     return {"height": height, "width": width, "pixels": digest(image), "patches": digest(inkling(image, PATCH_SIZE)[2])}
@@ -62,7 +62,7 @@ def fixture(height: int, width: int) -> Fixture:
 
 def fixtures() -> list[Fixture]:
     """
-    What Pillow and NumPy give for all sizes.
+    The expected results for all `SIZES`.
     """
     return [fixture(height, width) for height, width in SIZES]
 

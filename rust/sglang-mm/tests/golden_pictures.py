@@ -1,9 +1,9 @@
 """
-The golden pictures and what Pillow says of them.
+The golden images, and their pixels as decoded by Pillow.
 
-They lie in `$SGLANG_GOLDEN/images_open`; without that variable, in the small set of the checkout.
+The images are in `$SGLANG_GOLDEN/images_open`. Without that variable, the small set of the checkout is used.
 
-Invariant: Pillow is asked for each picture anew, so a test sees the one that is installed.
+Invariant: the installed Pillow decodes an image at each call, so tests never compare with stored pixels.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 def files() -> list[Path]:
     """
-    Every golden picture, sorted by name.
+    Every golden image, sorted by name.
     """
     folder = Path(os.environ.get("SGLANG_GOLDEN") or CHECKOUT / "tests" / "golden", "images_open")
     found = sorted(path for path in folder.glob("*") if path.is_file() and path.name != "MANIFEST.tsv")
     if not found:
         raise FileNotFoundError(
-            f"no golden pictures in {folder}: unset SGLANG_GOLDEN or point it at a folder that has `images_open`"
+            f"no golden images in {folder}: unset SGLANG_GOLDEN, or set it to a folder that contains `images_open`"
         )
     return found
 
 
 def decoded(data: bytes, *, exif_transpose: bool = False) -> NDArray[np.uint8] | None:
     """
-    The RGB pixels that Pillow finds, or nothing if it refuses. A warning is no refusal.
+    The RGB pixels as decoded by Pillow, or None if it raises. Warnings are ignored.
     """
     try:
         with warnings.catch_warnings():
@@ -46,5 +46,5 @@ def decoded(data: bytes, *, exif_transpose: bool = False) -> NDArray[np.uint8] |
             with Image.open(io.BytesIO(data)) as image:
                 upright = ImageOps.exif_transpose(image) if exif_transpose else image
                 return np.array(upright.convert("RGB"))
-    except Exception:  # noqa: BLE001 -- Pillow refuses with whatever its codec raised
+    except Exception:  # noqa: BLE001 -- each codec of Pillow raises exceptions of other types
         return None

@@ -1,5 +1,5 @@
 """
-Family `inkling` gives the patches that `golden.json` keeps.
+Family `inkling` gives the patches whose digests are in `golden.json`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from sglang.srt.rust_extensions._multimodal import inkling
 GOLDEN: list[Fixture] = json.loads(FILE.read_bytes())
 
 
-def test_the_file_is_what_is_generated() -> None:
+def test_golden_file_is_up_to_date() -> None:
     """
-    No fixture is of another picture or another formula.
+    `generate_golden.py` gives the content of `golden.json`.
     """
     assert fixtures() == GOLDEN
 
 
 @pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{golden['height']}x{golden['width']}")
-def test_patches(golden: Fixture) -> None:
+def test_patches_equal_the_golden_ones(golden: Fixture) -> None:
     """
-    The pixels, as an array and as a PNG, give the golden bits.
+    An image gives the golden bits, both as an array and as a PNG.
     """
     image = noise(golden["height"], golden["width"])
 
@@ -35,9 +35,9 @@ def test_patches(golden: Fixture) -> None:
     np.testing.assert_array_equal(patches, inkling.patchify_rgb(image, PATCH_SIZE))
 
 
-def test_a_batch_is_its_images() -> None:
+def test_batch_equals_its_images() -> None:
     """
-    All pictures in one call give what each gives alone.
+    All images in one call give the same patches as each image in a call of its own.
     """
     batch = inkling.decode_patchify_batch([png(noise(*size)) for size in SIZES], PATCH_SIZE)
 
@@ -46,9 +46,9 @@ def test_a_batch_is_its_images() -> None:
     ]
 
 
-def test_another_picture_has_another_digest() -> None:
+def test_different_images_have_different_digests() -> None:
     """
-    The digests can tell pictures apart.
+    The digests distinguish images, so the other tests would detect wrong patches.
     """
     assert len({golden["patches"] for golden in GOLDEN}) == len(GOLDEN)
     assert fixture(41, 40)["patches"] not in {golden["patches"] for golden in GOLDEN}
