@@ -1,7 +1,7 @@
 """
-`common.image_decode_rgb` gives Pillow's bytes for what Pillow writes, and refuses what it refuses.
+`common.image_decode_rgb` decodes files written by Pillow to Pillow's bytes, and refuses the files that Pillow refuses.
 
-What goes through every variant of a format lies here; single oddities lie in the crate's own tests.
+These tests iterate over the variants of a format. Tests of single special cases are in the crate, in Rust.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import PIL
 import pytest
 from pictures import check, chunk, saved, scene
 from PIL import Image
 from sglang.srt.rust_extensions._multimodal import common
 
-pytestmark = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes are those of Pillow 13.0.0")
+pytestmark = pytest.mark.usefixtures("pillow_13")
 
 
 SIZES = [
@@ -44,9 +43,9 @@ SIZES = [
 @pytest.mark.parametrize("progressive", [False, True], ids=["baseline", "progressive"])
 @pytest.mark.parametrize("subsampling", ["4:4:4", "4:2:2", "4:2:0", "4:1:1"])
 @pytest.mark.parametrize("quality", [1, 50, 95, 100])
-def test_jpeg_is_pillows_to_the_byte(quality: int, subsampling: str, progressive: bool) -> None:
+def test_jpeg_pixels_equal_pillows(quality: int, subsampling: str, progressive: bool) -> None:
     """
-    Every quality and subsampling, at sizes around the blocks, in colour and grey, with restart markers or without.
+    For all qualities and subsamplings, at sizes around the block size, RGB and grey, with and without restart markers.
     """
     for (height, width), mode, restart in itertools.product(SIZES, ["RGB", "L"], [0, 1, 3]):
         image = scene(height, width, mode)
@@ -72,11 +71,11 @@ def with_adobe(data: bytes, transform: int | None) -> bytes:
     return data[: at + 15] + bytes([transform]) + data[at + 16 :]
 
 
-@pytest.mark.parametrize("transform", [0, 2, None], ids=["inks", "YCCK", "no Adobe segment"])
+@pytest.mark.parametrize("transform", [0, 2, None], ids=["CMYK", "YCCK", "no Adobe segment"])
 @pytest.mark.parametrize("quality", [50, 95])
-def test_four_inks_become_pillows_colours(quality: int, transform: int | None) -> None:
+def test_cmyk_jpeg_pixels_equal_pillows(quality: int, transform: int | None) -> None:
     """
-    CMYK and YCCK, with and without the segment that says so: never inverted against Pillow.
+    For CMYK and YCCK, and without the Adobe segment; the colours are not inverted.
     """
     for height, width in SIZES:
         data = with_adobe(saved(scene(height, width, "CMYK"), "JPEG", quality=quality), transform)
@@ -103,9 +102,9 @@ WEBP = [
 @pytest.mark.parametrize(
     "options", WEBP, ids=lambda options: "-".join(f"{key}={value}" for key, value in options.items())
 )
-def test_webp_is_pillows_to_the_byte(options: dict[str, Any], mode: str) -> None:
+def test_webp_pixels_equal_pillows(options: dict[str, Any], mode: str) -> None:
     """
-    Lossy and lossless, with alpha or without: alpha is dropped and the colour below it stays.
+    For lossy and lossless files, with and without alpha. Alpha is dropped and the colour is kept.
     """
     for height, width in [*SIZES, (97, 131)]:
         image = scene(height, width, mode)
@@ -117,9 +116,9 @@ def test_webp_is_pillows_to_the_byte(options: dict[str, Any], mode: str) -> None
 @pytest.mark.parametrize(
     "options", [{"lossless": True}, {"quality": 40}, {"quality": 80, "minimize_size": True}], ids=str
 )
-def test_an_animation_is_its_first_frame(options: dict[str, Any]) -> None:
+def test_animation_is_decoded_to_its_first_frame(options: dict[str, Any]) -> None:
     """
-    Whatever the frames that follow, and whether they are blended.
+    In WebP, PNG and GIF, for frames with different alpha.
     """
     frames = [scene(19, 23, "RGBA") for _ in range(3)]
     for index, frame in enumerate(frames):
@@ -131,9 +130,9 @@ def test_an_animation_is_its_first_frame(options: dict[str, Any]) -> None:
         assert check(data, kind) is not None
 
 
-def test_the_pixel_cap_is_a_setting() -> None:
+def test_max_pixels_limits_the_pixels() -> None:
     """
-    It counts pixels, and its name is in the message.
+    An image of exactly *max_pixels* is decoded; the error for a larger one names the setting.
     """
     data = saved(scene(20, 30), "PNG")
 
@@ -143,9 +142,9 @@ def test_the_pixel_cap_is_a_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "message"),
     [
-        pytest.param(lambda: b"", "an empty file", id="nothing"),
+        pytest.param(lambda: b"", "an empty file", id="empty"),
         pytest.param(lambda: b"not an image", "a text", id="text"),
         pytest.param(lambda: b"<!DOCTYPE html><title>403</title>", "an HTML page", id="HTML"),
         pytest.param(lambda: b'<svg xmlns="http://www.w3.org/2000/svg"/>', "an SVG drawing", id="SVG"),
@@ -158,12 +157,12 @@ def test_the_pixel_cap_is_a_setting() -> None:
         pytest.param(lambda: b"RIFF\0\0\0\0WEBP", "a WebP file without picture data", id="WebP stub"),
     ],
 )
-def test_refusals_name_what_was_sent_and_what_is_served(data: Callable[[], bytes], words: str) -> None:
+def test_error_names_the_format_and_the_supported_formats(data: Callable[[], bytes], message: str) -> None:
     """
-    Nobody has to guess why a file that his viewer shows is refused.
+    The error says which kind of file was sent and which formats are decoded.
     """
     with pytest.raises(
-        ValueError, match=f"^image decode: {words} is not served: send a JPEG, PNG, WebP, GIF or BMP file$"
+        ValueError, match=f"^image decode: {message} is not served: send a JPEG, PNG, WebP, GIF or BMP file$"
     ):
         common.image_decode_rgb(data())
 
@@ -172,9 +171,9 @@ def test_refusals_name_what_was_sent_and_what_is_served(data: Callable[[], bytes
     ("kind", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)], ids=["grey", "RGB", "grey and alpha", "RGBA"]
 )
 @pytest.mark.parametrize("transparent", [False, True], ids=["", "with tRNS"])
-def test_wide_samples_are_refused_by_name(kind: int, channels: int, transparent: bool) -> None:
+def test_16_bit_samples_are_refused(kind: int, channels: int, transparent: bool) -> None:
     """
-    Pillow clips or halves them; neither is a scale that a caller chose.
+    Pillow clips or halves 16-bit samples, which is rarely the scale that a caller wants, so they are refused.
     """
     header = chunk(b"IHDR", struct.pack(">LLBBBBB", 1, 1, 16, kind, 0, 0, 0))
     colour = chunk(b"tRNS", bytes(2 * channels)) if transparent and kind in (0, 2) else b""
@@ -184,9 +183,9 @@ def test_wide_samples_are_refused_by_name(kind: int, channels: int, transparent:
         common.image_decode_rgb(b"\x89PNG\r\n\x1a\n" + header + colour + data + chunk(b"IEND", b""))
 
 
-def flipped(data: bytes, random: np.random.Generator) -> bytes:
+def damage(data: bytes, random: np.random.Generator) -> bytes:
     """
-    The file with one to five bytes changed, half of the time near its start, and sometimes cut.
+    The file with one to five bytes changed, half of the time near its start, and sometimes truncated.
     """
     damaged = bytearray(data)
     reach = len(damaged) if random.integers(2) else min(len(damaged), 200)
@@ -199,46 +198,47 @@ def flipped(data: bytes, random: np.random.Generator) -> bytes:
 
 def samples(kind: str) -> list[bytes]:
     """
-    One file of each way to store pixels in that format.
+    Files of the format that cover its ways of storing pixels.
     """
-    colour, shades, clear = scene(41, 57), scene(41, 57, "L"), scene(41, 57, "RGBA")
-    clear.putalpha(scene(41, 57, "L"))
+    colour, grey, transparent = scene(41, 57), scene(41, 57, "L"), scene(41, 57, "RGBA")
+    transparent.putalpha(scene(41, 57, "L"))
     if kind == "JPEG":
-        ways: list[dict[str, Any]] = [
+        variants: list[dict[str, Any]] = [
             {"quality": 85},
             {"quality": 40, "progressive": True},
             {"subsampling": "4:4:4"},
             {"restart_marker_blocks": 2},
         ]
-        return [saved(image, kind, **way) for way in ways for image in (colour, shades, scene(41, 57, "CMYK"))]
+        cmyk = scene(41, 57, "CMYK")
+        return [saved(image, kind, **options) for options in variants for image in (colour, grey, cmyk)]
     if kind == "WEBP":
-        ways = [{"quality": 60}, {"lossless": True}]
-        return [saved(image, kind, **way) for way in ways for image in (colour, clear)]
+        variants = [{"quality": 60}, {"lossless": True}]
+        return [saved(image, kind, **options) for options in variants for image in (colour, transparent)]
     if kind == "PNG":
-        return [saved(image, kind) for image in (colour, shades, clear, colour.quantize(7), colour.convert("1"))]
+        return [saved(image, kind) for image in (colour, grey, transparent, colour.quantize(7), colour.convert("1"))]
     if kind == "GIF":
-        return [saved(image, kind, interlace=way) for way in (0, 1) for image in (colour, shades)]
-    return [saved(image, kind) for image in (colour, shades, colour.quantize(200), colour.convert("1"))]
+        return [saved(image, kind, interlace=interlace) for interlace in (0, 1) for image in (colour, grey)]
+    return [saved(image, kind) for image in (colour, grey, colour.quantize(200), colour.convert("1"))]
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF", "BMP"])
-def test_damaged_files_are_what_pillow_makes_of_them(kind: str) -> None:
+def test_damaged_files_are_decoded_or_refused_like_pillow(kind: str) -> None:
     """
-    200 seeds: the same files are refused, and of the others the pixels are the same.
+    Of 200 randomly damaged files, the same ones are refused, and the pixels of the others are equal.
     """
     files = samples(kind)
     decoded = 0
     for seed in range(200):
         random = np.random.default_rng(seed)
-        damaged = flipped(files[seed % len(files)], random)
+        damaged = damage(files[seed % len(files)], random)
         try:
             common.image_decode_rgb(damaged)
         except ValueError as error:
-            # Other refusals than Pillow's, by decision.
+            # Refused here on purpose, although Pillow decodes them.
             if "unsupported color" in str(error) or "is not served" in str(error):
                 continue
         decoded += check(damaged, seed) is not None
-    # Sums of PNG find nearly all damage, so few of its files are left to compare.
+    # The checksums of PNG detect nearly all damage, so few of its files are decoded.
     assert decoded > (0 if kind == "PNG" else 20)
 
 
@@ -264,12 +264,12 @@ def refused(data):
     try:
         common.image_decode_rgb(data)
     except ValueError as error:
-        words.append(str(error))
+        messages.append(str(error))
 
-words, files = [], [data for side in (65500, 30000, 13000) for data in bombs(side)]
+messages, files = [], [data for side in (65500, 30000, 13000) for data in bombs(side)]
 limit = 96 << 20
 used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-# Stacks of the threads come on top.
+# Small stacks, so that the threads fit the limit too.
 threading.stack_size(1 << 18)
 resource.setrlimit(resource.RLIMIT_AS, (used + limit, used + limit))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -279,23 +279,25 @@ for data in files:
         thread.start()
     for thread in threads:
         thread.join()
-print(len(files) * 20, len(words), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
-for text in sorted(set(words)):
+print(len(files) * 20, len(messages), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+for text in sorted(set(messages)):
     print(text)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
-def test_bombs_are_refused_twenty_at_once_in_a_narrow_room() -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and relies on RLIMIT_AS")
+def test_decompression_bombs_are_refused_with_little_memory() -> None:
     """
-    Headers that announce gigapixels, and such as are within the cap, in a process that may take 96 MiB more: it goes on.
+    Small files with huge sizes in their headers, some within the pixel limit, are decoded on 20 threads at once.
+
+    The process may allocate at most 96 MiB more. Every file must be refused, and the process must survive.
     """
     done = subprocess.run([sys.executable, "-c", BOMBS], check=True, capture_output=True, text=True, timeout=600)
 
-    counts, *words = done.stdout.splitlines()
+    counts, *messages = done.stdout.splitlines()
     sent, refused, grown = map(int, counts.split())
     assert refused == sent
     assert grown < 96 * 1024
-    assert all(text.startswith("image decode: ") for text in words)
-    assert any("65500x65500 is 4290250000 pixels, over the cap of 178956970" in text for text in words)
-    assert any("more memory than there is" in text for text in words)
+    assert all(text.startswith("image decode: ") for text in messages)
+    assert any("65500x65500 is 4290250000 pixels, over the cap of 178956970" in text for text in messages)
+    assert any("more memory than there is" in text for text in messages)

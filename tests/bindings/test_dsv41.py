@@ -1,5 +1,5 @@
 """
-`_multimodal.dsv41` does what its stub promises: the values of the Pillow and NumPy oracle.
+`_multimodal.dsv41` gives the values of the reference implementation with Pillow and NumPy, and the documented errors.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any
 
 import golden_pictures
 import numpy as np
-import PIL
 import pillow_oracle
 import pytest
 from hypothesis import given, settings
@@ -18,13 +17,14 @@ from pillow_oracle import Place, noise
 from sglang.srt.multimodal.deepseek_v41_image_processing import ImagePlanner
 from sglang.srt.rust_extensions._multimodal import dsv41
 
-PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes of a resize are those of Pillow 13.0.0")
+#: For tests that compare bytes with Pillow.
+PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 0xBF80), (127, 0xBB81), (128, 0x3B81), (255, 0x3F80)])
-def test_published_values(value: int, expected: int) -> None:
+def test_values_equal_the_published_values(value: int, expected: int) -> None:
     """
-    One pixel, and the canvas beside it.
+    For an image of one pixel, on a canvas with one more pixel.
     """
     pixel = np.full((1, 1, 3), value, np.uint8)
 
@@ -37,13 +37,13 @@ def test_published_values(value: int, expected: int) -> None:
     [
         pytest.param((53, 37), Place((56, 56), (56, 39), (0, 8), 14), id="narrow"),
         pytest.param((37, 53), Place((56, 56), (39, 56), (8, 0), 14), id="low"),
-        pytest.param((28, 28), Place((28, 28), (28, 28), (0, 0), 14), id="as it is"),
-        pytest.param((91, 157), Place((112, 168), (97, 168), (7, 0), 14), id="shrunk a little"),
+        pytest.param((28, 28), Place((28, 28), (28, 28), (0, 0), 14), id="not resized"),
+        pytest.param((91, 157), Place((112, 168), (97, 168), (7, 0), 14), id="slightly enlarged"),
     ],
 )
-def test_published_cases(size: tuple[int, int], place: Place) -> None:
+def test_patches_equal_the_oracles_for_the_published_cases(size: tuple[int, int], place: Place) -> None:
     """
-    The four shapes that the models are published with.
+    The four shapes are those published with the model.
     """
     bits = dsv41.resize_patchify(noise(*size), *place.arguments())
 
@@ -61,9 +61,9 @@ PLANNERS = {
 @PILLOW_13
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
-def test_golden_pictures(planner: ImagePlanner, path: Path) -> None:
+def test_patches_of_golden_images_equal_the_oracles(planner: ImagePlanner, path: Path) -> None:
     """
-    Every picture that Pillow decodes gives the oracle's patches, on the canvas that is planned for it.
+    For every golden image that Pillow decodes, with the plan of the planner.
     """
     image = golden_pictures.decoded(path.read_bytes())
     if image is None:
@@ -76,6 +76,9 @@ def test_golden_pictures(planner: ImagePlanner, path: Path) -> None:
 
 @st.composite
 def places(draw: st.DrawFn) -> Place:
+    """
+    Any valid place of an image on a canvas.
+    """
     patch_size = draw(st.integers(1, 20))
     rows, columns = draw(st.tuples(st.integers(1, 7), st.integers(1, 7)))
     output = rows * patch_size, columns * patch_size
@@ -87,16 +90,16 @@ def places(draw: st.DrawFn) -> Place:
 @PILLOW_13
 @settings(max_examples=200, deadline=None)
 @given(size=st.tuples(st.integers(1, 150), st.integers(1, 150)), place=places())
-def test_any_place(size: tuple[int, int], place: Place) -> None:
+def test_patches_equal_the_oracles_for_any_size_and_place(size: tuple[int, int], place: Place) -> None:
     """
-    No size and no place on the canvas tells us from the oracle.
+    For random images of any size and any valid place on the canvas.
     """
     image = noise(*size)
 
     np.testing.assert_array_equal(pillow_oracle.dsv41(image, place), dsv41.resize_patchify(image, *place.arguments()))
 
 
-# Misuse is the point, so no type checker may look.
+# Typed as Any, because the tests pass wrong types on purpose.
 untyped: Any = dsv41
 IMAGE = noise(4, 6)
 WHOLE = ((8, 8), (4, 6), (4, 2), 4)
@@ -104,39 +107,41 @@ GEOMETRY = "^invalid V4.1 image geometry"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "words"),
+    ("arguments", "error", "message"),
     [
-        pytest.param((IMAGE, (8, 8), (4, 6), (4, 2), 0), ValueError, GEOMETRY, id="no patch"),
-        pytest.param((IMAGE, (0, 8), (4, 6), (4, 2), 4), ValueError, GEOMETRY, id="no canvas"),
-        pytest.param((IMAGE, (8, 8), (0, 6), (4, 2), 4), ValueError, GEOMETRY, id="no picture"),
-        pytest.param((IMAGE, (9, 8), (4, 6), (4, 2), 4), ValueError, GEOMETRY, id="broken patches"),
-        pytest.param((IMAGE, (8, 8), (9, 6), (0, 2), 4), ValueError, GEOMETRY, id="higher than the canvas"),
-        pytest.param((IMAGE, (8, 8), (4, 6), (5, 2), 4), ValueError, GEOMETRY, id="sticks out below"),
-        pytest.param((IMAGE, (8, 8), (4, 6), (4, 3), 4), ValueError, GEOMETRY, id="sticks out right"),
-        pytest.param((IMAGE[:0], *WHOLE), ValueError, GEOMETRY, id="no rows"),
-        pytest.param((IMAGE[:, :0].copy(), *WHOLE), ValueError, GEOMETRY, id="no columns"),
+        pytest.param((IMAGE, (8, 8), (4, 6), (4, 2), 0), ValueError, GEOMETRY, id="patch size 0"),
+        pytest.param((IMAGE, (0, 8), (4, 6), (4, 2), 4), ValueError, GEOMETRY, id="canvas height 0"),
+        pytest.param((IMAGE, (8, 8), (0, 6), (4, 2), 4), ValueError, GEOMETRY, id="image height 0"),
+        pytest.param((IMAGE, (9, 8), (4, 6), (4, 2), 4), ValueError, GEOMETRY, id="canvas not a multiple"),
+        pytest.param((IMAGE, (8, 8), (9, 6), (0, 2), 4), ValueError, GEOMETRY, id="image higher than the canvas"),
+        pytest.param((IMAGE, (8, 8), (4, 6), (5, 2), 4), ValueError, GEOMETRY, id="image exceeds the bottom"),
+        pytest.param((IMAGE, (8, 8), (4, 6), (4, 3), 4), ValueError, GEOMETRY, id="image exceeds the right edge"),
+        pytest.param((IMAGE[:0], *WHOLE), ValueError, GEOMETRY, id="array height 0"),
+        pytest.param((IMAGE[:, :0].copy(), *WHOLE), ValueError, GEOMETRY, id="array width 0"),
         pytest.param(
-            (IMAGE, (2**62, 8), (4, 6), (4, 2), 4), ValueError, "^V4.1 output size overflow", id="absurd canvas"
+            (IMAGE, (2**62, 8), (4, 6), (4, 2), 4), ValueError, "^V4.1 output size overflow", id="canvas size overflows"
         ),
         pytest.param(
             (IMAGE, (2**20, 2**26), (4, 6), (4, 2), 4),
             ValueError,
             "^V4.1 output size overflow",
-            id="canvas beyond memory",
+            id="canvas larger than memory",
         ),
         pytest.param((IMAGE[..., :2].copy(), *WHOLE), ValueError, "expected HWC RGB", id="two channels"),
         pytest.param((IMAGE[:, ::2], *WHOLE), ValueError, "expected contiguous RGB", id="strided"),
         pytest.param((IMAGE[0], *WHOLE), TypeError, "three dimensions", id="two dimensions"),
         pytest.param((IMAGE.astype(np.int16), *WHOLE), TypeError, "uint8", id="another dtype"),
-        pytest.param((IMAGE, (8, 8, 3), (4, 6), (4, 2), 4), ValueError, "length", id="a size of three"),
+        pytest.param((IMAGE, (8, 8, 3), (4, 6), (4, 2), 4), ValueError, "length", id="size of three numbers"),
         pytest.param((IMAGE, (8, 8), (4, 6), (-1, 2), 4), OverflowError, "negative", id="negative start"),
-        pytest.param((IMAGE, (8, 8), (4, 6), (4, 2)), TypeError, "patch_size", id="no patch size"),
+        pytest.param((IMAGE, (8, 8), (4, 6), (4, 2)), TypeError, "patch_size", id="patch size is missing"),
     ],
 )
-def test_errors_have_a_kind_and_words(arguments: tuple[object, ...], error: type[Exception], words: str) -> None:
+def test_invalid_arguments_raise_the_documented_error(
+    arguments: tuple[object, ...], error: type[Exception], message: str
+) -> None:
     """
-    Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
+    Wrong types, ints out of range and invalid values raise different exceptions; the message names the fault.
     """
     assert dsv41.resize_patchify(IMAGE, *WHOLE).any()
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         untyped.resize_patchify(*arguments)

@@ -1,5 +1,5 @@
 """
-The DeepSeek-V4.1 processor: plans follow the formulas, and Rust and Pillow give the same bits.
+The DeepSeek-V4.1 processor: plans follow the published formulas, and Rust and Pillow give the same bits.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import PIL
 import pillow_oracle
 import pytest
 from hypothesis import given, settings
@@ -26,7 +25,8 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes of a resize are those of Pillow 13.0.0")
+#: For tests that compare bytes with Pillow.
+PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 EXTENSION = "sglang.srt.rust_extensions._multimodal"
 
 RATIOS = st.none() | st.integers(1, 5) | st.floats(0.2, 8)
@@ -43,7 +43,7 @@ SIDES = st.one_of(st.integers(1, 60), st.integers(1, 9000))
 
 def formula(planner: ImagePlanner, height: float, width: float) -> tuple[int, int]:
     """
-    The canvas as the contract has it, before tokens are counted.
+    The height and width of the canvas by the published formula, without the limit on tokens.
     """
     p = planner.patch_size
     if planner.max_wh_ratio is not None and width > height * planner.max_wh_ratio:
@@ -55,13 +55,16 @@ def formula(planner: ImagePlanner, height: float, width: float) -> tuple[int, in
 
 
 def tokens(planner: ImagePlanner, canvas: tuple[int, int]) -> int:
+    """
+    The number of tokens of a canvas by the published formula.
+    """
     rows, columns = (math.ceil(side / planner.patch_size / planner.downsample_ratio) for side in canvas)
     return rows * (columns + 1) + 2
 
 
 def planned(planner: ImagePlanner, height: int, width: int) -> ImagePlan | None:
     """
-    The plan, or nothing for an image that would vanish.
+    The plan, or None for an image that is too thin.
     """
     try:
         return planner.plan(height, width)
@@ -75,7 +78,7 @@ def planned(planner: ImagePlanner, height: int, width: int) -> ImagePlan | None:
 @given(planner=PLANNERS, height=SIDES, width=SIDES)
 def test_plans_follow_the_formulas(planner: ImagePlanner, height: int, width: int) -> None:
     """
-    A canvas of whole patches, as large as the formula says, or as the tokens allow.
+    The canvas has the size of the formula, or a smaller one if that would have too many tokens.
     """
     plan = planned(planner, height, width)
     if plan is None:
@@ -96,9 +99,13 @@ def test_plans_follow_the_formulas(planner: ImagePlanner, height: int, width: in
 
 @settings(max_examples=300, deadline=None)
 @given(patch_size=st.integers(1, 32), ratio=st.integers(1, 4), limit=st.integers(4, 400), height=SIDES, width=SIDES)
-def test_tokens_are_used_up(patch_size: int, ratio: int, limit: int, height: int, width: int) -> None:
+def test_canvas_is_the_largest_within_the_token_limit(
+    patch_size: int, ratio: int, limit: int, height: int, width: int
+) -> None:
     """
-    Over the limit, the longer side has as many patches as fit in it and in the tokens; the other is in proportion.
+    If the formula exceeds the limit, the longer side has as many patches as fit both the image and the limit.
+
+    The shorter side is in proportion.
     """
     planner = ImagePlanner(patch_size, ratio, max_n_token=limit)
     plan = planned(planner, height, width)
@@ -117,9 +124,9 @@ def test_tokens_are_used_up(patch_size: int, ratio: int, limit: int, height: int
 
 
 @pytest.mark.parametrize("patch_size", [1, 4, 14])
-def test_fitting_is_pillows_pad(patch_size: int) -> None:
+def test_place_equals_that_of_pillows_pad(patch_size: int) -> None:
     """
-    For every small size, the image lies where `ImageOps.pad` puts it.
+    For every small size, the image has the place on the canvas that `ImageOps.pad` gives it.
     """
     planner = ImagePlanner(patch_size, 1)
     for height in range(1, 50):
@@ -133,9 +140,9 @@ def test_fitting_is_pillows_pad(patch_size: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(planner=PLANNERS, height=SIDES, width=SIDES)
-def test_the_image_lies_on_the_canvas(planner: ImagePlanner, height: int, width: int) -> None:
+def test_image_is_centred_on_the_canvas(planner: ImagePlanner, height: int, width: int) -> None:
     """
-    A wide image covers the canvas; any other touches two opposite sides, in the middle between the others.
+    An image that is too wide covers the canvas. Any other has the canvas's height or width and is centred.
     """
     plan = planned(planner, height, width)
     if plan is None:
@@ -163,13 +170,13 @@ def test_the_image_lies_on_the_canvas(planner: ImagePlanner, height: int, width:
             ImagePlanner(14, 2, max_wh_ratio=2),
             (50, 100),
             ImagePlan((56, 112), (56, 112), (0, 0), 14),
-            id="just as wide",
+            id="exactly the maximum ratio",
         ),
         pytest.param(
             ImagePlanner(14, 2, max_wh_ratio=2),
             (100, 10),
             ImagePlan((112, 14), (112, 11), (0, 2), 14),
-            id="heights are free",
+            id="height is not limited",
         ),
         pytest.param(
             ImagePlanner(10, 1, min_pixels=400), (5, 5), ImagePlan((20, 20), (20, 20), (0, 0), 10), id="enlarged"
@@ -181,7 +188,7 @@ def test_the_image_lies_on_the_canvas(planner: ImagePlanner, height: int, width:
             ImagePlanner(10, 1, min_pixels=2),
             (1, 1),
             ImagePlan((10, 10), (10, 10), (0, 0), 10),
-            id="enlarged by nothing",
+            id="enlargement rounds to nothing",
         ),
         pytest.param(
             ImagePlanner(10, 1, max_n_token=8),
@@ -193,19 +200,19 @@ def test_the_image_lies_on_the_canvas(planner: ImagePlanner, height: int, width:
             ImagePlanner(10, 1, max_n_token=11),
             (30, 20),
             ImagePlan((30, 20), (30, 20), (0, 0), 10),
-            id="tokens to the last",
+            id="exactly the maximum of tokens",
         ),
     ],
 )
-def test_plans(planner: ImagePlanner, size: tuple[int, int], expected: ImagePlan) -> None:
+def test_plan_of_an_example(planner: ImagePlanner, size: tuple[int, int], expected: ImagePlan) -> None:
     """
-    Worked examples, one per rule.
+    One example per rule, computed by hand.
     """
     assert expected == planner.plan(*size)
 
 
 @pytest.mark.parametrize(
-    ("settings_", "words"),
+    ("settings_", "message"),
     [
         ({"patch_size": 0, "downsample_ratio": 1}, "patch_size must be positive, got 0"),
         ({"patch_size": 1, "downsample_ratio": -1}, "downsample_ratio must be positive"),
@@ -215,29 +222,32 @@ def test_plans(planner: ImagePlanner, size: tuple[int, int], expected: ImagePlan
         ({"patch_size": 1, "downsample_ratio": 1, "max_n_token": 3}, "max_n_token must be at least 4"),
     ],
 )
-def test_settings_that_make_no_sense(settings_: dict[str, Any], words: str) -> None:
+def test_invalid_settings_are_refused(settings_: dict[str, Any], message: str) -> None:
     """
-    They are refused when the planner is made, by name.
+    The constructor of the planner raises, and the message names the setting.
     """
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         ImagePlanner(**settings_)
 
 
 @pytest.mark.parametrize(
-    ("size", "words"),
+    ("size", "message"),
     [((0, 5), "must have pixels"), ((5, 0), "must have pixels"), ((10_000, 1), "too thin"), ((1, 10_000), "too thin")],
 )
-def test_images_without_a_plan(size: tuple[int, int], words: str) -> None:
+def test_images_without_pixels_are_refused(size: tuple[int, int], message: str) -> None:
     """
-    What would have no pixels is refused, as Pillow refuses it.
+    An image that has no pixels, or would have none after the resize, is refused, as by Pillow.
     """
     planner = ImagePlanner(1, 1, max_n_token=100)
 
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         planner.plan(*size)
 
 
 def picture(mode: str, height: int, width: int) -> Image.Image:
+    """
+    A noise image in one of Pillow's modes.
+    """
     image = Image.fromarray(noise(height, width))
     if mode == "RGBA":
         image.putalpha(Image.fromarray(noise(height, width)[..., 0]))
@@ -249,7 +259,7 @@ def picture(mode: str, height: int, width: int) -> Image.Image:
 @pytest.mark.parametrize("max_wh_ratio", [None, 1.5])
 def test_rust_and_pillow_agree(mode: str, max_wh_ratio: float | None) -> None:
     """
-    Both back ends give the oracle's bits, in the shape that the model takes.
+    Both back ends give the oracle's bits, in the shape that the model expects.
     """
     planner = ImagePlanner(14, 3, max_wh_ratio=max_wh_ratio, min_pixels=2000, max_n_token=60)
     images = [
@@ -291,33 +301,33 @@ class Failing(importlib.abc.MetaPathFinder):
 @pytest.fixture(params=[ImportError, OSError, RuntimeError, AttributeError])
 def unloadable(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """
-    An extension module that cannot be imported; gives the name of the error.
+    Makes the import of the extension module fail; gives the name of the exception.
     """
     for name in [EXTENSION, *(name for name in sys.modules if name.startswith(EXTENSION + "."))]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr(sys, "meta_path", [Failing(request.param("no such luck")), *sys.meta_path])
+    monkeypatch.setattr(sys, "meta_path", [Failing(request.param("no such library")), *sys.meta_path])
     yield request.param.__name__
-    # Whoever else imports the module finds the one that was there.
+    # Restores the loaded module for later tests.
     monkeypatch.undo()
 
 
-def test_what_cannot_be_loaded_is_pillows_work(unloadable: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_load_falls_back_to_pillow(unloadable: str, caplog: pytest.LogCaptureFixture) -> None:
     """
-    A load that fails is one warning that says why; the pictures come all the same.
+    A failed load logs one warning with the cause, and images are processed with Pillow.
     """
     with caplog.at_level(logging.WARNING):
         processor = DeepseekV41ImageProcessor(ImagePlanner(14, 2))
 
     assert processor.backend == "pil"
-    assert [f"{unloadable}: no such luck" in record.getMessage() for record in caplog.records] == [True]
+    assert [f"{unloadable}: no such library" in record.getMessage() for record in caplog.records] == [True]
     assert processor([picture("RGB", 30, 30)])[0].pixel_values.shape == (9, 3, 14, 14)
 
 
-def test_a_module_that_lacks_the_function_is_not_loaded(
+def test_module_without_the_function_falls_back_to_pillow(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    An older build of the extension falls back too.
+    An older build of the extension, which lacks the function, causes a fallback too.
     """
     monkeypatch.delattr(dsv41, "resize_patchify")
 
@@ -325,9 +335,9 @@ def test_a_module_that_lacks_the_function_is_not_loaded(
     assert "resize_patchify" in caplog.text
 
 
-def test_pillow_that_was_asked_for_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_backend_pil_logs_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Who asks for Pillow gets it in silence; who asks for anything else is told.
+    Backend "pil" uses Pillow without a warning; an unknown backend is refused.
     """
     assert DeepseekV41ImageProcessor(ImagePlanner(14, 2), "pil").backend == "pil"
     assert not caplog.records
@@ -336,9 +346,9 @@ def test_pillow_that_was_asked_for_is_no_warning(caplog: pytest.LogCaptureFixtur
         DeepseekV41ImageProcessor(ImagePlanner(14, 2), backend)
 
 
-def test_later_errors_do_not_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_about_an_image_causes_no_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    What Rust says of an image is final.
+    An exception from Rust while an image is processed is raised.
     """
 
     def refuse(*_: object, **__: object) -> None:

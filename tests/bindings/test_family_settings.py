@@ -1,8 +1,8 @@
 """
-What every family lets its callers choose: orientation, the order of passes, the most pixels of a file.
+The settings common to all families: EXIF orientation, pass order, and maximum pixels of a file.
 
-`qwen_vl` has them in its settings (`test_multimodal_qwen_vl.py`); these are the two families without a spec in JSON,
-their Rust functions and their Python processors.
+These tests cover `inkling` and `dsv41`, both the Rust functions and the Python processors. The settings of `qwen_vl` are
+part of its JSON spec and tested in `test_multimodal_qwen_vl.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import PIL
 import pillow_oracle
 import pytest
 from hypothesis import given, settings
@@ -26,10 +25,10 @@ from sglang.srt.multimodal.inkling.image_processing import InklingImageProcessor
 from sglang.srt.multimodal.inkling.image_processing_rust import InklingRustImageProcessor, inkling_image_processor
 from sglang.srt.rust_extensions._multimodal import dsv41, inkling
 
-pytestmark = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes are those of Pillow 13.0.0")
+pytestmark = pytest.mark.usefixtures("pillow_13")
 
 ORDERS: tuple[PassOrder, ...] = get_args(PassOrder)
-#: Every orientation, and a value that is none.
+#: The eight orientations, and an invalid value.
 ORIENTATIONS = range(1, 10)
 Backend: TypeAlias = Literal["auto", "pil"]
 BACKENDS: tuple[Backend, ...] = get_args(Backend)
@@ -38,7 +37,7 @@ PLANNER = ImagePlanner(14, 2, min_pixels=2000, max_n_token=60)
 
 def oriented(orientation: int, kind: str, size: tuple[int, int] = (41, 23)) -> bytes:
     """
-    A file that asks to be turned.
+    A file with an EXIF orientation.
     """
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -47,7 +46,7 @@ def oriented(orientation: int, kind: str, size: tuple[int, int] = (41, 23)) -> b
 
 def upright(data: bytes) -> pillow_oracle.Pixels:
     """
-    What Pillow makes of such a file.
+    The pixels of a file after Pillow applied its EXIF orientation.
     """
     with Image.open(io.BytesIO(data)) as image:
         return pillow_oracle.pixels(ImageOps.exif_transpose(image).convert("RGB"))
@@ -63,9 +62,9 @@ def check(expected: tuple[int, int, pillow_oracle.Bits], got: tuple[int, int, pi
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_inkling_turns_as_pillow_turns(orientation: int, kind: str) -> None:
+def test_inkling_applies_the_orientation_like_pillow(orientation: int, kind: str) -> None:
     """
-    Asked to, all functions that decode turn the image before it is rescaled and cut; the hash stays that of the file.
+    With `exif_transpose` all decoding functions apply the orientation before rescaling. The hash is that of the file.
     """
     data = oriented(orientation, kind)
     expected = pillow_oracle.inkling(upright(data), 8, 1.5, 50)
@@ -79,9 +78,11 @@ def test_inkling_turns_as_pillow_turns(orientation: int, kind: str) -> None:
 
 @pytest.mark.parametrize("make", [InklingImageProcessor, InklingRustImageProcessor])
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_inkling_processors_turn_as_pillow_turns(orientation: int, make: type[InklingImageProcessor]) -> None:
+def test_inkling_processors_apply_the_orientation_like_pillow(
+    orientation: int, make: type[InklingImageProcessor]
+) -> None:
     """
-    Whoever cuts the patches.
+    Both the Pillow and the Rust processor.
     """
     data = oriented(orientation, "JPEG")
     height, width, bits = pillow_oracle.inkling(upright(data), 8, 1.5, 50)
@@ -94,9 +95,9 @@ def test_inkling_processors_turn_as_pillow_turns(orientation: int, make: type[In
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_dsv41_processors_turn_as_pillow_turns(orientation: int, backend: Backend) -> None:
+def test_dsv41_processor_applies_the_orientation_like_pillow(orientation: int, backend: Backend) -> None:
     """
-    The plan is one for the image as it is turned, and the caller's image stays as it was.
+    The plan is that of the turned image, and the caller's image is not modified.
     """
     data = oriented(orientation, "PNG")
     turned = upright(data)
@@ -112,9 +113,9 @@ def test_dsv41_processors_turn_as_pillow_turns(orientation: int, backend: Backen
     np.testing.assert_array_equal(pillow_oracle.dsv41(turned, place), processed.pixel_values.ravel())
 
 
-def test_images_lie_as_stored_unless_asked_for() -> None:
+def test_orientation_is_ignored_by_default() -> None:
     """
-    The default is Pillow's `convert("RGB")`, which turns nothing.
+    The default equals Pillow's `convert("RGB")`, which ignores the orientation.
     """
     data = oriented(6, "PNG")
     stored = noise(41, 23)
@@ -127,20 +128,20 @@ def test_images_lie_as_stored_unless_asked_for() -> None:
         assert DeepseekV41ImageProcessor(PLANNER)([image])[0].grid == plan.grid
 
 
-# The order of passes.
+# The pass order.
 
-#: A size, and the fraction of it that shows which orders differ from one another.
+#: A size, a rescale fraction, and the pass orders whose pixels differ from those of `horizontal` for them.
 SHAPES = {
-    "tower": ((1001, 10), 0.5, {"pillow13", "pillow12_2"}),
+    "very high": ((1001, 10), 0.5, {"pillow13", "pillow12_2"}),
     "portrait": ((401, 100), 0.5, {"pillow13"}),
     "square": ((90, 90), 0.5, set()),
 }
 
 
-@pytest.mark.parametrize(("size", "fraction", "columns_first"), SHAPES.values(), ids=SHAPES)
-def test_inkling_follows_each_order(size: tuple[int, int], fraction: float, columns_first: set[str]) -> None:
+@pytest.mark.parametrize(("size", "fraction", "vertical_first"), SHAPES.values(), ids=SHAPES)
+def test_inkling_follows_the_pass_order(size: tuple[int, int], fraction: float, vertical_first: set[str]) -> None:
     """
-    Rust functions and both processors give the pixels of the Pillow that is named.
+    The Rust functions and both processors give the pixels of the selected Pillow version.
     """
     image = noise(*size)
     data = saved(image)
@@ -157,16 +158,16 @@ def test_inkling_follows_each_order(size: tuple[int, int], fraction: float, colu
             (processed,) = make(16, fraction, None, pass_order=order)([data])
             np.testing.assert_array_equal(expected[2], processed.patches.ravel(), err_msg=f"{make.__name__}, {order}")
     check(pillow_oracle.inkling(image, 16, fraction), inkling.decode_patchify(data, 16, fraction))
-    assert columns_first == {order for order in ORDERS if not np.array_equal(by_order[order], by_order["horizontal"])}
+    assert vertical_first == {order for order in ORDERS if not np.array_equal(by_order[order], by_order["horizontal"])}
 
 
-@pytest.mark.parametrize(("size", "fraction", "columns_first"), SHAPES.values(), ids=SHAPES)
-def test_dsv41_follows_each_order(size: tuple[int, int], fraction: float, columns_first: set[str]) -> None:
+@pytest.mark.parametrize(("size", "fraction", "vertical_first"), SHAPES.values(), ids=SHAPES)
+def test_dsv41_follows_the_pass_order(size: tuple[int, int], fraction: float, vertical_first: set[str]) -> None:
     """
-    So do the function and both back ends of the processor.
+    The Rust function and both back ends of the processor give the pixels of the selected Pillow version.
     """
     image = noise(*size)
-    # A patch is a pixel, so the tokens bound the area to that fraction of the image.
+    # A patch is one pixel, so this limit on tokens scales the image by the fraction.
     planner = ImagePlanner(1, 1, max_n_token=round(size[0] * fraction) * (round(size[1] * fraction) + 1) + 2)
     plan = planner.plan(*size)
     place = Place(plan.output_size, plan.resize_size, plan.padding_start, plan.patch_size)
@@ -181,7 +182,7 @@ def test_dsv41_follows_each_order(size: tuple[int, int], fraction: float, column
             (processed,) = DeepseekV41ImageProcessor(planner, backend, pass_order=order)([Image.fromarray(image)])
             np.testing.assert_array_equal(expected, processed.pixel_values.ravel(), err_msg=f"{backend}, {order}")
     np.testing.assert_array_equal(pillow_oracle.dsv41(image, place), dsv41.resize_patchify(image, *place.arguments()))
-    assert columns_first == {order for order in ORDERS if not np.array_equal(by_order[order], by_order["horizontal"])}
+    assert vertical_first == {order for order in ORDERS if not np.array_equal(by_order[order], by_order["horizontal"])}
 
 
 SIDES = st.one_of(st.integers(1, 9), st.integers(1, 300))
@@ -189,9 +190,9 @@ SIDES = st.one_of(st.integers(1, 9), st.integers(1, 300))
 
 @settings(max_examples=200, deadline=None)
 @given(before=st.tuples(SIDES, SIDES), after=st.tuples(SIDES, SIDES), lanczos=st.booleans())
-def test_two_calls_are_pillows_one(before: tuple[int, int], after: tuple[int, int], lanczos: bool) -> None:
+def test_two_resize_calls_equal_one(before: tuple[int, int], after: tuple[int, int], lanczos: bool) -> None:
     """
-    Where the order is the installed Pillow's own, resizing side by side gives its bytes.
+    In the pass order of the installed Pillow, resizing one side after the other gives the bytes of one call.
     """
     resample = Image.Resampling.LANCZOS if lanczos else Image.Resampling.BICUBIC
     image = Image.fromarray(noise(*before))
@@ -201,7 +202,7 @@ def test_two_calls_are_pillows_one(before: tuple[int, int], after: tuple[int, in
     )
 
 
-# The most pixels of a file, and names that are none.
+# The maximum pixels of a file, and unknown pass orders.
 
 
 @pytest.mark.parametrize(
@@ -212,9 +213,9 @@ def test_two_calls_are_pillows_one(before: tuple[int, int], after: tuple[int, in
         pytest.param(lambda data, cap: inkling.preprocess_images([data], 8, max_image_pixels=cap), id="hashed"),
     ],
 )
-def test_the_pixel_cap_is_a_setting(call: Callable[[bytes, int], object]) -> None:
+def test_max_image_pixels_limits_the_pixels(call: Callable[[bytes, int], object]) -> None:
     """
-    It counts pixels, and its name is in the message.
+    An image of exactly the maximum is decoded; the error for a larger one names the setting.
     """
     data = oriented(1, "PNG", (20, 30))
 
@@ -239,13 +240,13 @@ UNKNOWN: Any = "vertical"
         pytest.param(lambda: dsv41.resize_patchify(IMAGE, (8, 8), (4, 6), (4, 2), 4, pass_order=UNKNOWN), id="dsv41"),
         pytest.param(lambda: InklingImageProcessor(pass_order=UNKNOWN), id="inkling, Pillow"),
         pytest.param(lambda: InklingRustImageProcessor(pass_order=UNKNOWN), id="inkling, Rust"),
-        pytest.param(lambda: inkling_image_processor(pass_order=UNKNOWN), id="inkling, whoever"),
+        pytest.param(lambda: inkling_image_processor(pass_order=UNKNOWN), id="inkling, either"),
         pytest.param(lambda: DeepseekV41ImageProcessor(PLANNER, pass_order=UNKNOWN), id="dsv41, processor"),
     ],
 )
-def test_an_unknown_order_is_refused(call: Callable[[], object]) -> None:
+def test_unknown_pass_order_is_refused(call: Callable[[], object]) -> None:
     """
-    At once, and with the names that there are.
+    By every function and constructor; the message lists the known names.
     """
     with pytest.raises(ValueError, match=r"unknown pass order .vertical.: expected .*pillow13.*pillow12_2.*horizontal"):
         call()

@@ -1,5 +1,5 @@
 """
-The families on many threads: the same bits for any number, and the interpreter is released.
+The families and threads: bits do not depend on the number of threads, and calls release the interpreter lock.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ print(digest.hexdigest())
 
 def test_bits_do_not_depend_on_the_number_of_threads() -> None:
     """
-    One to four threads, one answer.
+    One to four threads give the same bits.
     """
     assert len(thread_counts.outputs(DIGEST)) == 1
 
@@ -58,27 +58,27 @@ CALLS: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_other_threads_run_meanwhile(call: Callable[[], object]) -> None:
+def test_call_releases_the_interpreter_lock(call: Callable[[], object]) -> None:
     """
-    Where threads change places only if one lets go, a call lets another run.
+    Another Python thread runs during a call, although the interpreter itself would not switch threads.
     """
     interval = sys.getswitchinterval()
     turns = 0
     running = threading.Event()
     done = threading.Event()
 
-    def take_turns() -> None:
+    def count_turns() -> None:
         nonlocal turns
         running.set()
         while not done.is_set():
             turns += 1
             time.sleep(0)
 
-    other = threading.Thread(target=take_turns)
+    other = threading.Thread(target=count_turns)
     other.start()
     running.wait()
     try:
-        # Longer than any call: whoever has the interpreter keeps it until it lets go.
+        # Longer than any call: a thread keeps the interpreter lock until it releases it.
         sys.setswitchinterval(60)
         before = turns
         call()

@@ -1,5 +1,5 @@
 """
-`_multimodal.inkling` does what its stub promises: the values of the Pillow and NumPy oracle.
+`_multimodal.inkling` gives the values of the reference implementation with Pillow and NumPy, and the documented errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Any
 
 import golden_pictures
 import numpy as np
-import PIL
 import pillow_oracle
 import pytest
 from hypothesis import given, settings
@@ -21,7 +20,8 @@ from PIL import Image
 from pillow_oracle import noise
 from sglang.srt.rust_extensions._multimodal import common, inkling
 
-PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes of a resize are those of Pillow 13.0.0")
+#: For tests that compare bytes with Pillow.
+PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 SIDES = st.one_of(st.integers(1, 9), st.integers(1, 130))
 
 
@@ -41,18 +41,18 @@ def check(expected: tuple[int, int, pillow_oracle.Bits], got: tuple[int, int, pi
         (255, [0x3FF7, 0x4005, 0x4009]),
     ],
 )
-def test_published_values(value: int, expected: list[int]) -> None:
+def test_values_equal_the_published_values(value: int, expected: list[int]) -> None:
     """
-    One pixel in patches of one pixel: its own patch, and the padding that a whole width always gets.
+    For an image of one pixel in patches of one pixel: one patch, and one patch of padding.
     """
     assert [*expected, 0xBFE7, 0xBFE2, 0xBFBF] == inkling.patchify_rgb(np.full((1, 1, 3), value, np.uint8), 1).tolist()
 
 
 @PILLOW_13
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
-def test_golden_pictures(path: Path) -> None:
+def test_patches_of_golden_images_equal_the_oracles(path: Path) -> None:
     """
-    Every picture that Pillow decodes gives the oracle's patches, as the model is served and as it is; the others are refused.
+    With the model's serving settings and without rescaling. Files that Pillow refuses are refused.
     """
     data = path.read_bytes()
     image = golden_pictures.decoded(data)
@@ -69,9 +69,9 @@ def test_golden_pictures(path: Path) -> None:
 
 @PILLOW_13
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
-def test_decoding_here_changes_nothing(path: Path) -> None:
+def test_patches_of_a_file_equal_those_of_its_pixels(path: Path) -> None:
     """
-    A file that we decode has the patches of the pixels that we decode.
+    `decode_patchify` of a file equals `image_decode_rgb` followed by `rescale_patchify_hash`, including errors.
     """
     data = path.read_bytes()
     try:
@@ -96,9 +96,11 @@ def test_decoding_here_changes_nothing(path: Path) -> None:
     fraction=st.none() | st.floats(0.05, 4),
     cap=st.none() | st.integers(1, 300),
 )
-def test_any_size(height: int, width: int, patch_size: int, fraction: float | None, cap: int | None) -> None:
+def test_patches_equal_the_oracles_for_any_settings(
+    height: int, width: int, patch_size: int, fraction: float | None, cap: int | None
+) -> None:
     """
-    No size, fraction or patch size tells us from the oracle, by array or by file.
+    For random images of any size, both as an array and as a file.
     """
     image = noise(height, width)
     expected = pillow_oracle.inkling(image, patch_size, fraction, cap)
@@ -110,15 +112,15 @@ def test_any_size(height: int, width: int, patch_size: int, fraction: float | No
 @pytest.mark.parametrize(
     ("shape", "patches"),
     [
-        pytest.param((0, 7), 0, id="no rows"),
-        pytest.param((0, 0), 0, id="nothing"),
-        pytest.param((41, 0), 2, id="no columns"),
-        pytest.param((40, 40), 2, id="a whole width"),
+        pytest.param((0, 7), 0, id="height 0"),
+        pytest.param((0, 0), 0, id="height and width 0"),
+        pytest.param((41, 0), 2, id="width 0"),
+        pytest.param((40, 40), 2, id="width of one patch"),
     ],
 )
-def test_grids_of_odd_arrays(shape: tuple[int, int], patches: int) -> None:
+def test_grid_of_special_sizes(shape: tuple[int, int], patches: int) -> None:
     """
-    No rows, no patches; no columns, patches of padding; a whole width, one column of padding more.
+    Height 0 gives no patches, width 0 patches of padding, and a width of whole patches one more column of padding.
     """
     bits = inkling.patchify_rgb(np.zeros((*shape, 3), np.uint8), 40).reshape(patches, 40, 40, 3)
 
@@ -128,9 +130,9 @@ def test_grids_of_odd_arrays(shape: tuple[int, int], patches: int) -> None:
         assert (bits[1] == [0xBFE7, 0xBFE2, 0xBFBF]).all()
 
 
-def test_a_batch_is_its_images() -> None:
+def test_batch_equals_single_calls() -> None:
     """
-    Batches give what single calls give, in order, and hash the files.
+    Batch functions give the results of single calls, in order, and the hashes of the files.
     """
     files = [saved(noise(height, width)) for height, width in [(40, 40), (37, 53), (1, 1), (200, 320), (40, 40)]]
     singles = [inkling.decode_patchify(file, 16, 1.5, 90) for file in files]
@@ -143,16 +145,16 @@ def test_a_batch_is_its_images() -> None:
     assert inkling.preprocess_images([], 16) == []
 
 
-def test_the_hash_is_of_the_file() -> None:
+def test_hash_is_computed_from_the_file_bytes() -> None:
     """
-    Pixels come from the array, the hash from the bytes, whatever they hold.
+    `rescale_patchify_hash` hashes *raw_bytes*, even if they are not the file of the array.
     """
     assert common.content_hash(b"hello") == inkling.rescale_patchify_hash(noise(3, 3), b"hello", 2)[3]
 
 
-def test_arrays_are_the_callers_own() -> None:
+def test_returned_arrays_own_their_memory() -> None:
     """
-    What comes out is flat, writable, and shares memory with nothing.
+    A returned array is writable and shares no memory with the image or with other results.
     """
     image = noise(5, 5)
     first, second = inkling.patchify_rgb(image, 2), inkling.patchify_rgb(image, 2)
@@ -163,12 +165,12 @@ def test_arrays_are_the_callers_own() -> None:
     np.testing.assert_array_equal(noise(5, 5), image)
 
 
-class Liar(np.ndarray[Any, np.dtype[np.uint8]]):
+class WrongBase(np.ndarray[Any, np.dtype[np.uint8]]):
     """
-    Claims to look into bytes that it does not look into.
+    An array that reports `bytes` as its base that do not contain its memory.
     """
 
-    base = bytes(10_000)  # type: ignore[assignment]  # the claim
+    base = bytes(10_000)  # type: ignore[assignment]  # wrong on purpose
 
 
 @pytest.mark.parametrize(
@@ -183,70 +185,86 @@ class Liar(np.ndarray[Any, np.dtype[np.uint8]]):
             lambda image: np.frombuffer(bytearray(image.tobytes()), np.uint8).reshape(image.shape), id="bytearray"
         ),
         pytest.param(lambda image: np.asarray(Image.fromarray(image)), id="a Pillow image"),
-        pytest.param(lambda image: image.view(Liar), id="a liar"),
+        pytest.param(lambda image: image.view(WrongBase), id="a wrong base"),
         pytest.param(lambda image: np.concatenate([image, image])[len(image) :], id="the end of an array"),
     ],
 )
-def test_pixels_are_found_wherever_they_lie(view: Callable[[pillow_oracle.Pixels], Any]) -> None:
+def test_patches_do_not_depend_on_the_owner_of_the_memory(view: Callable[[pillow_oracle.Pixels], Any]) -> None:
     """
-    Who owns the memory of an array is nothing that its patches tell.
+    Pixels are read correctly both when they are borrowed from `bytes` and when they are copied.
     """
     image = noise(7, 9)
 
     np.testing.assert_array_equal(pillow_oracle.inkling(image, 4)[2], inkling.patchify_rgb(view(image), 4))
 
 
-# Misuse is the point, so no type checker may look.
+# Typed as Any, because the tests pass wrong types on purpose.
 untyped: Any = inkling
 IMAGE = noise(4, 6)
 FILE = saved(IMAGE)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "error", "words"),
+    ("name", "arguments", "error", "message"),
     [
-        pytest.param("patchify_rgb", (IMAGE, 0), ValueError, "^patch_size must be greater than zero$", id="no patch"),
+        pytest.param(
+            "patchify_rgb", (IMAGE, 0), ValueError, "^patch_size must be greater than zero$", id="patch size 0"
+        ),
         pytest.param("patchify_rgb", (IMAGE[:, ::2], 4), ValueError, "contiguous RGB", id="strided"),
         pytest.param("patchify_rgb", (IMAGE[..., :1].copy(), 4), ValueError, "HWC RGB", id="one channel"),
         pytest.param("patchify_rgb", (IMAGE[0], 4), TypeError, "three dimensions", id="two dimensions"),
         pytest.param("patchify_rgb", (IMAGE.astype(np.float32), 4), TypeError, "uint8", id="floats"),
-        pytest.param("patchify_rgb", (IMAGE, -1), OverflowError, "negative", id="negative patch"),
-        pytest.param("patchify_rgb", (IMAGE, 2**40), ValueError, "more memory than there is", id="absurd patch"),
-        pytest.param("patchify_rgb", (IMAGE, 2**70), OverflowError, "too", id="patch beyond 64 bits"),
+        pytest.param("patchify_rgb", (IMAGE, -1), OverflowError, "negative", id="negative patch size"),
+        pytest.param("patchify_rgb", (IMAGE, 2**40), ValueError, "more memory than there is", id="huge patch size"),
+        pytest.param("patchify_rgb", (IMAGE, 2**70), OverflowError, "too", id="patch size of more than 64 bits"),
         pytest.param(
-            "decode_patchify", (FILE, 0), ValueError, "^patch_size must be greater than zero$", id="file, no patch"
+            "decode_patchify", (FILE, 0), ValueError, "^patch_size must be greater than zero$", id="file, patch size 0"
         ),
-        pytest.param("decode_patchify", (b"text", 4), ValueError, "^image decode", id="no image"),
+        pytest.param("decode_patchify", (b"text", 4), ValueError, "^image decode", id="not an image"),
         pytest.param("decode_patchify", ("text", 4), TypeError, "str", id="text"),
-        pytest.param("decode_patchify", (FILE, 4, float("nan")), ValueError, "finite and positive", id="no fraction"),
+        pytest.param(
+            "decode_patchify", (FILE, 4, float("nan")), ValueError, "finite and positive", id="fraction is NaN"
+        ),
         pytest.param(
             "decode_patchify", (FILE, 4, 1e300), ValueError, "more pixels than can be addressed", id="huge fraction"
         ),
         pytest.param("decode_patchify", (FILE, 4, 1e8), ValueError, "more memory than there is", id="large fraction"),
         pytest.param(
-            "decode_patchify_batch", ([], 0), ValueError, "^patch_size must be greater than zero$", id="batch, no patch"
+            "decode_patchify_batch",
+            ([], 0),
+            ValueError,
+            "^patch_size must be greater than zero$",
+            id="batch, patch size 0",
         ),
         pytest.param("decode_patchify_batch", (["text"], 4), TypeError, "str", id="batch of text"),
-        pytest.param("decode_patchify_batch", (b"text", 4), TypeError, "int", id="a file for a batch"),
+        pytest.param("decode_patchify_batch", (b"text", 4), TypeError, "int", id="file instead of a batch"),
         pytest.param(
-            "decode_patchify_batch", ([FILE, b"", b"GIF89a"], 4), ValueError, r"image 1 of the batch", id="first fault"
+            "decode_patchify_batch",
+            ([FILE, b"", b"GIF89a"], 4),
+            ValueError,
+            r"image 1 of the batch",
+            id="first failing image",
         ),
         pytest.param(
             "preprocess_images",
             ([FILE, b"", b"GIF89a"], 4),
             ValueError,
             "^image decode.*image 1 of",
-            id="first fault, hashed",
+            id="hashed, first failing image",
         ),
         pytest.param(
-            "preprocess_images", ([], 0), ValueError, "^patch_size must be greater than zero$", id="hashed, no patch"
+            "preprocess_images",
+            ([], 0),
+            ValueError,
+            "^patch_size must be greater than zero$",
+            id="hashed, patch size 0",
         ),
         pytest.param(
             "rescale_patchify_hash",
             (IMAGE, FILE, 0),
             ValueError,
             "^patch_size must be greater than zero$",
-            id="array, no patch",
+            id="array, patch size 0",
         ),
         pytest.param("rescale_patchify_hash", (IMAGE, "text", 4), TypeError, "str", id="text to hash"),
         pytest.param(
@@ -254,7 +272,7 @@ FILE = saved(IMAGE)
             (IMAGE[:0], FILE, 4, 2.0),
             ValueError,
             "input size must be positive",
-            id="nothing to enlarge",
+            id="empty image, enlarged",
         ),
         pytest.param(
             "rescale_patchify_hash",
@@ -265,11 +283,11 @@ FILE = saved(IMAGE)
         ),
     ],
 )
-def test_errors_have_a_kind_and_words(
-    name: str, arguments: tuple[object, ...], error: type[Exception], words: str
+def test_invalid_arguments_raise_the_documented_error(
+    name: str, arguments: tuple[object, ...], error: type[Exception], message: str
 ) -> None:
     """
-    Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
+    Wrong types, ints out of range and invalid values raise different exceptions; the message names the fault.
     """
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         getattr(untyped, name)(*arguments)

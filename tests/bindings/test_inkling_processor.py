@@ -1,5 +1,5 @@
 """
-The Inkling processors: Rust and Pillow give the same bits, and a load that fails is Pillow's work.
+The Inkling processors: Rust and Pillow give the same bits, and a failed load falls back to Pillow.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import PIL
 import pillow_oracle
 import pytest
 from pictures import saved
@@ -29,7 +28,8 @@ from sglang.srt.rust_extensions._multimodal import common
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes of a resize are those of Pillow 13.0.0")
+#: For tests that compare bytes with Pillow.
+PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 
 
 FILES = [
@@ -44,9 +44,11 @@ FILES = [
 @PILLOW_13
 @pytest.mark.parametrize("make", [InklingImageProcessor, InklingRustImageProcessor])
 @pytest.mark.parametrize("settings", [(40, 2.0, 2048), (16, 2.0, 90), (16, None, None), (7, 0.4, None)])
-def test_both_give_the_oracles_bits(make: Callable[..., InklingImageProcessor], settings: tuple[Any, ...]) -> None:
+def test_both_processors_give_the_oracles_bits(
+    make: Callable[..., InklingImageProcessor], settings: tuple[Any, ...]
+) -> None:
     """
-    Two frames of one memory per patch, one token per patch, and the size after rescaling.
+    The two frames of a patch share memory, each patch is one token, and the size is that after rescaling.
     """
     patch_size = settings[0]
 
@@ -64,9 +66,9 @@ def test_both_give_the_oracles_bits(make: Callable[..., InklingImageProcessor], 
         assert image.content_hash == (common.content_hash(file) if make is InklingRustImageProcessor else None)
 
 
-def test_the_defaults_are_those_of_production() -> None:
+def test_defaults_are_the_serving_settings() -> None:
     """
-    Patches of 40, twice the size, at most 2048.
+    Patches of 40 pixels, a rescale by 2, and a longer side of at most 2048 pixels.
     """
     processor = InklingImageProcessor()
 
@@ -77,11 +79,11 @@ def test_the_defaults_are_those_of_production() -> None:
     ("value", "expected"),
     [("1", InklingRustImageProcessor), ("0", InklingImageProcessor), (None, InklingImageProcessor)],
 )
-def test_the_switch_chooses(
+def test_environment_variable_selects_the_processor(
     monkeypatch: pytest.MonkeyPatch, value: str | None, expected: type[InklingImageProcessor]
 ) -> None:
     """
-    Rust serves only where it is asked for.
+    The Rust processor is used only if the variable is 1.
     """
     monkeypatch.delenv(SWITCH, raising=False)
     if value is not None:
@@ -91,11 +93,9 @@ def test_the_switch_chooses(
     assert inkling_image_processor(16, None, None).patch_size == 16
 
 
-def test_what_cannot_be_loaded_is_pillows_work(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_load_falls_back_to_pillow(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """
-    A load that fails is one warning that says why; the class itself raises.
+    A failed load logs one warning with the cause. The constructor of the Rust processor itself raises.
     """
     monkeypatch.setenv(SWITCH, "1")
     monkeypatch.setitem(sys.modules, "sglang.srt.rust_extensions._multimodal", None)
@@ -110,22 +110,22 @@ def test_what_cannot_be_loaded_is_pillows_work(
 
 
 @pytest.mark.parametrize("make", [InklingImageProcessor, InklingRustImageProcessor])
-def test_image_errors_are_the_first_in_order(make: type[InklingImageProcessor]) -> None:
+def test_error_is_that_of_the_first_damaged_file(make: type[InklingImageProcessor]) -> None:
     """
-    A damaged file is an error whoever serves, and the first one counts.
+    Both processors raise Pillow's exception for the first damaged file in order.
     """
     cut = FILES[2][:-200]
     processor = make()
 
     with pytest.raises(OSError, match="truncated"):
-        processor([FILES[0], cut, b"no image"])
+        processor([FILES[0], cut, b"not an image"])
     with pytest.raises(UnidentifiedImageError):
-        processor([FILES[0], b"no image", cut])
+        processor([FILES[0], b"not an image", cut])
     assert processor([]) == []
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "message"),
     [
         ((0,), "patch_size must be greater than zero"),
         ((40, math.nan), "rescale_frac must be finite and positive"),
@@ -136,17 +136,17 @@ def test_image_errors_are_the_first_in_order(make: type[InklingImageProcessor]) 
     ],
 )
 @pytest.mark.parametrize("make", [InklingImageProcessor, InklingRustImageProcessor, inkling_image_processor])
-def test_settings_that_make_no_sense(make: Callable[..., object], settings: tuple[Any, ...], words: str) -> None:
+def test_invalid_settings_are_refused(make: Callable[..., object], settings: tuple[Any, ...], message: str) -> None:
     """
-    They are refused when the processor is made, whoever would serve.
+    The constructors of both processors raise.
     """
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=message):
         make(*settings)
 
 
-def test_bf16_rounds_to_the_nearest() -> None:
+def test_bf16_rounds_to_nearest_even() -> None:
     """
-    Ties go to the even neighbour, at any exponent and sign.
+    Values are rounded to the nearest bf16 number, ties to even, for any exponent and sign.
     """
     bits = np.random.default_rng(0).integers(0, 0x7F00_0000, 50_000, dtype=np.uint32)
     bits[::2] &= np.uint32(0xFFFF_8000)

@@ -1,5 +1,5 @@
 """
-`_multimodal.common` does what its stub promises: Pillow's bytes, and errors by kind.
+`_multimodal.common` gives Pillow's bytes and the documented errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import PIL
 import pytest
 import thread_counts
 from hypothesis import given, settings
@@ -31,10 +30,11 @@ FILTERS: dict[PilResample, Image.Resampling] = {
     "pil_bicubic": Image.Resampling.BICUBIC,
 }
 SIDES = st.one_of(st.just(1), st.integers(1, 9), st.integers(1, 200))
-PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the pass order is that of Pillow 13.0.0")
+#: For tests that compare bytes with Pillow.
+PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 
 
-def pillow(image: NDArray[np.uint8], width: int, height: int, resample: PilResample) -> NDArray[np.uint8]:
+def resized_by_pillow(image: NDArray[np.uint8], width: int, height: int, resample: PilResample) -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(image).resize((width, height), FILTERS[resample])).ravel()
 
 
@@ -43,9 +43,9 @@ def pillow(image: NDArray[np.uint8], width: int, height: int, resample: PilResam
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param((480, 640), (476, 644), id="lower and wider, columns first"),
+        pytest.param((480, 640), (476, 644), id="lower and wider, vertical pass first"),
         pytest.param((640, 480), (224, 224), id="photo to a square"),
-        pytest.param((300, 100), (60, 50), id="portrait, columns first"),
+        pytest.param((300, 100), (60, 50), id="portrait, vertical pass first"),
         pytest.param((1, 1), (7, 5), id="from one pixel"),
         pytest.param((97, 89), (1, 1), id="to one pixel"),
         pytest.param((40, 40), (40, 40), id="same size"),
@@ -56,7 +56,7 @@ def pillow(image: NDArray[np.uint8], width: int, height: int, resample: PilResam
 )
 def test_resize_gives_pillows_bytes(resample: PilResample, before: tuple[int, int], after: tuple[int, int]) -> None:
     """
-    A resize is Pillow's resize, flat and owning its memory.
+    For typical sizes; the returned array is flat and writable.
     """
     image = noise(*before)
     height, width = after
@@ -66,7 +66,7 @@ def test_resize_gives_pillows_bytes(resample: PilResample, before: tuple[int, in
     assert resized.dtype == np.uint8
     assert resized.shape == (height * width * 3,)
     assert resized.flags.writeable
-    np.testing.assert_array_equal(pillow(image, width, height, resample), resized)
+    np.testing.assert_array_equal(resized_by_pillow(image, width, height, resample), resized)
 
 
 @PILLOW_13
@@ -76,31 +76,31 @@ def test_resize_gives_pillows_bytes_at_any_size(
     before: tuple[int, int], after: tuple[int, int], resample: PilResample
 ) -> None:
     """
-    No pair of sizes tells us from Pillow.
+    For random images of any size and any target size.
     """
     image = noise(*before)
     height, width = after
 
     np.testing.assert_array_equal(
-        pillow(image, width, height, resample), common.resize_rgb(image, width, height, resample)
+        resized_by_pillow(image, width, height, resample), common.resize_rgb(image, width, height, resample)
     )
 
 
-def test_pass_orders_are_pillows_older_rules() -> None:
+def test_pass_order_selects_which_pass_is_first() -> None:
     """
-    Each rule picks the order of two single passes, and the order shows in the bytes.
+    For a very high image: the bytes are those of two single-pass resizes in the order of the rule.
     """
     tall = noise(1001, 10)
     across = common.resize_rgb(tall, 5, 1001, "pil_bicubic").reshape(1001, 5, 3)
     down = common.resize_rgb(tall, 10, 500, "pil_bicubic").reshape(500, 10, 3)
-    rows_first = common.resize_rgb(across, 5, 500, "pil_bicubic")
-    columns_first = common.resize_rgb(down, 5, 500, "pil_bicubic")
+    horizontal_first = common.resize_rgb(across, 5, 500, "pil_bicubic")
+    vertical_first = common.resize_rgb(down, 5, 500, "pil_bicubic")
 
-    assert not np.array_equal(rows_first, columns_first)
+    assert not np.array_equal(horizontal_first, vertical_first)
     orders: dict[PassOrder, NDArray[np.uint8]] = {
-        "pillow13": columns_first,
-        "pillow12_2": columns_first,
-        "horizontal": rows_first,
+        "pillow13": vertical_first,
+        "pillow12_2": vertical_first,
+        "horizontal": horizontal_first,
     }
     for order, expected in orders.items():
         np.testing.assert_array_equal(
@@ -110,7 +110,7 @@ def test_pass_orders_are_pillows_older_rules() -> None:
 
 def test_lanczos_and_pillow_13_are_the_defaults() -> None:
     """
-    Without names a resize is `pil_lanczos` in the order of `pillow13`.
+    The defaults of a resize are `pil_lanczos` and `pillow13`.
     """
     image = noise(300, 100)
 
@@ -119,9 +119,9 @@ def test_lanczos_and_pillow_13_are_the_defaults() -> None:
     )
 
 
-def test_decode_gives_height_first() -> None:
+def test_decode_returns_height_width_and_pixels() -> None:
     """
-    A lossless file comes back as its pixels, height before width.
+    Decoding a lossless file gives its pixels; the height is returned before the width.
     """
     image = noise(3, 5)
 
@@ -136,9 +136,9 @@ def every_other_byte(data: bytes) -> memoryview:
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, list, every_other_byte])
-def test_encoded_bytes_come_in_many_coats(wrap: Callable[[bytes], Any]) -> None:
+def test_encoded_bytes_of_any_type_give_the_same_results(wrap: Callable[[bytes], Any]) -> None:
     """
-    What carries the same bytes has the same hash and decodes to the same pixels.
+    The same bytes have the same hash and decode to the same size, whatever type contains them.
     """
     file = saved(noise(4, 4))
 
@@ -150,9 +150,9 @@ def test_encoded_bytes_come_in_many_coats(wrap: Callable[[bytes], Any]) -> None:
     ("data", "expected"),
     [(b"", 12615508044239446438), (b"hello", 16901752380805513874), (bytes(range(256)) * 5, 0x7586FA21246E8E17)],
 )
-def test_content_hash_is_pinned(data: bytes, expected: int) -> None:
+def test_content_hash_does_not_change(data: bytes, expected: int) -> None:
     """
-    Other machines hold these values: they never change.
+    Other machines store these hashes, so they must stay the same in every version.
     """
     assert expected == common.content_hash(data)
 
@@ -171,15 +171,15 @@ def test_content_hash_is_pinned(data: bytes, expected: int) -> None:
 )
 def test_scaled_dims(arguments: tuple[Any, ...], expected: tuple[int, int]) -> None:
     """
-    Width first, in and out.
+    Arguments and results are width first.
     """
     assert expected == common.scaled_dims(*arguments)
 
 
 @given(st.binary())
-def test_base64_is_the_standard_librarys(data: bytes) -> None:
+def test_base64_decodes_what_python_encodes(data: bytes) -> None:
     """
-    What Python encodes decodes here, white space at the ends or not.
+    With and without whitespace at the ends.
     """
     text = base64.b64encode(data).decode()
 
@@ -187,34 +187,34 @@ def test_base64_is_the_standard_librarys(data: bytes) -> None:
     assert data == common.base64_decode(f" \n{text}\t")
 
 
-# Misuse is the point, so no type checker may look.
+# Typed as Any, because the tests pass wrong types on purpose.
 untyped: Any = common
 IMAGE = np.zeros((4, 6, 3), np.uint8)
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "error", "message"),
     [
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 0, 1), ValueError, "output size must be positive", id="width 0"),
         pytest.param(
-            lambda: untyped.resize_rgb(IMAGE, 0, 1), ValueError, "output size must be positive", id="no width"
-        ),
-        pytest.param(
-            lambda: untyped.resize_rgb(IMAGE, 1, 0), ValueError, "output size must be positive", id="no height"
+            lambda: untyped.resize_rgb(IMAGE, 1, 0), ValueError, "output size must be positive", id="height 0"
         ),
         pytest.param(
             lambda: untyped.resize_rgb(IMAGE[:0], 1, 1), ValueError, "input size must be positive", id="empty image"
         ),
         pytest.param(
-            lambda: untyped.resize_rgb(IMAGE, 2**62, 2**62), ValueError, "more memory than there is", id="absurd size"
+            lambda: untyped.resize_rgb(IMAGE, 2**62, 2**62), ValueError, "more memory than there is", id="huge size"
         ),
         pytest.param(
             lambda: untyped.resize_rgb(IMAGE, 1, 2**62, "aten_u8"),
             ValueError,
             "more memory than there is",
-            id="absurd height",
+            id="huge height",
         ),
         pytest.param(lambda: untyped.resize_rgb(IMAGE, -1, 1), OverflowError, "negative", id="negative width"),
-        pytest.param(lambda: untyped.resize_rgb(IMAGE, 1, 2**70), OverflowError, "too", id="height beyond 64 bits"),
+        pytest.param(
+            lambda: untyped.resize_rgb(IMAGE, 1, 2**70), OverflowError, "too", id="height of more than 64 bits"
+        ),
         pytest.param(lambda: untyped.resize_rgb(IMAGE, 1.5, 1), TypeError, "float", id="fractional width"),
         pytest.param(lambda: untyped.resize_rgb(IMAGE[..., :1].copy(), 1, 1), ValueError, "RGB", id="one channel"),
         pytest.param(lambda: untyped.resize_rgb(IMAGE[:, ::2], 1, 1), ValueError, "contiguous", id="strided"),
@@ -232,11 +232,11 @@ IMAGE = np.zeros((4, 6, 3), np.uint8)
             "unknown pass order `9`",
             id="pass order",
         ),
-        pytest.param(lambda: untyped.image_decode_rgb(b"text"), ValueError, "^image decode", id="no image"),
-        pytest.param(lambda: untyped.image_decode_rgb(b""), ValueError, "^image decode", id="no bytes"),
+        pytest.param(lambda: untyped.image_decode_rgb(b"text"), ValueError, "^image decode", id="not an image"),
+        pytest.param(lambda: untyped.image_decode_rgb(b""), ValueError, "^image decode", id="empty file"),
         pytest.param(lambda: untyped.image_decode_rgb("text"), TypeError, "str", id="text to decode"),
         pytest.param(lambda: untyped.content_hash("text"), TypeError, "str", id="text to hash"),
-        pytest.param(lambda: untyped.content_hash([256]), OverflowError, "out of range", id="no byte"),
+        pytest.param(lambda: untyped.content_hash([256]), OverflowError, "out of range", id="item is not a byte"),
         pytest.param(
             lambda: untyped.content_hash(range(2**46)), OverflowError, "out of range", id="more items than memory"
         ),
@@ -252,7 +252,7 @@ IMAGE = np.zeros((4, 6, 3), np.uint8)
             lambda: untyped.scaled_dims(1, 1, float("nan")),
             ValueError,
             "finite and positive",
-            id="fraction not a number",
+            id="fraction is NaN",
         ),
         pytest.param(
             lambda: untyped.scaled_dims(1, 1, -0.5), ValueError, "finite and positive", id="negative fraction"
@@ -260,11 +260,13 @@ IMAGE = np.zeros((4, 6, 3), np.uint8)
         pytest.param(lambda: untyped.scaled_dims(1, 1, 1e300), ValueError, "more pixels", id="huge fraction"),
     ],
 )
-def test_errors_have_a_kind_and_words(call: Callable[[], object], error: type[Exception], words: str) -> None:
+def test_invalid_arguments_raise_the_documented_error(
+    call: Callable[[], object], error: type[Exception], message: str
+) -> None:
     """
-    Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
+    Wrong types, ints out of range and invalid values raise different exceptions; the message names the fault.
     """
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         call()
 
 
@@ -277,9 +279,9 @@ def test_errors_have_a_kind_and_words(call: Callable[[], object], error: type[Ex
         "from sglang.srt.rust_extensions._multimodal.common import resize_rgb; import sys; common = sys.modules[resize_rgb.__module__]",
     ],
 )
-def test_every_import_form_works_first(form: str) -> None:
+def test_every_form_of_import_gives_the_module(form: str) -> None:
     """
-    A fresh process may begin with any form and gets the same module.
+    As the first import in a new process.
     """
     code = f"{form}\nprint(common.__name__, common.content_hash(b'hello'))"
 
@@ -289,9 +291,9 @@ def test_every_import_form_works_first(form: str) -> None:
 
 
 @pytest.mark.parametrize("name", common.__all__)
-def test_help_is_there(name: str) -> None:
+def test_function_has_docstring_and_signature(name: str) -> None:
     """
-    Every function carries a docstring and a signature.
+    So that `help()` shows them.
     """
     function = getattr(common, name)
 
@@ -312,14 +314,14 @@ print(digest.hexdigest())
 
 def test_bytes_do_not_depend_on_the_number_of_threads() -> None:
     """
-    One to four threads, one answer.
+    One to four threads give the same bytes.
     """
     assert len(thread_counts.outputs(DIGEST)) == 1
 
 
-def test_callers_on_many_threads_get_their_own_answers() -> None:
+def test_concurrent_calls_return_their_own_results() -> None:
     """
-    Calls from several threads at once neither block for good nor mix.
+    Calls from several threads at once neither deadlock nor mix up their results.
     """
     images = [noise(120 + index, 90) for index in range(8)]
     expected = [common.resize_rgb(image, 64, 64) for image in images]
@@ -353,10 +355,10 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_does_not_wait_for_threads_it_lacks() -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_forked_child_does_not_deadlock() -> None:
     """
-    A child inherits the pool without its threads, and works alone.
+    A forked child inherits the pool without its worker threads, so it must not wait for them.
     """
     out = subprocess.run([sys.executable, "-c", FORK], check=True, capture_output=True, text=True, timeout=600).stdout
 

@@ -1,5 +1,5 @@
 """
-`_multimodal.common.fetch_bytes` gives the bytes of a source, or a `ValueError` that says why not.
+`_multimodal.common.fetch_bytes` returns the bytes of a source, or raises a `ValueError` with the cause.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Source: TypeAlias = Callable[[str, Path], str]
 
 class Handler(BaseHTTPRequestHandler):
     """
-    The path says what to answer.
+    The path of the request determines the response.
     """
 
     def do_GET(self) -> None:
@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Nothing comes from whoever runs the tests.
+    Removes proxy settings from the environment, and sets a long timeout.
     """
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -65,7 +65,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """
-    A server on a thread of this process: it can only answer while the interpreter is released.
+    A server on a thread of this process; it can respond only while `fetch_bytes` releases the interpreter lock.
     """
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -88,9 +88,9 @@ def server() -> Iterator[str]:
         pytest.param(lambda _, path: base64.b64encode(path.read_bytes()).decode(), id="base64"),
     ],
 )
-def test_one_image_by_every_way(source: Source, server: str, tmp_path: Path) -> None:
+def test_every_kind_of_source_gives_the_same_bytes(source: Source, server: str, tmp_path: Path) -> None:
     """
-    The same bytes come by every way, and so does their hash.
+    And so the same content hash.
     """
     path = tmp_path / "image"
     path.write_bytes(BODY)
@@ -102,7 +102,7 @@ def test_one_image_by_every_way(source: Source, server: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
+    ("source", "message"),
     [
         pytest.param(
             "http://u:hunter2@{server}/403?q=hunter2",
@@ -116,28 +116,28 @@ def test_one_image_by_every_way(source: Source, server: str, tmp_path: Path) -> 
             id="empty",
         ),
         pytest.param("http://{server}/out", "redirect to a `file:` URL is refused$", id="redirect to a file"),
-        pytest.param("http://[::1", "^media fetch: malformed URL: ", id="no URL"),
-        pytest.param("/nowhere/a.png", "^media fetch: read /nowhere/a.png: No such file", id="absent"),
-        pytest.param("file:///dev/zero", "^media fetch: /dev/zero: exceeds 67108864 bytes$", id="endless"),
+        pytest.param("http://[::1", "^media fetch: malformed URL: ", id="malformed URL"),
+        pytest.param("/nowhere/a.png", "^media fetch: read /nowhere/a.png: No such file", id="missing file"),
+        pytest.param("file:///dev/zero", "^media fetch: /dev/zero: exceeds 67108864 bytes$", id="endless file"),
         pytest.param("/", "^media fetch: read /: not a regular file$", id="a folder"),
         pytest.param("data:image/png;base64", "malformed data: URL", id="no comma"),
         pytest.param("data:image/png;base64,Zg", "base64 decode error: ", id="bad base64"),
         pytest.param("images/a.png", "base64 decode error: ", id="relative path"),
     ],
 )
-def test_what_fails_says_why(source: str, words: str, server: str) -> None:
+def test_error_has_the_cause_and_no_secrets(source: str, message: str, server: str) -> None:
     """
-    A `ValueError` with words, and without the secrets of a URL.
+    A failed fetch raises `ValueError`. The message contains neither credentials nor query of the URL.
     """
-    with pytest.raises(ValueError, match=words.replace("{server}", server)) as caught:
+    with pytest.raises(ValueError, match=message.replace("{server}", server)) as caught:
         common.fetch_bytes(source.replace("{server}", server))
 
     assert SECRET not in str(caught.value)
 
 
-def test_a_silent_server_costs_request_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_timeout_is_read_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The variable is read at each call, and the error names it.
+    A server that does not respond causes a timeout; the message names the variable.
     """
     monkeypatch.setenv("REQUEST_TIMEOUT", "1")
     with (
@@ -162,7 +162,7 @@ def test_proxies_come_from_the_environment(
     variables: dict[str, str], expected: bytes, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    What the environment says at the time decides the route.
+    The proxy variables are read at each call.
     """
     for name, value in variables.items():
         monkeypatch.setenv(name, value.replace("{server}", server))
@@ -170,9 +170,9 @@ def test_proxies_come_from_the_environment(
     assert expected == common.fetch_bytes(f"http://{server}/image")
 
 
-def test_only_text_is_a_source() -> None:
+def test_source_must_be_a_string() -> None:
     """
-    Bytes and paths are not taken for text.
+    Bytes, `Path` objects and None raise `TypeError`.
     """
     untyped: Any = common
     for source in (b"/etc/hostname", Path("/etc/hostname"), None):

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from sglang.srt.rust_extensions._multimodal import common, inkling, qwen_vl
 
-# Misuse is the point, so no type checker may look.
+# Typed as Any, because the tests pass wrong types on purpose.
 untyped_common: Any = common
 untyped_inkling: Any = inkling
 untyped_qwen: Any = qwen_vl

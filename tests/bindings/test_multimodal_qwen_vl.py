@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import get_args
 
 import numpy as np
-import PIL
 import pillow_oracle
 import pytest
 from hypothesis import assume, given, settings
@@ -15,10 +14,11 @@ from hypothesis import strategies as st
 from pictures import saved
 from PIL import Image
 from pillow_oracle import PassOrder, noise
-from qwen_vl_rules import PAD, STRETCHES, TINY, patchify, positions, same, smart_resize, spec, tiny
+from qwen_vl_rules import PAD, TEXTS_AND_IMAGES, TINY, patchify, positions, same, smart_resize, spec, tiny
 from sglang.srt.rust_extensions._multimodal import qwen_vl
 
-PILLOW_13 = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the pass order is that of Pillow 13.0.0")
+#: For tests that compare bytes with Pillow.
+PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 
 
 # Sizes.
@@ -120,14 +120,14 @@ def test_torchvisions_processor_is_the_default() -> None:
 
 @PILLOW_13
 @pytest.mark.parametrize(
-    ("size", "columns_first"),
+    ("size", "vertical_first"),
     [
         pytest.param((1010, 10), {"pillow13", "pillow12_2"}, id="tower"),
         pytest.param((401, 100), {"pillow13"}, id="lower and wider"),
         pytest.param((100, 401), set(), id="higher and narrower"),
     ],
 )
-def test_pass_order_is_a_setting(size: tuple[int, int], columns_first: set[str]) -> None:
+def test_pass_order_is_a_setting(size: tuple[int, int], vertical_first: set[str]) -> None:
     """
     With `pil`, the patches are those of the Pillow that is named.
     """
@@ -141,7 +141,7 @@ def test_pass_order_is_a_setting(size: tuple[int, int], columns_first: set[str])
     for order, resized in by_order.items():
         values, _ = qwen_vl.preprocess(saved(image), spec(resample="pil", pass_order=order))
         np.testing.assert_array_equal(patchify(resized, 14, 2, 2), values, err_msg=order)
-    assert columns_first == {
+    assert vertical_first == {
         order for order, resized in by_order.items() if not np.array_equal(resized, by_order["horizontal"])
     }
 
@@ -168,13 +168,13 @@ def test_orientation_is_a_setting() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(stretches=STRETCHES, tail=st.integers(0, 6), merge=st.integers(1, 3))
-def test_positions_follow_the_rule(stretches: list[tuple[int, int, int]], tail: int, merge: int) -> None:
+@given(texts_and_images=TEXTS_AND_IMAGES, tail=st.integers(0, 6), merge=st.integers(1, 3))
+def test_positions_follow_the_rule(texts_and_images: list[tuple[int, int, int]], tail: int, merge: int) -> None:
     """
     Whatever stands in the prompt, positions and delta are those of the slow rule.
     """
     items, length = [], 0
-    for text, height, width in stretches:
+    for text, height, width in texts_and_images:
         start = length + text
         length = start + height * width
         items.append((start, length - 1, 1, height * merge, width * merge))

@@ -15,7 +15,7 @@ from pillow_oracle import noise
 from qwen_vl_rules import PAD, TINY, spec
 from sglang.srt.rust_extensions._multimodal import qwen_vl
 
-# Misuse is the point, so no type checker may look.
+# Typed as Any, because the tests pass wrong types on purpose.
 untyped: Any = qwen_vl
 PICTURE = saved(noise(4, 4))
 THIN = saved(noise(1, 201))
@@ -31,7 +31,7 @@ BOMB = (
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "error", "message"),
     [
         pytest.param(lambda: untyped.process_mm([PAD], [], TINY), ValueError, "without image sources", id="no picture"),
         pytest.param(
@@ -179,9 +179,11 @@ BOMB = (
         ),
     ],
 )
-def test_errors_have_a_kind_and_words(call: Callable[[], object], error: type[Exception], words: str) -> None:
+def test_invalid_arguments_raise_the_documented_error(
+    call: Callable[[], object], error: type[Exception], message: str
+) -> None:
     """
-    Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
+    Wrong types, ints out of range and invalid values raise different exceptions; the message names the fault.
     """
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         call()

@@ -16,26 +16,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import saved
 from pillow_oracle import noise
-from qwen_vl_rules import PAD, STRETCHES, TINY, positions, same, spec
+from qwen_vl_rules import PAD, TEXTS_AND_IMAGES, TINY, positions, same, spec
 from sglang.srt.rust_extensions._multimodal import common, qwen_vl
 
 
 @settings(max_examples=60, deadline=None)
-@given(stretches=STRETCHES.filter(bool), tail=st.lists(st.integers(0, 9), max_size=6))
-def test_a_request_expands_by_the_rule(stretches: list[tuple[int, int, int]], tail: list[int]) -> None:
+@given(texts_and_images=TEXTS_AND_IMAGES.filter(bool), tail=st.lists(st.integers(0, 9), max_size=6))
+def test_a_request_expands_by_the_rule(texts_and_images: list[tuple[int, int, int]], tail: list[int]) -> None:
     """
     Tokens, offsets, grids, features, hashes and positions of random prompts, all in prompt order.
     """
     ids: list[int] = []
     expanded: list[int] = []
     offsets, images = [], []
-    for index, (text, height, width) in enumerate(stretches):
+    for index, (text, height, width) in enumerate(texts_and_images):
         ids += [*range(text), PAD]
         expanded += [*range(text), *[PAD] * (height * width)]
         offsets.append((len(expanded) - height * width, len(expanded) - 1))
         images.append(saved(noise(4 * height, 4 * width, index), "BMP"))
     ids, expanded = ids + tail, expanded + tail
-    grids = [(1, 2 * height, 2 * width) for _, height, width in stretches]
+    grids = [(1, 2 * height, 2 * width) for _, height, width in texts_and_images]
     mrope, delta = positions(len(expanded), [(*offset, *grid) for offset, grid in zip(offsets, grids, strict=True)], 2)
 
     got = qwen_vl.process_mm(ids, images, TINY)

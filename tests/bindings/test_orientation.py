@@ -1,5 +1,5 @@
 """
-`exif_transpose` turns a picture as Pillow's `ImageOps.exif_transpose` does, whatever the state of the data that ask for it.
+`exif_transpose` applies the EXIF orientation like Pillow's `ImageOps.exif_transpose`, even if the EXIF data are damaged.
 """
 
 from __future__ import annotations
@@ -9,17 +9,16 @@ import struct
 import zlib
 from collections.abc import Iterator
 
-import PIL
 import pytest
 from pictures import check, chunk, saved, scene, segment
 from PIL import Image
 
-pytestmark = pytest.mark.skipif(PIL.__version__ != "13.0.0", reason="the bytes are those of Pillow 13.0.0")
+pytestmark = pytest.mark.usefixtures("pillow_13")
 
 
 def exif(*entries: tuple[int, int, int, bytes], order: str = "<", behind: bytes = b"") -> bytes:
     """
-    A TIFF block: tag, type, count and the four bytes of value or offset of each entry.
+    A block of EXIF data. An entry is (tag, type, count, four bytes of value or offset).
     """
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}LH", 8, len(entries))
     body = b"".join(struct.pack(f"{order}HHL", *entry[:3]) + entry[3] for entry in entries)
@@ -27,12 +26,15 @@ def exif(*entries: tuple[int, int, int, bytes], order: str = "<", behind: bytes 
 
 
 def oriented(value: int, order: str = "<") -> bytes:
+    """
+    A block of EXIF data with only an orientation.
+    """
     return exif((274, 3, 1, struct.pack(f"{order}HH", value, 0)), order=order)
 
 
 def jpeg_with(image: Image.Image, *segments: bytes, density: bool = False) -> bytes:
     """
-    A JPEG with further segments behind its JFIF segment, which names a density or not.
+    A JPEG with further segments after its JFIF segment, which contains a pixel density or not.
     """
     data = saved(image, "JPEG", dpi=(72, 72)) if density else saved(image, "JPEG")
     end = 4 + struct.unpack(">H", data[4:6])[0]
@@ -41,7 +43,7 @@ def jpeg_with(image: Image.Image, *segments: bytes, density: bool = False) -> by
 
 def png_with(image: Image.Image, *chunks: bytes, behind: bool = False) -> bytes:
     """
-    A PNG with further chunks before its pixel data, or behind them.
+    A PNG with further chunks before its pixel data, or after them.
     """
     data = saved(image, "PNG")
     at = data.index(b"IEND" if behind else b"IDAT") - 4
@@ -50,7 +52,7 @@ def png_with(image: Image.Image, *chunks: bytes, behind: bool = False) -> bytes:
 
 def carriers(image: Image.Image, block: bytes) -> Iterator[tuple[str, bytes]]:
     """
-    A file of every format that can hold EXIF data, holding `block`.
+    Files with the EXIF data *block*, one for each format and place that can contain EXIF data.
     """
     app1 = segment(0xE1, b"Exif\0\0" + block)
     profile = (b"Exif\0\0" + block).hex().encode()
@@ -61,22 +63,22 @@ def carriers(image: Image.Image, block: bytes) -> Iterator[tuple[str, bytes]]:
         jpeg_with(image, segment(0xE1, b"Exif\0\0" + block[:9]), segment(0xE1, b"Exif\0\0" + block[9:])),
     )
     yield "PNG", png_with(image, chunk(b"eXIf", block))
-    yield "PNG, behind the pixels", png_with(image, chunk(b"eXIf", block), behind=True)
+    yield "PNG, after the pixels", png_with(image, chunk(b"eXIf", block), behind=True)
     yield "PNG, as text", png_with(image, chunk(b"tEXt", b"exif\0" + block))
     yield (
         "PNG, as profile",
         png_with(image, chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n 9\n" + profile))),
     )
-    # An empty chunk cannot be written by Pillow.
+    # Pillow cannot write an empty chunk.
     if block:
         yield "WebP", saved(image, "WEBP", exif=b"Exif\0\0" + block, quality=50)
         yield "WebP, lossless, bare", saved(image, "WEBP", exif=block, lossless=True)
 
 
 @pytest.mark.parametrize("orientation", range(10))
-def test_orientations_turn_as_pillow_turns(orientation: int) -> None:
+def test_orientation_is_applied_like_pillow(orientation: int) -> None:
     """
-    The eight ways and two that are none, in every format and byte order, at odd sizes.
+    For the eight orientations and two invalid values, in every format and byte order.
     """
     for (height, width), order in itertools.product([(1, 1), (1, 7), (7, 1), (33, 70), (64, 31)], "<>"):
         for name, data in carriers(scene(height, width), oriented(orientation, order)):
@@ -85,9 +87,9 @@ def test_orientations_turn_as_pillow_turns(orientation: int) -> None:
             assert turned.shape[:2] == ((width, height) if orientation in range(5, 9) else (height, width))
 
 
-def test_orientation_is_ignored_unless_asked_for() -> None:
+def test_orientation_is_ignored_by_default() -> None:
     """
-    The default is Pillow's `convert("RGB")`, which turns nothing.
+    The default equals Pillow's `convert("RGB")`, which ignores the orientation.
     """
     for name, data in carriers(scene(5, 9), oriented(6)):
         upright = check(data, name)
@@ -103,18 +105,18 @@ XMP = b'<rdf:Description tiff:Orientation="8"/>'
     [
         pytest.param(b"", id="empty"),
         pytest.param(b"junk", id="no TIFF header"),
-        pytest.param(oriented(6)[:7], id="cut in the header"),
-        pytest.param(oriented(6)[:15], id="cut in the entry"),
-        pytest.param(oriented(6)[:-4], id="cut behind the entry"),
+        pytest.param(oriented(6)[:7], id="truncated in the header"),
+        pytest.param(oriented(6)[:15], id="truncated in the entry"),
+        pytest.param(oriented(6)[:-4], id="truncated after the entry"),
         pytest.param(b"II+\0" + oriented(6)[4:], id="BigTIFF"),
         pytest.param(oriented(6)[:4] + struct.pack("<L", 5000), id="no directory"),
         pytest.param(
-            exif((271, 2, 90, struct.pack("<L", 8)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is too long"
+            exif((271, 2, 90, struct.pack("<L", 8)), (274, 3, 1, b"\6\0\0\0")), id="after a value that is too long"
         ),
         pytest.param(
-            exif((271, 2, 30, struct.pack("<L", 20)), (274, 3, 1, b"\6\0\0\0")), id="behind a value that is cut"
+            exif((271, 2, 30, struct.pack("<L", 20)), (274, 3, 1, b"\6\0\0\0")), id="after a value that is truncated"
         ),
-        pytest.param(exif((274, 99, 1, b"\3\0\0\0"), (274, 3, 1, b"\6\0\0\0")), id="of an unknown type first"),
+        pytest.param(exif((274, 99, 1, b"\3\0\0\0"), (274, 3, 1, b"\6\0\0\0")), id="unknown type first"),
         pytest.param(exif((274, 2, 2, b"6\0\0\0")), id="as text"),
         pytest.param(exif((274, 1, 1, b"\6\0\0\0")), id="as byte"),
         pytest.param(exif((274, 11, 1, struct.pack("<f", 6))), id="as float"),
@@ -123,9 +125,9 @@ XMP = b'<rdf:Description tiff:Orientation="8"/>'
     ],
 )
 @pytest.mark.parametrize("xmp", [b"", XMP], ids=["", "with XMP"])
-def test_damaged_exif_is_what_pillow_makes_of_it(block: bytes, xmp: bytes) -> None:
+def test_damaged_exif_is_handled_like_pillow(block: bytes, xmp: bytes) -> None:
     """
-    Refused, ignored or read nonetheless, and whether XMP counts instead: in every format as Pillow.
+    Damaged data are refused, ignored or used, and XMP is used instead or not, as by Pillow, in every format.
     """
     image = scene(5, 9)
     for name, data in carriers(image, block):

@@ -80,12 +80,12 @@ def test_tokens_come_in_many_coats(wrap: Callable[[list[int]], Iterable[int]]) -
     assert _radix_tree.get_hash_str(wrap([1, 2, 3, 4]), None, 2) == GOLDEN
 
 
-# Misuse is the point, so no type checker may look.
+# Typed as Any, because the tests pass wrong types on purpose.
 untyped: Any = _radix_tree
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("call", "error", "message"),
     [
         pytest.param(
             lambda: untyped.get_hash_str([1], "", 0), ValueError, "page_size must be positive, got 0", id="no page"
@@ -133,9 +133,11 @@ untyped: Any = _radix_tree
         pytest.param(lambda: untyped.get_hash_str([1], b"", 1), TypeError, "bytes", id="bytes for the prior"),
     ],
 )
-def test_errors_have_a_kind_and_words(call: Callable[[], object], error: type[Exception], words: str) -> None:
+def test_invalid_arguments_raise_the_documented_error(
+    call: Callable[[], object], error: type[Exception], message: str
+) -> None:
     """
-    Wrong types, wrong ints and wrong values are told apart, and the message names the fault.
+    Wrong types, ints out of range and invalid values raise different exceptions; the message names the fault.
     """
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=message):
         call()

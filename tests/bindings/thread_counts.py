@@ -1,5 +1,5 @@
 """
-Run a program under pools of several sizes.
+Runs a program with thread pools of several sizes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 def outputs(program: str) -> set[str]:
     """
-    What the Python program prints, in processes with one to four threads; one text if the number does not show.
+    The different outputs of a Python program with one to four threads. It is one text if they are all equal.
     """
     return {
         subprocess.run(

@@ -37,7 +37,7 @@ def test_patches_equal_the_golden_ones(golden: Fixture) -> None:
 
 def test_batch_equals_its_images() -> None:
     """
-    All images in one call give the same patches as each image in a call of its own.
+    All images in one call give the same patches as one call per image.
     """
     batch = inkling.decode_patchify_batch([png(noise(*size)) for size in SIZES], PATCH_SIZE)
 
