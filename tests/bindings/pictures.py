@@ -28,7 +28,7 @@ def scene(height: int, width: int, mode: str = "RGB") -> Image.Image:
     return Image.fromarray(np.clip(waves + rough, 0, 255).astype(np.uint8)).convert(mode)
 
 
-def saved(image: Image.Image | Pixels, kind: str = "PNG", **options: Any) -> bytes:  # noqa: ANN401 -- each writer of Pillow has other options
+def saved(image: Image.Image | Pixels, kind: str = "PNG", **options: Any) -> bytes:  # noqa: ANN401 -- differs by format
     """
     An image, or an array of RGB pixels, as an encoded file.
     """

@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 from pictures import check, chunk, saved, scene
 from PIL import Image
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.rust_extensions._multimodal import common
 
-pytestmark = pytest.mark.usefixtures("pillow_13")
+pytestmark = needs_pillow_13
 
 
 SIZES = [
@@ -251,7 +252,8 @@ def chunk(kind, body):
 
 def bombs(side):
     long, short = struct.pack(">L", side), struct.pack(">H", side)
-    yield b"\\x89PNG\\r\\n\\x1a\\n" + chunk(b"IHDR", long * 2 + b"\\x08\\6\\0\\0\\0") + chunk(b"IDAT", zlib.compress(bytes(99)))
+    header = chunk(b"IHDR", long * 2 + b"\\x08\\6\\0\\0\\0")
+    yield b"\\x89PNG\\r\\n\\x1a\\n" + header + chunk(b"IDAT", zlib.compress(bytes(99)))
     for frame in (b"\\xc0", b"\\xc2"):
         scan = b"\\xff\\xda\\0\\x0c\\3\\1\\0\\2\\0\\3\\0\\0\\x3f\\0"
         yield b"\\xff\\xd8\\xff" + frame + b"\\0\\x11\\x08" + short * 2 + b"\\3\\1\\x22\\0\\2\\x11\\0\\3\\x11\\0" + scan

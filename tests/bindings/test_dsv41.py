@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pillow_oracle import Place, noise
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.multimodal.deepseek_v41_image_processing import ImagePlanner
 from sglang.srt.rust_extensions._multimodal import dsv41
-
-#: For tests that compare bytes with Pillow.
-PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 
 
 @pytest.mark.parametrize(("value", "expected"), [(0, 0xBF80), (127, 0xBB81), (128, 0x3B81), (255, 0x3F80)])
@@ -31,7 +29,7 @@ def test_values_equal_the_published_values(value: int, expected: int) -> None:
     assert [expected] * 3 + [0xBB81] * 3 == dsv41.resize_patchify(pixel, (1, 2), (1, 1), (0, 0), 1).tolist()
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize(
     ("size", "place"),
     [
@@ -58,7 +56,7 @@ PLANNERS = {
 }
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
 def test_patches_of_golden_images_equal_the_oracles(planner: ImagePlanner, path: Path) -> None:
@@ -87,7 +85,7 @@ def places(draw: st.DrawFn) -> Place:
     return Place(output, resize, start, patch_size)
 
 
-@PILLOW_13
+@needs_pillow_13
 @settings(max_examples=200, deadline=None)
 @given(size=st.tuples(st.integers(1, 150), st.integers(1, 150)), place=places())
 def test_patches_equal_the_oracles_for_any_size_and_place(size: tuple[int, int], place: Place) -> None:

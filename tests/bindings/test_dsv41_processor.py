@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from pillow_oracle import Place, noise
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.multimodal.deepseek_v41_image_processing import DeepseekV41ImageProcessor, ImagePlan, ImagePlanner
 from sglang.srt.rust_extensions._multimodal import dsv41
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
-#: For tests that compare bytes with Pillow.
-PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 EXTENSION = "sglang.srt.rust_extensions._multimodal"
 
 RATIOS = st.none() | st.integers(1, 5) | st.floats(0.2, 8)
@@ -254,7 +253,7 @@ def picture(mode: str, height: int, width: int) -> Image.Image:
     return image.convert(mode)
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1", "CMYK"])
 @pytest.mark.parametrize("max_wh_ratio", [None, 1.5])
 def test_rust_and_pillow_agree(mode: str, max_wh_ratio: float | None) -> None:

@@ -1,8 +1,8 @@
 """
 The settings common to all families: EXIF orientation, pass order, and maximum pixels of a file.
 
-These tests cover `inkling` and `dsv41`, both the Rust functions and the Python processors. The settings of `qwen_vl` are
-part of its JSON spec and tested in `test_multimodal_qwen_vl.py`.
+These tests cover the Rust functions and the Python processors of `inkling` and `dsv41`. The settings of `qwen_vl` are
+part of its JSON spec; `test_multimodal_qwen_vl.py` tests them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 from pictures import saved
 from PIL import Image, ImageOps
 from pillow_oracle import PassOrder, Place, noise
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.multimodal import pillow_resize
 from sglang.srt.multimodal.deepseek_v41_image_processing import DeepseekV41ImageProcessor, ImagePlanner
 from sglang.srt.multimodal.inkling.image_processing import InklingImageProcessor
 from sglang.srt.multimodal.inkling.image_processing_rust import InklingRustImageProcessor, inkling_image_processor
 from sglang.srt.rust_extensions._multimodal import dsv41, inkling
 
-pytestmark = pytest.mark.usefixtures("pillow_13")
+pytestmark = needs_pillow_13
 
 ORDERS: tuple[PassOrder, ...] = get_args(PassOrder)
 #: The eight orientations, and an invalid value.

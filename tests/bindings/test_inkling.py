@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from pictures import saved
 from PIL import Image
 from pillow_oracle import noise
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.rust_extensions._multimodal import common, inkling
 
-#: For tests that compare bytes with Pillow.
-PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 SIDES = st.one_of(st.integers(1, 9), st.integers(1, 130))
 
 
@@ -48,7 +47,7 @@ def test_values_equal_the_published_values(value: int, expected: list[int]) -> N
     assert [*expected, 0xBFE7, 0xBFE2, 0xBFBF] == inkling.patchify_rgb(np.full((1, 1, 3), value, np.uint8), 1).tolist()
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
 def test_patches_of_golden_images_equal_the_oracles(path: Path) -> None:
     """
@@ -67,7 +66,7 @@ def test_patches_of_golden_images_equal_the_oracles(path: Path) -> None:
     np.testing.assert_array_equal(pillow_oracle.inkling(image, 16)[2], inkling.patchify_rgb(image, 16))
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
 def test_patches_of_a_file_equal_those_of_its_pixels(path: Path) -> None:
     """
@@ -87,7 +86,7 @@ def test_patches_of_a_file_equal_those_of_its_pixels(path: Path) -> None:
         inkling.decode_patchify(data, 40, 2.0, 2048)
 
 
-@PILLOW_13
+@needs_pillow_13
 @settings(max_examples=150, deadline=None)
 @given(
     height=SIDES,

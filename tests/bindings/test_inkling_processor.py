@@ -16,6 +16,7 @@ import pytest
 from pictures import saved
 from PIL import Image, UnidentifiedImageError
 from pillow_oracle import noise
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.multimodal.bfloat16 import bf16_bits
 from sglang.srt.multimodal.inkling.image_processing import InklingImageProcessor
 from sglang.srt.multimodal.inkling.image_processing_rust import (
@@ -28,9 +29,6 @@ from sglang.srt.rust_extensions._multimodal import common
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: For tests that compare bytes with Pillow.
-PILLOW_13 = pytest.mark.usefixtures("pillow_13")
-
 
 FILES = [
     saved(noise(40, 40)),
@@ -41,7 +39,7 @@ FILES = [
 ]
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize("make", [InklingImageProcessor, InklingRustImageProcessor])
 @pytest.mark.parametrize("settings", [(40, 2.0, 2048), (16, 2.0, 90), (16, None, None), (7, 0.4, None)])
 def test_both_processors_give_the_oracles_bits(

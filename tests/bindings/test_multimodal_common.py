@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pictures import saved
 from PIL import Image
 from pillow_oracle import PassOrder, noise
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.rust_extensions._multimodal import common
 
 PilResample: TypeAlias = Literal["pil_lanczos", "pil_bicubic"]
@@ -30,15 +31,13 @@ FILTERS: dict[PilResample, Image.Resampling] = {
     "pil_bicubic": Image.Resampling.BICUBIC,
 }
 SIDES = st.one_of(st.just(1), st.integers(1, 9), st.integers(1, 200))
-#: For tests that compare bytes with Pillow.
-PILLOW_13 = pytest.mark.usefixtures("pillow_13")
 
 
 def resized_by_pillow(image: NDArray[np.uint8], width: int, height: int, resample: PilResample) -> NDArray[np.uint8]:
     return np.asarray(Image.fromarray(image).resize((width, height), FILTERS[resample])).ravel()
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize("resample", FILTERS)
 @pytest.mark.parametrize(
     ("before", "after"),
@@ -69,7 +68,7 @@ def test_resize_gives_pillows_bytes(resample: PilResample, before: tuple[int, in
     np.testing.assert_array_equal(resized_by_pillow(image, width, height, resample), resized)
 
 
-@PILLOW_13
+@needs_pillow_13
 @settings(max_examples=150, deadline=None)
 @given(before=st.tuples(SIDES, SIDES), after=st.tuples(SIDES, SIDES), resample=st.sampled_from(sorted(FILTERS)))
 def test_resize_gives_pillows_bytes_at_any_size(
@@ -138,7 +137,7 @@ def every_other_byte(data: bytes) -> memoryview:
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, list, every_other_byte])
 def test_encoded_bytes_of_any_type_give_the_same_results(wrap: Callable[[bytes], Any]) -> None:
     """
-    The same bytes have the same hash and decode to the same size, whatever type contains them.
+    The same bytes have the same hash and decode to the same size in every type.
     """
     file = saved(noise(4, 4))
 
@@ -276,7 +275,10 @@ def test_invalid_arguments_raise_the_documented_error(
         "from sglang.srt.rust_extensions._multimodal import common",
         "import sglang.srt.rust_extensions._multimodal.common as common",
         "from sglang.srt.rust_extensions import _multimodal; common = _multimodal.common",
-        "from sglang.srt.rust_extensions._multimodal.common import resize_rgb; import sys; common = sys.modules[resize_rgb.__module__]",
+        (
+            "import sys; from sglang.srt.rust_extensions._multimodal.common import resize_rgb\n"
+            "common = sys.modules[resize_rgb.__module__]"
+        ),
     ],
 )
 def test_every_form_of_import_gives_the_module(form: str) -> None:

@@ -1,5 +1,5 @@
 """
-`_multimodal` believes no object about itself: what lies gets an `Exception`, never a panic, an abort or a hang.
+`_multimodal` does not trust what Python objects report: no object causes a panic, an abort or a hang.
 """
 
 from __future__ import annotations
@@ -44,54 +44,58 @@ def png() -> bytes:
 FILE = png()
 
 
-def says(length: int) -> Callable[[list[Any]], list[Any]]:
-    class Liar(list[Any]):
+def list_with_length(length: int) -> Callable[[list[Any]], list[Any]]:
+    """
+    A list type that reports a wrong length.
+    """
+
+    class WrongLength(list[Any]):
         def __len__(self) -> int:
             return length
 
-    return Liar
+    return WrongLength
 
 
 @pytest.mark.parametrize(
-    "length", [2**61, 10**11, 0, -1], ids=["beyond addresses", "beyond memory", "nothing", "negative"]
+    "length", [2**61, 10**11, 0, -1], ids=["beyond the address space", "beyond memory", "zero", "negative"]
 )
 @pytest.mark.parametrize(
     "call",
     [
-        pytest.param(lambda lie: untyped_inkling.decode_patchify_batch(lie([FILE]), 2), id="decode_patchify_batch"),
-        pytest.param(lambda lie: untyped_inkling.preprocess_images(lie([FILE]), 2), id="preprocess_images"),
-        pytest.param(lambda lie: untyped_qwen.mrope_image_only_py(4, lie([(0, 3, 1, 4, 4)]), 2), id="mrope items"),
-        pytest.param(lambda lie: untyped_qwen.process_mm(lie([9]), [FILE], SPEC), id="process_mm ids"),
-        pytest.param(lambda lie: untyped_qwen.process_mm([9], lie([FILE]), SPEC), id="process_mm images"),
-        pytest.param(lambda lie: [common.content_hash(lie(list(FILE)))], id="content_hash"),
+        pytest.param(lambda make: untyped_inkling.decode_patchify_batch(make([FILE]), 2), id="decode_patchify_batch"),
+        pytest.param(lambda make: untyped_inkling.preprocess_images(make([FILE]), 2), id="preprocess_images"),
+        pytest.param(lambda make: untyped_qwen.mrope_image_only_py(4, make([(0, 3, 1, 4, 4)]), 2), id="mrope items"),
+        pytest.param(lambda make: untyped_qwen.process_mm(make([9]), [FILE], SPEC), id="process_mm ids"),
+        pytest.param(lambda make: untyped_qwen.process_mm([9], make([FILE]), SPEC), id="process_mm images"),
+        pytest.param(lambda make: [common.content_hash(make(list(FILE)))], id="content_hash"),
     ],
 )
-def test_a_list_is_what_it_gives_and_not_what_it_says(
+def test_reported_length_of_a_list_is_not_used(
     call: Callable[[Callable[[list[Any]], list[Any]]], Any], length: int
 ) -> None:
     """
-    A length that is a lie neither takes memory nor changes what comes out.
+    A wrong length neither causes an allocation nor changes the result.
     """
-    honest, lied = call(list), call(says(length))
+    expected, got = call(list), call(list_with_length(length))
 
-    assert len(honest) == len(lied)
-    assert repr(honest) == repr(lied)
+    assert len(expected) == len(got)
+    assert repr(expected) == repr(got)
 
 
 @pytest.mark.parametrize(
     "ids", [[1, 9], (1, 9), bytes([1, 9]), np.array([1, 9]), range(1, 10, 8)], ids=lambda ids: type(ids).__name__
 )
-def test_whatever_has_places_is_a_list(ids: object) -> None:
+def test_indexable_iterables_are_accepted(ids: object) -> None:
     """
-    Prompts come as lists, tuples, bytes, arrays and ranges.
+    A prompt can be a list, a tuple, bytes, an array or a range.
     """
     assert untyped_qwen.process_mm(ids, [FILE], SPEC)[0] == [1, 9, 9, 9, 9]
 
 
 @pytest.mark.parametrize("ids", ["19", {1: 9}, {1, 9}, iter([1, 9]), 9], ids=lambda ids: type(ids).__name__)
-def test_what_has_no_places_is_no_list(ids: object) -> None:
+def test_other_types_are_refused(ids: object) -> None:
     """
-    Text, sets, dictionaries and iterators are refused by kind.
+    Text, dictionaries, sets, iterators and ints raise `TypeError`; the message names the type.
     """
     with pytest.raises(TypeError, match=f"expected a list, got .*{type(ids).__name__}"):
         untyped_qwen.process_mm(ids, [FILE], SPEC)
@@ -99,7 +103,7 @@ def test_what_has_no_places_is_no_list(ids: object) -> None:
 
 class Endless(np.ndarray[Any, Any]):
     """
-    An array that says it looks into itself.
+    An array that reports itself as its base.
     """
 
     @property
@@ -107,9 +111,9 @@ class Endless(np.ndarray[Any, Any]):
         return self
 
 
-def test_an_array_that_is_its_own_base_is_copied() -> None:
+def test_array_that_is_its_own_base_is_copied() -> None:
     """
-    The search for `bytes` behind an array ends.
+    The search along the chain of bases ends.
     """
     np.testing.assert_array_equal(common.resize_rgb(IMAGE, 3, 3), common.resize_rgb(IMAGE.view(Endless), 3, 3))
 
@@ -124,14 +128,14 @@ LONG = "x" * 1_000_000
         pytest.param(lambda: untyped_common.resize_rgb(IMAGE, 1, 1, pass_order=LONG), id="pass order"),
         pytest.param(lambda: common.fetch_bytes(f"/{LONG}"), id="path"),
         pytest.param(lambda: common.fetch_bytes(f"http://{LONG}.invalid/"), id="URL"),
-        pytest.param(lambda: qwen_vl.preprocess(FILE, LONG), id="no JSON"),
+        pytest.param(lambda: qwen_vl.preprocess(FILE, LONG), id="not JSON"),
         pytest.param(lambda: qwen_vl.preprocess(FILE, json.dumps(json.loads(SPEC) | {"resample": LONG})), id="setting"),
         pytest.param(lambda: untyped_qwen.process_mm(type(LONG, (), {})(), [FILE], SPEC), id="type"),
     ],
 )
-def test_errors_repeat_little(call: Callable[[], object]) -> None:
+def test_long_text_is_truncated_in_errors(call: Callable[[], object]) -> None:
     """
-    However long a text is, an error shows its beginning at most.
+    An error repeats at most the beginning of a long argument.
     """
     with pytest.raises((ValueError, TypeError)) as error:
         call()
@@ -139,7 +143,7 @@ def test_errors_repeat_little(call: Callable[[], object]) -> None:
     assert len(str(error.value)) < 400
 
 
-POOR = """
+LITTLE_MEMORY = """
 import resource, sys
 import numpy as np
 from sglang.srt.rust_extensions._multimodal import common
@@ -157,27 +161,31 @@ except (MemoryError, ValueError) as error:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is measured from /proc")
 @pytest.mark.parametrize(
-    ("call", "room"),
+    ("call", "allowed"),
     [
         pytest.param("common.content_hash(data)", 16 << 20, id="bytearray"),
         pytest.param("common.content_hash(memoryview(data))", 16 << 20, id="memoryview"),
         pytest.param("common.resize_rgb(image, 1, 1)", 16 << 20, id="array"),
-        pytest.param("common.base64_decode(text)", 16 << 20, id="no room to decode"),
-        pytest.param("common.base64_decode(text)", 72 << 20, id="no room to hand over"),
+        pytest.param("common.base64_decode(text)", 16 << 20, id="decoding fails"),
+        pytest.param("common.base64_decode(text)", 72 << 20, id="copying to Python fails"),
     ],
 )
-def test_too_little_memory_is_an_error(call: str, room: int) -> None:
+def test_failed_allocation_raises_an_error(call: str, allowed: int) -> None:
     """
-    Copies in and out of the interpreter may fail without the process.
+    If the memory for a copy to or from Python cannot be allocated, the call raises and the process survives.
     """
     out = subprocess.run(
-        [sys.executable, "-c", POOR, call, str(room)], check=False, capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", LITTLE_MEMORY, call, str(allowed)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
     )
 
     assert (out.returncode, out.stdout.split()[:1]) == (0, ["refused"]), out.stderr
 
 
-ROOM = """
+PROGRESSIVE = """
 import io, resource, struct, sys
 from PIL import Image
 from sglang.srt.rust_extensions._multimodal import common
@@ -190,8 +198,8 @@ data[at + 5 : at + 9] = struct.pack(">HH", side, side)
 common.image_decode_rgb(file.getvalue())
 if beyond:
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-    room = used + side * side * (3 if kind == "RGB" else 4) + beyond
-    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    limit = used + side * side * (3 if kind == "RGB" else 4) + beyond
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:
     common.image_decode_rgb(bytes(data))
@@ -202,17 +210,23 @@ else:
 """
 
 
-def decoded_in_a_child(kind: str, beyond: int) -> str:
+def decode_in_child_process(kind: str, beyond: int) -> str:
+    """
+    Decodes a progressive JPEG with almost no data, whose header states 3000 by 3000 pixels.
+
+    The result is the memory used, in bytes per pixel, or the error. Unless *beyond* is 0, the process may allocate the
+    memory of the samples and *beyond* bytes more.
+    """
     return subprocess.run(
-        [sys.executable, "-c", ROOM, kind, str(beyond)], check=True, capture_output=True, text=True, timeout=600
+        [sys.executable, "-c", PROGRESSIVE, kind, str(beyond)], check=True, capture_output=True, text=True, timeout=600
     ).stdout.strip()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured in kibibytes")
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux only")
 @pytest.mark.parametrize(("kind", "most"), [("RGB", 3 + 6), ("CMYK", 4 + 8)])
-def test_coefficients_of_a_progressive_jpeg_take_twice_its_samples(kind: str, most: int) -> None:
+def test_progressive_jpeg_takes_three_times_the_memory_of_its_samples(kind: str, most: int) -> None:
     """
-    A file of next to nothing that announces a large picture takes what the picture takes, and no more.
+    The coefficients take twice the memory of the samples, and nothing else is proportional to the size.
     """
-    assert float(decoded_in_a_child(kind, 0)) < most + 0.5
-    assert decoded_in_a_child(kind, 16 << 20) == "image decode: the picture needs more memory than there is"
+    assert float(decode_in_child_process(kind, 0)) < most + 0.5
+    assert decode_in_child_process(kind, 16 << 20) == "image decode: the picture needs more memory than there is"

@@ -1,5 +1,5 @@
 """
-`_multimodal` in processes that fork, are interrupted, end early or ask for odd numbers of threads.
+`_multimodal` in processes that fork, receive signals, exit during a call, or set invalid numbers of threads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-#: Every way into the pool, and a server that does something to the process in the midst of a fetch.
+#: `work` calls every kind of function that uses the thread pool. `server` runs *action* twice during each response.
 PREAMBLE = """
 import hashlib, io, json, os, signal, socket, sys, threading
 import numpy as np
@@ -19,8 +19,8 @@ from sglang.srt.rust_extensions._multimodal import common, dsv41, inkling, qwen_
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (150, 200, 3), dtype=np.uint8)
 SPEC = json.dumps({
-    "image_token_id": 9, "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 3136, "max_pixels": 1003520,
-    "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
+    "image_token_id": 9, "patch_size": 14, "merge_size": 2, "temporal_patch_size": 2,
+    "min_pixels": 3136, "max_pixels": 1003520, "image_mean": [0.5] * 3, "image_std": [0.5] * 3,
 })
 
 def file(kind):
@@ -38,15 +38,15 @@ def work():
     digest.update(qwen_vl.process_mm([9, 9], [JPEG, PNG], SPEC)[1])
     return digest.hexdigest()
 
-def server(meanwhile):
+def server(action):
     listener = socket.create_server(("127.0.0.1", 0))
     def serve():
         while True:
             connection, _ = listener.accept()
             connection.recv(1 << 16)
-            meanwhile()
+            action()
             connection.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 6\\r\\n\\r\\npix")
-            meanwhile()
+            action()
             connection.sendall(b"els")
             connection.close()
     threading.Thread(target=serve, daemon=True).start()
@@ -56,7 +56,7 @@ def server(meanwhile):
 
 def run(program: str, **environment: str) -> str:
     """
-    What the program prints. It must end well, and soon, and say nothing on the side.
+    The output of a program after the preamble. It must exit with 0 and write nothing to stderr.
     """
     proxies = dict.fromkeys(("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"), "")
     done = subprocess.run(
@@ -75,34 +75,34 @@ FORKS = """
 url = server(lambda: None)
 expected = work()
 assert common.fetch_bytes(url) == b"pixels"
-ending = threading.Event()
+stop = threading.Event()
 
 def busy():
-    while not ending.is_set():
+    while not stop.is_set():
         work()
 
 others = [threading.Thread(target=busy) for _ in range(BUSY)]
 for other in others:
     other.start()
-ends = []
+statuses = []
 for _ in range(10):
     child = os.fork()
     if child == 0:
         signal.alarm(60)
         os._exit(0 if work() == expected and common.fetch_bytes(url) == b"pixels" else 1)
-    ends.append(os.waitpid(child, 0)[1])
-ending.set()
+    statuses.append(os.waitpid(child, 0)[1])
+stop.set()
 for other in others:
     other.join()
-print(ends == [0] * 10)
+print(statuses == [0] * 10)
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize("busy", [0, 3], ids=["idle", "busy"])
 def test_forked_children_work_and_fetch(busy: int) -> None:
     """
-    Whatever the parent's threads do at that moment, its child has none of them and waits for none.
+    A forked child has none of its parent's threads, so it must not wait for one, even if they were busy at the fork.
     """
     assert run(FORKS.replace("BUSY", str(busy))) == "True\n"
 
@@ -119,15 +119,15 @@ print(common.fetch_bytes(server(lambda: None)))
 """
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_signals_wait_for_the_end_of_a_call() -> None:
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX signals")
+def test_signal_handlers_run_after_a_call() -> None:
     """
-    A handler runs once the call is over and harms it in no way; Ctrl-C is a `KeyboardInterrupt` then.
+    A signal does not interrupt a call. Its handler runs when the call returns; SIGINT raises `KeyboardInterrupt` then.
     """
     assert run(SIGNALS) == "b'pixels' True\ninterrupted\nb'pixels'\n"
 
 
-EXITS = """
+EXIT_WHILE_BUSY = """
 started = threading.Barrier(5)
 
 def busy():
@@ -139,38 +139,39 @@ def busy():
 for _ in range(4):
     threading.Thread(target=busy, daemon=True).start()
 started.wait()
-print("over")
+print("done")
 """
 
 
-def test_an_interpreter_may_end_in_the_midst_of_work() -> None:
+def test_interpreter_can_exit_during_a_call() -> None:
     """
-    Threads that nobody waits for end with the process, quietly.
+    Daemon threads that are in a call end with the process, without a crash or a message.
     """
     for _ in range(5):
-        assert run(EXITS) == "over\n"
+        assert run(EXIT_WHILE_BUSY) == "done\n"
 
 
-CROWD = """
+SIXTEEN_THREADS = """
 expected = work()
 got = []
-crowd = [threading.Thread(target=lambda: got.append(work())) for _ in range(16)]
-for one in crowd:
-    one.start()
-for one in crowd:
-    one.join()
+threads = [threading.Thread(target=lambda: got.append(work())) for _ in range(16)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
 print(got == [expected] * 16)
 """
 
 
 def test_sixteen_threads_get_the_same_bits() -> None:
     """
-    One pool serves all threads of the interpreter.
+    All Python threads share one thread pool.
     """
-    assert run(CROWD) == "True\n"
+    assert run(SIXTEEN_THREADS) == "True\n"
 
 
-THREADS = """
+#: Prints the digest of the work, and how many threads the pool has.
+COUNT_THREADS = """
 def tasks():
     return len(os.listdir("/proc/self/task"))
 
@@ -181,30 +182,30 @@ print(work(), tasks() - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 @pytest.mark.parametrize("number", ["0", "-1", "abc", "", " 4", "1e3", "9" * 30])
-def test_odd_numbers_of_threads_are_no_number(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_number_of_threads_is_ignored(number: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    As without the variable: a thread per core, up to eight.
+    The pool has the default size: one thread per core, at most eight.
     """
     monkeypatch.delenv("SGL_MM_RS_THREADS", raising=False)
 
-    assert run(THREADS, SGL_MM_RS_THREADS=number) == run(THREADS)
+    assert run(COUNT_THREADS, SGL_MM_RS_THREADS=number) == run(COUNT_THREADS)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
-def test_a_mistaken_number_does_not_take_all_threads_of_the_machine() -> None:
+def test_number_of_threads_is_limited() -> None:
     """
-    The pool has at most 1024 threads; a system that grants no such number works without a pool.
+    The pool has at most 1024 threads. If the system refuses that many, the work is done without a pool.
     """
-    assert int(run(THREADS, SGL_MM_RS_THREADS="99999999").split()[1]) in (0, 1024)
+    assert int(run(COUNT_THREADS, SGL_MM_RS_THREADS="99999999").split()[1]) in (0, 1024)
 
 
-ENVIRONMENT = """
-over = threading.Event()
+CHANGING_ENVIRONMENT = """
+stop = threading.Event()
 for index in range(3000):
     os.environ[f"FILLER_{index}"] = ""
 
 def fetch():
-    while not over.is_set():
+    while not stop.is_set():
         try:
             common.fetch_bytes("http://127.0.0.1:1/")
         except ValueError:
@@ -218,15 +219,15 @@ for turn in range(30):
         os.environ[f"CHANGED_{turn}_{index}"] = "x" * index
     for index in range(300):
         del os.environ[f"CHANGED_{turn}_{index}"]
-over.set()
+stop.set()
 for other in others:
     other.join()
-print("over")
+print("done")
 """
 
 
-def test_the_environment_may_change_meanwhile() -> None:
+def test_environment_can_change_during_a_fetch() -> None:
     """
-    It is read before other threads of the interpreter run: C's `getenv` and `putenv` at once may crash.
+    The environment is read before the interpreter lock is released: C's `getenv` may crash during a `putenv`.
     """
-    assert run(ENVIRONMENT) == "over\n"
+    assert run(CHANGING_ENVIRONMENT) == "done\n"

@@ -1,5 +1,5 @@
 """
-`_multimodal.qwen_vl` does what its stub promises: sizes, patches and positions by the published rules.
+`_multimodal.qwen_vl` computes sizes, patches and positions by the published rules.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from hypothesis import strategies as st
 from pictures import saved
 from PIL import Image
 from pillow_oracle import PassOrder, noise
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from qwen_vl_rules import PAD, TEXTS_AND_IMAGES, TINY, patchify, positions, same, smart_resize, spec, tiny
 from sglang.srt.rust_extensions._multimodal import qwen_vl
-
-#: For tests that compare bytes with Pillow.
-PILLOW_13 = pytest.mark.usefixtures("pillow_13")
-
 
 # Sizes.
 
@@ -34,21 +31,24 @@ PILLOW_13 = pytest.mark.usefixtures("pillow_13")
         pytest.param((1365, 2048, 32, 65536, 16777216), (1376, 2048), id="factor 32"),
         pytest.param((4000, 48, 32, 4, 1 << 30), (4000, 64), id="half rounds to even"),
         pytest.param((268, 2, 28, 3136, 12845056), (672, 28), id="thin"),
-        pytest.param((10, 2000, 28, 3136, 3136), (28, 812), id="thin and tight"),
-        pytest.param((31, 639, 28, 3136, 20 * 28 * 28), (28, 560), id="a side that would be zero"),
+        pytest.param((10, 2000, 28, 3136, 3136), (28, 812), id="thin, small upper limit"),
+        pytest.param((31, 639, 28, 3136, 20 * 28 * 28), (28, 560), id="side would be 0"),
         pytest.param((1, 200, 28, 3136, 1003520), (28, 812), id="200 to 1"),
         pytest.param((4000, 20, 28, 3136, 1003520), (4004, 28), id="200 to 1, tall"),
     ],
 )
-def test_smart_resize(arguments: tuple[int, int, int, int, int], expected: tuple[int, int]) -> None:
+def test_smart_resize_of_an_example(arguments: tuple[int, int, int, int, int], expected: tuple[int, int]) -> None:
     """
-    Known sizes, height first.
+    Sizes are height first.
     """
     assert expected == smart_resize(*arguments)
     assert expected == qwen_vl.smart_resize_py(*arguments)
 
 
 def check_size(height: int, width: int, factor: int, low: int, high: int) -> None:
+    """
+    The size equals that of the slow rule, or both refuse the aspect ratio.
+    """
     expected = smart_resize(height, width, factor, low, high)
     if expected is None:
         with pytest.raises(ValueError, match="absolute aspect ratio must be smaller than 200, got"):
@@ -66,7 +66,7 @@ def check_size(height: int, width: int, factor: int, low: int, high: int) -> Non
 )
 def test_smart_resize_at_any_size(height: int, width: int, factor: int, limits: tuple[int, int]) -> None:
     """
-    No size from 1 to 700 tells us from the rule, tight limits or wide.
+    For random sizes up to 700 pixels, with narrow and wide limits.
     """
     check_size(height, width, factor, *limits)
 
@@ -74,7 +74,7 @@ def test_smart_resize_at_any_size(height: int, width: int, factor: int, limits: 
 @pytest.mark.parametrize(("factor", "low", "high"), [(28, 3136, 12845056), (32, 65536, 16777216), (28, 3136, 15680)])
 def test_smart_resize_below_the_factor(factor: int, low: int, high: int) -> None:
     """
-    Every size from 1 to 60, where sides round to nothing.
+    For every size up to 60 pixels, where sides can round to 0.
     """
     for height in range(1, 61):
         for width in range(1, 61):
@@ -84,12 +84,12 @@ def test_smart_resize_below_the_factor(factor: int, low: int, high: int) -> None
 # Patches.
 
 
-@PILLOW_13
+@needs_pillow_13
 @settings(max_examples=60, deadline=None)
 @given(height=st.integers(1, 300), width=st.integers(1, 300), patch=st.sampled_from([14, 16]), frames=st.integers(1, 3))
-def test_patches_are_pillows_pixels(height: int, width: int, patch: int, frames: int) -> None:
+def test_patches_equal_those_of_pillow_and_numpy(height: int, width: int, patch: int, frames: int) -> None:
     """
-    With `pil`, pixel values are Pillow's resize, normalised and cut by NumPy.
+    With the backend `pil`, the pixel values are those of Pillow's resize, normalised and cut by NumPy.
     """
     size = smart_resize(height, width, 2 * patch, 3136, 100352)
     assume(size is not None)
@@ -107,9 +107,9 @@ def test_patches_are_pillows_pixels(height: int, width: int, patch: int, frames:
     np.testing.assert_array_equal(patchify(resized, patch, 2, frames), values)
 
 
-def test_torchvisions_processor_is_the_default() -> None:
+def test_default_backend_is_aten_u8() -> None:
     """
-    Without a word on it the values are those of `aten_u8`, which differ from Pillow's.
+    The values of `aten_u8`, which are those of torchvision, differ from Pillow's.
     """
     photo = saved(noise(60, 80))
     default = qwen_vl.preprocess(photo, spec())[0]
@@ -118,18 +118,18 @@ def test_torchvisions_processor_is_the_default() -> None:
     assert not np.array_equal(default, qwen_vl.preprocess(photo, spec(resample="pil"))[0])
 
 
-@PILLOW_13
+@needs_pillow_13
 @pytest.mark.parametrize(
     ("size", "vertical_first"),
     [
-        pytest.param((1010, 10), {"pillow13", "pillow12_2"}, id="tower"),
+        pytest.param((1010, 10), {"pillow13", "pillow12_2"}, id="very high"),
         pytest.param((401, 100), {"pillow13"}, id="lower and wider"),
         pytest.param((100, 401), set(), id="higher and narrower"),
     ],
 )
 def test_pass_order_is_a_setting(size: tuple[int, int], vertical_first: set[str]) -> None:
     """
-    With `pil`, the patches are those of the Pillow that is named.
+    With the backend `pil`, the patches are those of the selected Pillow version.
     """
     image = noise(*size)
     target = smart_resize(*size, 28, 3136, 1003520)
@@ -146,9 +146,9 @@ def test_pass_order_is_a_setting(size: tuple[int, int], vertical_first: set[str]
     }
 
 
-def test_orientation_is_a_setting() -> None:
+def test_exif_transpose_is_a_setting() -> None:
     """
-    With `exif_transpose` a sideways picture is turned before it is cut; without, it stays as it is stored.
+    With `exif_transpose` the EXIF orientation is applied before the image is cut; by default it is ignored.
     """
     image = noise(8, 12)
     exif = Image.Exif()
@@ -171,7 +171,7 @@ def test_orientation_is_a_setting() -> None:
 @given(texts_and_images=TEXTS_AND_IMAGES, tail=st.integers(0, 6), merge=st.integers(1, 3))
 def test_positions_follow_the_rule(texts_and_images: list[tuple[int, int, int]], tail: int, merge: int) -> None:
     """
-    Whatever stands in the prompt, positions and delta are those of the slow rule.
+    For random prompts with images, positions and delta are those of the slow rule.
     """
     items, length = [], 0
     for text, height, width in texts_and_images:
@@ -187,9 +187,9 @@ def test_positions_follow_the_rule(texts_and_images: list[tuple[int, int, int]],
 
 
 @pytest.mark.parametrize("name", qwen_vl.__all__)
-def test_help_is_there(name: str) -> None:
+def test_function_has_docstring_and_signature(name: str) -> None:
     """
-    Every function carries a docstring and a signature.
+    So that `help()` shows them.
     """
     function = getattr(qwen_vl, name)
 

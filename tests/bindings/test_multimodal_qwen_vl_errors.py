@@ -1,5 +1,5 @@
 """
-What `_multimodal.qwen_vl` refuses, by which error, and in which words.
+Invalid arguments of `_multimodal.qwen_vl`: the types and messages of the exceptions.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sglang.srt.rust_extensions._multimodal import qwen_vl
 
 # Typed as Any, because the tests pass wrong types on purpose.
 untyped: Any = qwen_vl
-PICTURE = saved(noise(4, 4))
+IMAGE = saved(noise(4, 4))
 THIN = saved(noise(1, 201))
 
 
-#: A header of 30000 by 30000 pixels, and next to nothing behind it.
+#: A PNG whose header states 30000 by 30000 pixels, with almost no data.
 BOMB = (
     b"\x89PNG\r\n\x1a\n"
     + chunk(b"IHDR", struct.pack(">IIBBBBB", 30000, 30000, 8, 2, 0, 0, 0))
@@ -33,104 +33,109 @@ BOMB = (
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        pytest.param(lambda: untyped.process_mm([PAD], [], TINY), ValueError, "without image sources", id="no picture"),
+        pytest.param(lambda: untyped.process_mm([PAD], [], TINY), ValueError, "without image sources", id="no image"),
         pytest.param(
-            lambda: untyped.process_mm([1], [], TINY), ValueError, "image sources", id="no picture, no placeholder"
+            lambda: untyped.process_mm([1], [], TINY), ValueError, "image sources", id="no image, no placeholder"
         ),
         pytest.param(
-            lambda: untyped.process_mm(None, [PICTURE], TINY), ValueError, "without text or input_ids", id="no tokens"
+            lambda: untyped.process_mm(None, [IMAGE], TINY), ValueError, "without text or input_ids", id="no tokens"
         ),
         pytest.param(
-            lambda: untyped.process_mm([], [PICTURE], TINY), ValueError, "without text or input_ids", id="empty tokens"
+            lambda: untyped.process_mm([], [IMAGE], TINY), ValueError, "without text or input_ids", id="empty tokens"
         ),
         pytest.param(
-            lambda: untyped.process_mm([1], [PICTURE] * 65, TINY),
+            lambda: untyped.process_mm([1], [IMAGE] * 65, TINY),
             ValueError,
             "exceeds 64 media items",
-            id="65 pictures",
+            id="65 images",
         ),
         pytest.param(
-            lambda: untyped.process_mm([PAD, PAD], [PICTURE], TINY),
+            lambda: untyped.process_mm([PAD, PAD], [IMAGE], TINY),
             ValueError,
             r"2 media placeholder\(s\) but 1 media item",
-            id="a pad too many",
+            id="one placeholder too many",
         ),
         pytest.param(
-            lambda: untyped.process_mm([1], [PICTURE], TINY),
+            lambda: untyped.process_mm([1], [IMAGE], TINY),
             ValueError,
             r"0 media placeholder\(s\) but 1 media item",
-            id="no pad",
+            id="no placeholder",
         ),
         pytest.param(
-            lambda: untyped.process_mm([PAD] * 5000, [PICTURE], TINY),
+            lambda: untyped.process_mm([PAD] * 5000, [IMAGE], TINY),
             ValueError,
             r"5000 media placeholder\(s\) but 1",
-            id="5000 typed pads",
+            id="5000 placeholders",
         ),
         pytest.param(
-            lambda: untyped.process_mm([PAD], [PICTURE] * 2, TINY),
+            lambda: untyped.process_mm([PAD], [IMAGE] * 2, TINY),
             ValueError,
             r"1 media placeholder\(s\) but 2 media item",
-            id="a picture too many",
+            id="one image too many",
         ),
-        pytest.param(lambda: untyped.process_mm([PAD], [None], TINY), TypeError, "None", id="null for a picture"),
+        pytest.param(lambda: untyped.process_mm([PAD], [None], TINY), TypeError, "None", id="None for an image"),
         pytest.param(
             lambda: untyped.process_mm([PAD], [b"text"], TINY),
             ValueError,
             "media item 0: image decode",
-            id="no picture inside",
+            id="not an image",
         ),
         pytest.param(
-            lambda: untyped.process_mm([PAD] * 3, [PICTURE, b"", b"x"], TINY),
+            lambda: untyped.process_mm([PAD] * 3, [IMAGE, b"", b"x"], TINY),
             ValueError,
             "media item 1: image decode",
-            id="first of two",
+            id="first of two damaged images",
         ),
         pytest.param(
             lambda: untyped.process_mm([PAD], ["!"], TINY),
             ValueError,
             "media item 0: .*base64",
-            id="text that is no source",
+            id="text is not a source",
         ),
         pytest.param(
             lambda: untyped.process_mm([PAD], ["/no/such/file"], TINY),
             ValueError,
             "media item 0: media fetch",
-            id="no such file",
+            id="file does not exist",
         ),
         pytest.param(
             lambda: untyped.process_mm([PAD], [BOMB], TINY), ValueError, "over the cap of 178956970", id="bomb"
         ),
         pytest.param(
-            lambda: untyped.preprocess(PICTURE, spec(max_image_pixels=15)),
+            lambda: untyped.preprocess(IMAGE, spec(max_image_pixels=15)),
             ValueError,
             "16 pixels, over the cap of 15",
-            id="own cap",
+            id="max_image_pixels",
         ),
         pytest.param(
             lambda: untyped.process_mm([PAD], [THIN], TINY), ValueError, "aspect ratio .* got 201.0", id="thin"
         ),
-        pytest.param(lambda: untyped.process_mm([PAD], [PICTURE], "{"), ValueError, "^qwen_vl spec: ", id="no JSON"),
         pytest.param(
-            lambda: untyped.process_mm([2**31], [PICTURE], TINY),
+            lambda: untyped.process_mm([PAD], [IMAGE], "{"), ValueError, "^qwen_vl spec: ", id="spec is not JSON"
+        ),
+        pytest.param(
+            lambda: untyped.process_mm([2**31], [IMAGE], TINY),
             OverflowError,
             "out of range",
-            id="token beyond 32 bits",
+            id="token of more than 32 bits",
         ),
-        pytest.param(lambda: untyped.process_mm("text", [PICTURE], TINY), TypeError, "str", id="text for tokens"),
-        pytest.param(lambda: untyped.preprocess(b"", TINY), ValueError, "^image decode", id="nothing to preprocess"),
+        pytest.param(lambda: untyped.process_mm("text", [IMAGE], TINY), TypeError, "str", id="text for tokens"),
+        pytest.param(lambda: untyped.preprocess(b"", TINY), ValueError, "^image decode", id="empty file"),
         pytest.param(lambda: untyped.preprocess("text", TINY), TypeError, "str", id="text to preprocess"),
         pytest.param(
-            lambda: untyped.preprocess(PICTURE, spec(patch_size=0)), ValueError, "sizes must be positive", id="no patch"
+            lambda: untyped.preprocess(IMAGE, spec(patch_size=0)),
+            ValueError,
+            "sizes must be positive",
+            id="patch size 0",
         ),
         pytest.param(
-            lambda: untyped.preprocess(PICTURE, spec(min_pixels=2000000)),
+            lambda: untyped.preprocess(IMAGE, spec(min_pixels=2000000)),
             ValueError,
             "min_pixels <= max_pixels",
             id="limits",
         ),
         pytest.param(
-            lambda: untyped.preprocess(PICTURE, spec(resample="nearest")),
+            lambda: untyped.preprocess(IMAGE, spec(resample="nearest")),
             ValueError,
             "unknown variant `nearest`",
             id="resample",
@@ -141,14 +146,10 @@ BOMB = (
             "aspect ratio .* got 1000.0",
             id="too thin",
         ),
+        pytest.param(lambda: untyped.smart_resize_py(0, 10, 28, 3136, 3136), ValueError, "empty image", id="height 0"),
+        pytest.param(lambda: untyped.smart_resize_py(5, 5, 28, 0, 3136), ValueError, "degenerates", id="lower limit 0"),
         pytest.param(
-            lambda: untyped.smart_resize_py(0, 10, 28, 3136, 3136), ValueError, "empty image", id="empty picture"
-        ),
-        pytest.param(
-            lambda: untyped.smart_resize_py(5, 5, 28, 0, 3136), ValueError, "degenerates", id="no lower limit"
-        ),
-        pytest.param(
-            lambda: untyped.smart_resize_py(5, 5, 0, 1, 3136), ValueError, "factor must be positive", id="no factor"
+            lambda: untyped.smart_resize_py(5, 5, 0, 1, 3136), ValueError, "factor must be positive", id="factor 0"
         ),
         pytest.param(
             lambda: untyped.smart_resize_py(-5, 5, 28, 1, 3136), OverflowError, "negative", id="negative side"
@@ -157,7 +158,7 @@ BOMB = (
             lambda: untyped.mrope_image_only_py(5, [(4, 5, 1, 2, 4)], 2),
             ValueError,
             "out of order/bounds",
-            id="item outside",
+            id="item exceeds the prompt",
         ),
         pytest.param(
             lambda: untyped.mrope_image_only_py(5, [(1, 2, 1, 2, 2)], 2),
@@ -169,13 +170,13 @@ BOMB = (
             lambda: untyped.mrope_image_only_py(5, [(1, 2, 2, 2, 2)], 2), ValueError, "not a still image", id="video"
         ),
         pytest.param(
-            lambda: untyped.mrope_image_only_py(5, [], 0), ValueError, "merge_size must be positive", id="no merging"
+            lambda: untyped.mrope_image_only_py(5, [], 0), ValueError, "merge_size must be positive", id="merge size 0"
         ),
         pytest.param(
             lambda: untyped.mrope_image_only_py(2**62, [], 2),
             ValueError,
             "more memory than there is",
-            id="endless prompt",
+            id="positions larger than memory",
         ),
     ],
 )

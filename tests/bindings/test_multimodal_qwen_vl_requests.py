@@ -1,5 +1,5 @@
 """
-`qwen_vl.process_mm` takes whole requests: prompts by the published rules, pictures from every source, hashes of their files.
+`qwen_vl.process_mm` processes whole requests: it expands prompts, accepts images from every source, and hashes files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from sglang.srt.rust_extensions._multimodal import common, qwen_vl
 
 @settings(max_examples=60, deadline=None)
 @given(texts_and_images=TEXTS_AND_IMAGES.filter(bool), tail=st.lists(st.integers(0, 9), max_size=6))
-def test_a_request_expands_by_the_rule(texts_and_images: list[tuple[int, int, int]], tail: list[int]) -> None:
+def test_random_request_follows_the_published_rules(
+    texts_and_images: list[tuple[int, int, int]], tail: list[int]
+) -> None:
     """
-    Tokens, offsets, grids, features, hashes and positions of random prompts, all in prompt order.
+    Tokens, offsets, grids, features, hashes and positions are correct, and in the order of the prompt.
     """
     ids: list[int] = []
     expanded: list[int] = []
@@ -50,7 +52,7 @@ def test_a_request_expands_by_the_rule(texts_and_images: list[tuple[int, int, in
 @pytest.fixture
 def url() -> Iterator[Callable[[bytes], str]]:
     """
-    Serves bytes from a thread of this very interpreter.
+    Serves bytes from a thread of this interpreter; gives the URL of the bytes.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -79,9 +81,9 @@ def url() -> Iterator[Callable[[bytes], str]]:
 
 
 @pytest.mark.parametrize("form", ["bytearray", "data URL", "base64", "path", "file URI"])
-def test_every_way_of_sending_a_picture_is_the_same(form: str, tmp_path: Path) -> None:
+def test_every_form_of_source_gives_the_same_result(form: str, tmp_path: Path) -> None:
     """
-    The same bytes give the same answer, hash included, whatever way they come.
+    The same bytes give the same result, including the hash, in every form.
     """
     data = saved(noise(30, 50))
     path = tmp_path / "x.png"
@@ -103,11 +105,9 @@ def test_every_way_of_sending_a_picture_is_the_same(form: str, tmp_path: Path) -
     )
 
 
-def test_the_interpreter_is_free_while_a_picture_is_fetched(
-    url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fetch_releases_the_interpreter_lock(url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A server on another thread of the same interpreter can answer; the answer is that of the bytes.
+    A server on another thread of the same interpreter can respond, and the result is that of the bytes.
     """
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     data = saved(noise(30, 50))
@@ -115,11 +115,9 @@ def test_the_interpreter_is_free_while_a_picture_is_fetched(
     assert same(qwen_vl.process_mm([PAD], [data], spec()), qwen_vl.process_mm([PAD], [url(data)], spec()))
 
 
-def test_a_url_that_serves_something_else_has_another_hash(
-    url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hash_depends_on_the_content_not_the_url(url: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A hash is of the content, never of the name.
+    The same URL with other content gives another hash.
     """
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     red, blue = (saved(np.full((8, 8, 3), colour, np.uint8)) for colour in ((255, 0, 0), (0, 0, 255)))
@@ -130,9 +128,9 @@ def test_a_url_that_serves_something_else_has_another_hash(
     assert hashes[0] != hashes[1]
 
 
-def test_items_keep_their_slots() -> None:
+def test_results_are_in_the_order_of_the_images() -> None:
     """
-    Two pictures swapped swap their hashes and features; one sent twice has one hash.
+    Swapping two images swaps their hashes and features; an image sent twice has the same hash twice.
     """
     a, b = (saved(noise(8, 8, seed)) for seed in (1, 2))
     prompt = [PAD, PAD]
@@ -146,35 +144,35 @@ def test_items_keep_their_slots() -> None:
     assert ab[0] == ba[0] == aa[0]
 
 
-def test_sides_and_formats_are_part_of_the_hash() -> None:
+def test_hash_depends_on_shape_and_format() -> None:
     """
-    The same samples as another shape or in another format are other files.
+    The same samples in another shape or file format have another hash.
     """
     flat = noise(8, 12).ravel()
-    pictures = [
+    images = [
         saved(flat.reshape(shape), kind)
         for shape, kind in (((8, 12, 3), "PNG"), ((12, 8, 3), "PNG"), ((8, 12, 3), "BMP"))
     ]
 
-    assert len({qwen_vl.process_mm([PAD], [picture], TINY)[3][0] for picture in pictures}) == 3
+    assert len({qwen_vl.process_mm([PAD], [image], TINY)[3][0] for image in images}) == 3
 
 
-def test_sixty_four_items_are_taken() -> None:
+def test_request_can_have_64_images() -> None:
     """
-    As many as a request may have.
+    64 is the maximum.
     """
-    picture = saved(noise(4, 4))
+    image = saved(noise(4, 4))
 
-    ids, features, grids, *_ = qwen_vl.process_mm([PAD] * 64, [picture] * 64, TINY)
+    ids, features, grids, *_ = qwen_vl.process_mm([PAD] * 64, [image] * 64, TINY)
 
     assert ids == [PAD] * 64
     assert grids == [(1, 2, 2)] * 64
     assert len(features) == 64 * 4 * 3 * 2 * 4
 
 
-def test_all_items_share_one_budget_of_bytes() -> None:
+def test_byte_budget_covers_all_images() -> None:
     """
-    1.25 GiB of files is refused before any of them is looked at.
+    More than 1.25 GiB of files is refused before any file is decoded.
     """
     blob = bytes(64 << 20)
 

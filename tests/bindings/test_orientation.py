@@ -1,5 +1,5 @@
 """
-`exif_transpose` applies the EXIF orientation like Pillow's `ImageOps.exif_transpose`, even if the EXIF data are damaged.
+`exif_transpose` applies the EXIF orientation like Pillow's `ImageOps.exif_transpose`, even from damaged EXIF data.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import pytest
 from pictures import check, chunk, saved, scene, segment
 from PIL import Image
+from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 
-pytestmark = pytest.mark.usefixtures("pillow_13")
+pytestmark = needs_pillow_13
 
 
 def exif(*entries: tuple[int, int, int, bytes], order: str = "<", behind: bytes = b"") -> bytes:

@@ -1,5 +1,5 @@
 """
-`_radix_tree.get_hash_str` hashes pages as every other reader of the wire format does.
+`_radix_tree.get_hash_str` computes page hashes by the wire format, which other programs implement too.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ GOLDEN_BIGRAM = [
 ]
 
 
-def plain(tokens: Sequence[int], prior: str, page_size: int, *, is_bigram: bool) -> list[str]:
+def hashes_by_wire_format(tokens: Sequence[int], prior: str, page_size: int, *, is_bigram: bool) -> list[str]:
     """
-    The wire format, word by word.
+    A direct implementation of the wire format.
     """
     atoms = list(pairwise(tokens)) if is_bigram else [(token,) for token in tokens]
     digest = bytes.fromhex(prior)
@@ -41,7 +41,7 @@ def plain(tokens: Sequence[int], prior: str, page_size: int, *, is_bigram: bool)
 
 def test_golden_vectors() -> None:
     """
-    Other machines hold these values: they never change.
+    Other machines store these hashes, so they must stay the same in every version.
     """
     assert _radix_tree.get_hash_str([1, 2, 3, 4], "", 2) == GOLDEN
     assert _radix_tree.get_hash_str([1, 2, 3, 4, 5], "", 2, is_bigram=True) == GOLDEN_BIGRAM
@@ -54,11 +54,11 @@ def test_golden_vectors() -> None:
     page_size=st.integers(1, 9),
     is_bigram=st.booleans(),
 )
-def test_agrees_with_the_wire_format(tokens: list[int], prior: str, page_size: int, is_bigram: bool) -> None:
+def test_hashes_follow_the_wire_format(tokens: list[int], prior: str, page_size: int, is_bigram: bool) -> None:
     """
-    Any tokens, page size and start give the digests that the format spells out.
+    For random tokens, prior hashes and page sizes.
     """
-    assert plain(tokens, prior, page_size, is_bigram=is_bigram) == _radix_tree.get_hash_str(
+    assert hashes_by_wire_format(tokens, prior, page_size, is_bigram=is_bigram) == _radix_tree.get_hash_str(
         tokens, prior, page_size, is_bigram
     )
 
@@ -73,9 +73,9 @@ def test_agrees_with_the_wire_format(tokens: list[int], prior: str, page_size: i
         pytest.param(lambda tokens: np.array(tokens, np.uint32), id="uint32 array"),
     ],
 )
-def test_tokens_come_in_many_coats(wrap: Callable[[list[int]], Iterable[int]]) -> None:
+def test_tokens_of_any_iterable_give_the_same_hashes(wrap: Callable[[list[int]], Iterable[int]]) -> None:
     """
-    Whatever yields the same ints has the same digests, and `None` starts a chain as "" does.
+    A prior hash of None starts a chain, like "".
     """
     assert _radix_tree.get_hash_str(wrap([1, 2, 3, 4]), None, 2) == GOLDEN
 
@@ -88,16 +88,18 @@ untyped: Any = _radix_tree
     ("call", "error", "message"),
     [
         pytest.param(
-            lambda: untyped.get_hash_str([1], "", 0), ValueError, "page_size must be positive, got 0", id="no page"
+            lambda: untyped.get_hash_str([1], "", 0), ValueError, "page_size must be positive, got 0", id="page size 0"
         ),
         pytest.param(
             lambda: untyped.get_hash_str([1], "", -1),
             ValueError,
             "page_size must be positive, got -1",
-            id="negative page",
+            id="negative page size",
         ),
         pytest.param(lambda: untyped.get_hash_str([1], "ab", 1), ValueError, "64 hex digits", id="short prior"),
-        pytest.param(lambda: untyped.get_hash_str([1], "g" * 64, 1), ValueError, "64 hex digits", id="prior not hex"),
+        pytest.param(
+            lambda: untyped.get_hash_str([1], "g" * 64, 1), ValueError, "64 hex digits", id="prior is not hex"
+        ),
         pytest.param(
             lambda: untyped.get_hash_str([1, -1], "", 1),
             ValueError,
@@ -108,25 +110,25 @@ untyped: Any = _radix_tree
             lambda: untyped.get_hash_str([2**32], "", 1),
             ValueError,
             "^token 4294967296 at index 0 is outside",
-            id="wide token",
+            id="token of more than 32 bits",
         ),
         pytest.param(
             lambda: untyped.get_hash_str([1, 2**70], "", 1),
             ValueError,
             f"^token {2**70} at index 1 is outside",
-            id="beyond 64 bits",
+            id="token of more than 64 bits",
         ),
         pytest.param(
             lambda: untyped.get_hash_str([-(2**70)], "", 1),
             ValueError,
             f"^token -{2**70} at index 0 is outside",
-            id="far below 0",
+            id="token far below 0",
         ),
         pytest.param(
             lambda: untyped.get_hash_str([10**5000], "", 1),
             ValueError,
             "^token of thousands of digits at index 0",
-            id="endless token",
+            id="token of thousands of digits",
         ),
         pytest.param(lambda: untyped.get_hash_str(["1"], "", 1), TypeError, "str", id="text for a token"),
         pytest.param(lambda: untyped.get_hash_str(1, "", 1), TypeError, "iterable", id="one token alone"),

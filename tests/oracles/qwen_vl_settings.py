@@ -1,8 +1,8 @@
 """
-The published settings of the Qwen-VL image processors, and each told to both sides.
+The published settings of the Qwen-VL image processors, in the form of `_multimodal` and in that of transformers.
 
-Invariant: one value for both; whatever is not told here is the other side's default.
-transformers is imported only by who asks for it.
+Invariant: both forms have the same values. Settings that are not listed here have transformers' defaults. transformers
+is imported only by `Setting.processor`, when it is called.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-#: Hugging Face's image processor, by the library that resizes: Pillow's or torchvision's.
+#: The image processor of Hugging Face, named after the library that it resizes with.
 Backend: TypeAlias = Literal["pil", "torchvision"]
 BACKENDS: tuple[Backend, ...] = ("pil", "torchvision")
 
 IMAGE_TOKEN = "<|image_pad|>"
-#: The place of `IMAGE_TOKEN` in the real vocabularies.
+#: The id of `IMAGE_TOKEN` in the published vocabularies.
 IMAGE_TOKEN_ID = 151655
 
 _CLIP_MEAN, _CLIP_STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -26,7 +26,7 @@ _HALF = (0.5, 0.5, 0.5)
 @dataclass(frozen=True)
 class Setting:
     """
-    What the image processor of a checkpoint is told.
+    The settings of the image processor of a checkpoint.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Setting:
     @property
     def factor(self) -> int:
         """
-        What both sides of a resized picture are multiples of.
+        Height and width of a resized image are multiples of it.
         """
         return self.patch_size * self.merge_size
 
     def spec(self, backend: Backend, image_token_id: int = IMAGE_TOKEN_ID) -> str:
         """
-        Ours: the family's JSON.
+        The settings as JSON for `_multimodal.qwen_vl`.
         """
         return json.dumps(
             {
@@ -66,7 +66,7 @@ class Setting:
 
     def processor(self, backend: Backend) -> Any:
         """
-        Theirs: the image processor.
+        The image processor of transformers with these settings.
         """
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
         from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
@@ -82,7 +82,8 @@ class Setting:
         )
 
 
-#: The defaults of the class, what Qwen2-VL and Qwen2.5-VL checkpoints publish, and what Qwen3-VL and Qwen3.5 publish.
+#: The defaults of the class, and the settings of the published checkpoints: Qwen2-VL and Qwen2.5-VL; Qwen3-VL and
+#: Qwen3.5.
 SETTINGS = (
     Setting("qwen2_vl_defaults", patch_size=14, min_pixels=3136, max_pixels=1_003_520),
     Setting("qwen2_vl_published", patch_size=14, min_pixels=3136, max_pixels=12_845_056),

@@ -1,5 +1,5 @@
 """
-`common.resize_rgb(..., "aten_u8")` gives the bytes of torch's own antialiased bicubic, whichever way its pixels lie.
+`common.resize_rgb(..., "aten_u8")` gives the bytes of torch's antialiased bicubic resize, for both memory layouts.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ def torch_resize(image: NDArray[np.uint8], width: int, height: int, layout: torc
 
 
 def check(before: tuple[int, int], after: tuple[int, int]) -> None:
+    """
+    The bytes equal those of torch.
+    """
     image = noise(*before)
     height, width = after
     ours = common.resize_rgb(image, width, height, "aten_u8")
-    # From planes to one pixel torch 2.14 fails an assertion of its own.
+    # torch 2.14 fails an internal assertion if it resizes planes to one pixel.
     for layout in (INTERLEAVED,) if after == (1, 1) else (INTERLEAVED, PLANES):
         assert np.array_equal(torch_resize(image, width, height, layout), ours), layout
 
@@ -37,9 +40,9 @@ def check(before: tuple[int, int], after: tuple[int, int]) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param((480, 640), (476, 644), id="lower and wider: rows first all the same"),
-        pytest.param((1080, 1920), (728, 1316), id="a full-HD picture for Qwen2-VL"),
-        pytest.param((683, 1024), (686, 1036), id="larger by a little"),
+        pytest.param((480, 640), (476, 644), id="lower and wider: horizontal pass still first"),
+        pytest.param((1080, 1920), (728, 1316), id="full HD for Qwen2-VL"),
+        pytest.param((683, 1024), (686, 1036), id="slightly enlarged"),
         pytest.param((40, 50), (56, 56), id="enlarged"),
         pytest.param((300, 100), (60, 50), id="portrait"),
         pytest.param((1, 1), (7, 5), id="from one pixel"),
@@ -51,17 +54,17 @@ def check(before: tuple[int, int], after: tuple[int, int]) -> None:
         pytest.param((3, 4096), (3, 2), id="2048 times narrower"),
     ],
 )
-def test_shapes(before: tuple[int, int], after: tuple[int, int]) -> None:
+def test_resize_equals_torchs(before: tuple[int, int], after: tuple[int, int]) -> None:
     """
-    Each kind of shape, byte for byte.
+    For typical and extreme sizes.
     """
     check(before, after)
 
 
 @given(before=st.tuples(SIDES, SIDES), after=st.tuples(SIDES, SIDES))
 @settings(max_examples=200, deadline=None)
-def test_any_size_to_any_size(before: tuple[int, int], after: tuple[int, int]) -> None:
+def test_resize_equals_torchs_for_any_sizes(before: tuple[int, int], after: tuple[int, int]) -> None:
     """
-    From any size to any other, byte for byte.
+    For random sizes and target sizes.
     """
     check(before, after)

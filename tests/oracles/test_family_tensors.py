@@ -1,5 +1,5 @@
 """
-What the processors of families call bfloat16, torch calls so too.
+The bf16 bits of the image processors are those of torch's bfloat16.
 """
 
 from __future__ import annotations
@@ -15,22 +15,25 @@ from sglang.srt.multimodal.inkling.image_processing_rust import InklingRustImage
 
 
 def bits(tensor: torch.Tensor) -> Bits:
+    """
+    The bits of a bfloat16 tensor.
+    """
     array: Bits = tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
     return array
 
 
-def test_rounding_is_torchs() -> None:
+def test_rounding_equals_torchs() -> None:
     """
-    The bits of a number are those that torch gives it.
+    float32 values are rounded to the same bf16 bits.
     """
     values = np.random.default_rng(0).normal(0, 3, 100_000).astype(np.float32)
 
     np.testing.assert_array_equal(bits(torch.from_numpy(values).to(torch.bfloat16)), bf16_bits(values))
 
 
-def test_dsv41_tensors_are_the_arrays() -> None:
+def test_dsv41_tensor_shares_memory_with_the_array() -> None:
     """
-    A tensor has the shape, the numbers and the memory of the array.
+    The tensor also has the shape and the values of the array.
     """
     image = DeepseekV41ImageProcessor(ImagePlanner(14, 2))([Image.fromarray(noise(30, 30))])[0]
 
@@ -43,9 +46,9 @@ def test_dsv41_tensors_are_the_arrays() -> None:
     assert tensor[0, 0, 0, 0].item() == 1.0
 
 
-def test_inkling_tensors_are_the_arrays() -> None:
+def test_inkling_tensor_equals_the_array() -> None:
     """
-    A tensor has the shape and the numbers of the array, and both frames are the same memory.
+    The tensor has the shape and the values of the array, and its two frames share memory.
     """
     image = InklingRustImageProcessor()([saved(noise(40, 40))])[0]
 

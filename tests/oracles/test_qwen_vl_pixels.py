@@ -1,5 +1,5 @@
 """
-`qwen_vl.preprocess` gives the very bits of `pixel_values` of both Hugging Face image processors.
+`qwen_vl.preprocess` gives the `pixel_values` of both Hugging Face image processors, bit for bit.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from qwen_vl_settings import BACKENDS, SETTINGS, Backend, Setting
 from sglang.srt.rust_extensions._multimodal import common, qwen_vl
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
-#: A folder of golden pictures; those of the repository unless told otherwise.
+#: The folder of golden images: `SGLANG_GOLDEN`, or that of the repository.
 GOLDEN = Path(os.environ.get("SGLANG_GOLDEN") or Path(__file__).parents[1] / "golden")
-#: Pictures with more pixels than this are compared for one setting: the others differ in numbers alone.
+#: Images with more pixels than this are compared for one setting only: the settings differ only in numbers.
 LARGE = 3_000_000
 
 by_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -35,12 +35,12 @@ def processor(setting: Setting, backend: Backend) -> Any:
     return setting.processor(backend)
 
 
-def check(data: bytes, picture: Image.Image, setting: Setting, backend: Backend) -> None:
+def check(data: bytes, image: Image.Image, setting: Setting, backend: Backend) -> None:
     """
-    Both sides agree on the grid and on each bit of the patches, or both refuse.
+    Both give the same grid and the same bits of the patches, or both refuse the image.
     """
     try:
-        expected = processor(setting, backend)(images=[picture], return_tensors="np")
+        expected = processor(setting, backend)(images=[image], return_tensors="np")
     except ValueError as refusal:
         with pytest.raises(ValueError, match=str(refusal).split(",")[0]):
             qwen_vl.preprocess(data, setting.spec(backend))
@@ -57,9 +57,9 @@ def check(data: bytes, picture: Image.Image, setting: Setting, backend: Backend)
 @pytest.mark.parametrize(
     "size", [(640, 480), (1024, 683), (50, 40), (300, 301), (480, 640), (14, 400), (2, 401)], ids=str
 )
-def test_noise(size: tuple[int, int], setting: Setting, backend: Backend) -> None:
+def test_pixel_values_of_noise(size: tuple[int, int], setting: Setting, backend: Backend) -> None:
     """
-    Random pixels, in which no difference of rounding hides; width first. The last is too long for any model.
+    Random pixels reveal every rounding difference. Sizes are width first; the last one has a refused aspect ratio.
     """
     image = noise(size[1], size[0])
 
@@ -69,9 +69,9 @@ def test_noise(size: tuple[int, int], setting: Setting, backend: Backend) -> Non
 @by_backend
 @given(size=st.tuples(st.integers(1, 700), st.integers(1, 700)), setting=st.sampled_from(SETTINGS))
 @settings(max_examples=60, deadline=None)
-def test_any_size(backend: Backend, size: tuple[int, int], setting: Setting) -> None:
+def test_pixel_values_of_noise_of_any_size(backend: Backend, size: tuple[int, int], setting: Setting) -> None:
     """
-    Random pixels of any size.
+    For random sizes up to 700 pixels.
     """
     image = noise(*size)
 
@@ -82,27 +82,29 @@ def _golden() -> list[Path]:
     return [path for path in sorted((GOLDEN / "images_open").iterdir()) if path.name != "MANIFEST.tsv"]
 
 
-# Pillow says what is wrong with a file, and decodes it.
+# Pillow warns about some files and decodes them nevertheless.
 @pytest.mark.filterwarnings("ignore::UserWarning:PIL")
 @by_backend
 @pytest.mark.parametrize("path", _golden(), ids=lambda path: path.name)
-def test_golden_pictures(path: Path, backend: Backend) -> None:
+def test_pixel_values_of_golden_images(path: Path, backend: Backend) -> None:
     """
-    Each golden picture, from its file; Hugging Face gets Pillow's RGB without the marks that would make it paint over a colour.
+    For the files of all golden images.
+
+    Hugging Face's processor gets the RGB image without `info`; a transparent colour in it would change pixels.
     """
     data = path.read_bytes()
     try:
         common.image_decode_rgb(data)
     except ValueError:
-        # What is refused, and why, is `ci/golden_table.py`'s matter; here it must be refused alike.
+        # `ci/golden_table.py` checks which files are refused; here `preprocess` must refuse the same ones.
         with pytest.raises(ValueError, match="image decode"):
             qwen_vl.preprocess(data, SETTINGS[0].spec(backend))
         return
-    with Image.open(io.BytesIO(data)) as image:
-        picture = image.convert("RGB")
-    picture.info = {}
-    for setting in SETTINGS if picture.width * picture.height <= LARGE else SETTINGS[:1]:
-        check(data, picture, setting, backend)
+    with Image.open(io.BytesIO(data)) as opened:
+        image = opened.convert("RGB")
+    image.info = {}
+    for setting in SETTINGS if image.width * image.height <= LARGE else SETTINGS[:1]:
+        check(data, image, setting, backend)
 
 
 @given(
@@ -112,9 +114,9 @@ def test_golden_pictures(path: Path, backend: Backend) -> None:
     limits=st.tuples(st.integers(1, 2**24), st.integers(1, 2**24)).map(sorted),
 )
 @settings(max_examples=2000, deadline=None)
-def test_sizes(height: int, width: int, factor: int, limits: list[int]) -> None:
+def test_sizes_equal_those_of_smart_resize(height: int, width: int, factor: int, limits: list[int]) -> None:
     """
-    The size before patching is `smart_resize`'s; what that refuses is refused.
+    For random sizes, factors and limits; an aspect ratio that `smart_resize` refuses is refused.
     """
     try:
         expected = smart_resize(height, width, factor, *limits)

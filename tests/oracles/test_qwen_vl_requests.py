@@ -1,8 +1,8 @@
 """
-`qwen_vl.process_mm` does what Hugging Face's processor and model do with a prompt and its pictures, for each generation.
+`qwen_vl.process_mm` gives the results of Hugging Face's processor and model for a prompt with images.
 
-The prompt is made of whole words, so that a vocabulary of our own will do for the
-processor; the model's `get_rope_index` needs its configuration alone, no weights.
+Prompts consist of whole words, so the processor can use a small vocabulary defined here. `get_rope_index` of a model
+needs only its configuration, no weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WORDS = ("<unk>", *SPECIAL, *(f"word{number}" for number in range(40)))
 IMAGE, START, END = WORDS.index(IMAGE_TOKEN), WORDS.index("<|vision_start|>"), WORDS.index("<|vision_end|>")
 FIRST_WORD = len(SPECIAL) + 1
 
-#: The models of each generation, by the name of their classes.
+#: The models of each generation, by the prefix of their class names.
 GENERATIONS = ("Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3VLMoe", "Qwen3_5", "Qwen3_5Moe")
 
 text = st.lists(st.integers(FIRST_WORD, len(WORDS) - 1), max_size=6)
@@ -57,14 +57,14 @@ def processor(setting: Setting, backend: Backend) -> Any:
 def model(generation: str) -> Any:
     configuration = getattr(transformers, f"{generation}Config")()
     configuration.text_config.num_hidden_layers = configuration.vision_config.depth = 1
-    # On no device: shapes without storage.
+    # The meta device allocates no weights.
     with torch.device("meta"):
         return getattr(transformers, f"{generation}Model")(configuration)
 
 
 def positions(generation: str, ids: list[int], grid: list[tuple[int, int, int]]) -> tuple[list[int], int]:
     """
-    What the model computes: three rows of positions, one after the other, and the delta.
+    The model's flat position rows and its delta.
     """
     kinds = [int(token == IMAGE) for token in ids]
     rows, delta = model(generation).get_rope_index(
@@ -74,14 +74,16 @@ def positions(generation: str, ids: list[int], grid: list[tuple[int, int, int]])
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-@given(first=text, pictures=st.lists(st.tuples(grids, text), min_size=1, max_size=5))
+@given(first=text, images_and_texts=st.lists(st.tuples(grids, text), min_size=1, max_size=5))
 @settings(max_examples=60, deadline=None)
-def test_positions(generation: str, first: list[int], pictures: list[tuple[tuple[int, int], list[int]]]) -> None:
+def test_positions_equal_the_models(
+    generation: str, first: list[int], images_and_texts: list[tuple[tuple[int, int], list[int]]]
+) -> None:
     """
-    Positions of any prompt with pictures of any grid, each between its two marks as in every chat template.
+    For random prompts and grids; each image is between its start and end token, as in every chat template.
     """
     ids, items = list(first), []
-    for (height, width), after in pictures:
+    for (height, width), after in images_and_texts:
         begin = len(ids) + 1
         ids += [START, *[IMAGE] * (height * width), END, *after]
         items.append((begin, begin + height * width - 1, 1, 2 * height, 2 * width))
@@ -95,18 +97,20 @@ def test_positions(generation: str, first: list[int], pictures: list[tuple[tuple
 @pytest.mark.parametrize("backend", BACKENDS)
 @given(
     first=text,
-    pictures=st.lists(st.tuples(st.tuples(st.integers(1, 150), st.integers(1, 150)), text), min_size=1, max_size=4),
+    images_and_texts=st.lists(
+        st.tuples(st.tuples(st.integers(1, 150), st.integers(1, 150)), text), min_size=1, max_size=4
+    ),
     setting=st.sampled_from(SETTINGS),
 )
 @settings(max_examples=40, deadline=None)
-def test_whole_requests(
-    backend: Backend, first: list[int], pictures: list[tuple[tuple[int, int], list[int]]], setting: Setting
+def test_results_of_a_request_equal_those_of_processor_and_model(
+    backend: Backend, first: list[int], images_and_texts: list[tuple[tuple[int, int], list[int]]], setting: Setting
 ) -> None:
     """
-    Expanded prompt, bits of all patches, grids, places of the pictures, positions and delta of a request.
+    Expanded prompt, bits of all patches, grids, offsets, positions and delta.
     """
     ids, images, files = list(first), [], []
-    for number, (size, after) in enumerate(pictures):
+    for number, (size, after) in enumerate(images_and_texts):
         ids += [START, IMAGE, END, *after]
         pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), dtype=np.uint8)
         images.append(Image.fromarray(pixels))

@@ -1,5 +1,5 @@
 """
-The Pillow version that defines the expected bytes of the tests in this folder.
+The mark for tests that compare bytes with Pillow. A test module imports the mark and its fixture.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import pytest
 #: The version whose decoded and resized bytes the extension reproduces.
 PILLOW = "13.0.0"
 
+needs_pillow_13 = pytest.mark.usefixtures("pillow_13")
+
 
 @pytest.fixture(scope="session")
 def pillow_13() -> None:
     """
-    Fails a test that compares bytes with Pillow if another version is installed, because the bytes differ by version.
+    Fails the test if another Pillow version is installed, because decoded and resized bytes differ between versions.
     """
     if PIL.__version__ != PILLOW:
         pytest.fail(
