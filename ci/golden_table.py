@@ -200,7 +200,11 @@ def main() -> int:
     parser.add_argument("--golden", type=Path, default=next((path for path in beside if path.is_dir()), beside[-1]))
     pictures = parser.parse_args().golden / "images_open"
     if PIL.__version__ != ORACLE:
-        print(f"the oracle is Pillow {ORACLE}, found {PIL.__version__}", file=sys.stderr)
+        print(
+            f"the expected bytes are those of Pillow {ORACLE}, but Pillow {PIL.__version__} is installed; "
+            f"run: python -m pip install pillow=={ORACLE} (needs Python 3.11 or later)",
+            file=sys.stderr,
+        )
         return 2
     files = [path for path in sorted(pictures.glob("*")) if path.is_file() and path.name != "MANIFEST.tsv"]
     if not files:
