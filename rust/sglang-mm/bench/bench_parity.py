@@ -5,7 +5,7 @@ Compare family `inkling` with Python implementations: check that the bits are eq
 
 The run fails if the patches of six sizes are not equal to the bit. Differences of decoded pixels from the installed
 Pillow are only reported. Times are wall and CPU time (user + system, all threads) per image, for one 1080p JPEG of
-quality 90. Each is the median over rounds; a round runs every implementation once. Numba is measured if it is installed.
+quality 90. Each is the median over rounds; a round runs every implementation once. Numba is included if installed.
 """
 
 from __future__ import annotations

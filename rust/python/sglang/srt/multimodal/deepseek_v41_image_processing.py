@@ -4,8 +4,8 @@ The image processor of DeepSeek-V4.1. Plans are computed here; `_multimodal.dsv4
 An `ImagePlan` holds the size of a resized image and its place on a grey canvas, which is a whole number of patches high
 and wide. `ImagePlanner` computes plans from sizes only. `DeepseekV41ImageProcessor` processes images.
 
-Invariant: Rust and Pillow execute the same plan and give the same bits. Pairs are (height, width) or (top, left), except
-the arguments of Pillow functions.
+Invariant: Rust and Pillow execute the same plan and give the same bits. Pairs are (height, width) or (top, left),
+except the arguments of Pillow functions.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class ImagePlanner:
     """
     Computes plans from the settings of a checkpoint.
 
-    *patch_size* is the checkpoint's `vision_patch_size`. *downsample_ratio* is the number of patches along each side of a
-    token. *max_wh_ratio* is the maximum of width / height, *min_pixels* the minimum area, and *max_n_token* the maximum
-    number of tokens of an image. A limit of None does not apply.
+    *patch_size* is the checkpoint's `vision_patch_size`. *downsample_ratio* is the number of patches along each side of
+    a token. *max_wh_ratio* is the maximum of width / height, *min_pixels* the minimum area, and *max_n_token* the
+    maximum number of tokens of an image. A limit of None does not apply.
     """
 
     patch_size: int
@@ -108,7 +108,7 @@ class ImagePlanner:
 
     def num_tokens(self, plan: ImagePlan) -> int:
         """
-        The number of tokens of an image in a prompt: its grid, one more per row, and one each before and after the image.
+        The number of tokens of an image in a prompt: its grid, one more per row, and one each before and after it.
         """
         return self._tokens(plan.grid)
 
@@ -129,7 +129,8 @@ class ImagePlanner:
         """
         The largest grid of the image's proportions with at most *max_n_token* tokens.
 
-        The longer side has at most as many patches as whole ones fit it. The shorter side is in proportion, rounded down.
+        The longer side has at most as many patches as whole ones fit it. The shorter side is in proportion, rounded
+        down.
         """
         longer, shorter = max(height, width), min(height, width)
 

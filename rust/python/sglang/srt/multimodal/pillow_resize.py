@@ -1,8 +1,8 @@
 """
 Pillow's resize with a chosen order of passes, independent of the installed Pillow version.
 
-Pillow resizes in a horizontal and a vertical pass and rounds to 8 bits in between. Which pass comes first differs between
-versions. Resizing only one side is one pass, so two calls give either order.
+Pillow resizes in a horizontal and a vertical pass and rounds to 8 bits in between. Versions differ in which pass comes
+first. Resizing only one side is one pass, so two calls give either order.
 
 Invariant: the pixels depend only on the image, the size, the filter and the pass order.
 """

@@ -78,9 +78,9 @@ class InklingImageProcessor:
     Turns encoded images into patches: Pillow decodes on eight threads, NumPy cuts the patches.
 
     *patch_size* is the height and width of a patch in pixels. *rescale_frac* is the factor by which the longer side is
-    scaled first; *rescale_cap* is the maximum length to which it may grow, in pixels. The defaults are the model's serving
-    settings. *exif_transpose* applies the EXIF orientation of an image before the rescale. *pass_order* selects the Pillow
-    version whose order of resize passes is used.
+    scaled first; *rescale_cap* is the maximum length to which it may grow, in pixels. The defaults are the settings
+    with which the model is served. *exif_transpose* applies the EXIF orientation of an image before the rescale.
+    *pass_order* selects the Pillow version whose order of resize passes is used.
     """
 
     def __init__(
