@@ -5,6 +5,8 @@
 //! Invariant: the results, and which error is returned, do not depend on the number of
 //! threads.
 
+use std::borrow::Cow;
+
 use super::{
     DriverError, MmInput, catch_panics, check, decode, expand_prompt, fetch_sources, prompt_ids,
 };
@@ -47,17 +49,7 @@ pub fn process_packed<E: Into<FamilyError>>(
 ) -> Result<Packed, DriverError> {
     check(&input)?;
     let files = fetch_sources(&input.images, policy)?;
-    let mut lens = Vec::with_capacity(files.len());
-    let mut refused = None;
-    for (item, file) in files.iter().enumerate() {
-        match catch_panics(item, || feature_len(family, item, file)) {
-            Ok(len) => lens.push(len),
-            Err(error) => {
-                refused = Some(error);
-                break;
-            }
-        }
-    }
+    let (lens, refused) = feature_lens(family, &files);
     // The items before the refused one are processed first: if one of them fails, its
     // error is the first in order.
     let written = filled_in_windows(&lens, DriverError::TooLarge, |item, window| {
@@ -86,6 +78,22 @@ pub fn process_packed<E: Into<FamilyError>>(
         offsets: prompt.offsets,
         positions: prompt.positions,
     })
+}
+
+/// The feature lengths of the items before the first one that is refused, and the error of that
+/// one, if there is one.
+fn feature_lens(
+    family: &dyn PackedFamily,
+    files: &[Cow<'_, [u8]>],
+) -> (Vec<usize>, Option<DriverError>) {
+    let mut lens = Vec::with_capacity(files.len());
+    for (item, file) in files.iter().enumerate() {
+        match catch_panics(item, || feature_len(family, item, file)) {
+            Ok(len) => lens.push(len),
+            Err(error) => return (lens, Some(error)),
+        }
+    }
+    (lens, None)
 }
 
 /// Number of elements of an item's feature, computed from the size in the file's header.
