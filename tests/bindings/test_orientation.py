@@ -17,13 +17,13 @@ from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixtu
 pytestmark = needs_pillow_13
 
 
-def exif(*entries: tuple[int, int, int, bytes], order: str = "<", behind: bytes = b"") -> bytes:
+def exif(*entries: tuple[int, int, int, bytes], order: str = "<", values: bytes = b"") -> bytes:
     """
-    A block of EXIF data. An entry is (tag, type, count, four bytes of value or offset).
+    A block of EXIF data. An entry is (tag, type, count, four bytes of value or offset); *values* follow the entries.
     """
     head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}LH", 8, len(entries))
     body = b"".join(struct.pack(f"{order}HHL", *entry[:3]) + entry[3] for entry in entries)
-    return head + body + bytes(4) + behind
+    return head + body + bytes(4) + values
 
 
 def oriented(value: int, order: str = "<") -> bytes:
@@ -42,12 +42,12 @@ def jpeg_with(image: Image.Image, *segments: bytes, density: bool = False) -> by
     return data[:end] + b"".join(segments) + data[end:]
 
 
-def png_with(image: Image.Image, *chunks: bytes, behind: bool = False) -> bytes:
+def png_with(image: Image.Image, *chunks: bytes, after_pixels: bool = False) -> bytes:
     """
     A PNG with further chunks before its pixel data, or after them.
     """
     data = saved(image, "PNG")
-    at = data.index(b"IEND" if behind else b"IDAT") - 4
+    at = data.index(b"IEND" if after_pixels else b"IDAT") - 4
     return data[:at] + b"".join(chunks) + data[at:]
 
 
@@ -64,7 +64,7 @@ def carriers(image: Image.Image, block: bytes) -> Iterator[tuple[str, bytes]]:
         jpeg_with(image, segment(0xE1, b"Exif\0\0" + block[:9]), segment(0xE1, b"Exif\0\0" + block[9:])),
     )
     yield "PNG", png_with(image, chunk(b"eXIf", block))
-    yield "PNG, after the pixels", png_with(image, chunk(b"eXIf", block), behind=True)
+    yield "PNG, after the pixels", png_with(image, chunk(b"eXIf", block), after_pixels=True)
     yield "PNG, as text", png_with(image, chunk(b"tEXt", b"exif\0" + block))
     yield (
         "PNG, as profile",
@@ -121,7 +121,7 @@ XMP = b'<rdf:Description tiff:Orientation="8"/>'
         pytest.param(exif((274, 2, 2, b"6\0\0\0")), id="as text"),
         pytest.param(exif((274, 1, 1, b"\6\0\0\0")), id="as byte"),
         pytest.param(exif((274, 11, 1, struct.pack("<f", 6))), id="as float"),
-        pytest.param(exif((274, 5, 1, struct.pack("<L", 26)), behind=struct.pack("<LL", 12, 2)), id="as ratio"),
+        pytest.param(exif((274, 5, 1, struct.pack("<L", 26)), values=struct.pack("<LL", 12, 2)), id="as ratio"),
         pytest.param(exif((274, 3, 2, b"\6\0\3\0")), id="twice in one tag"),
     ],
 )
