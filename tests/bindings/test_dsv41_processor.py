@@ -187,7 +187,7 @@ def test_image_is_centred_on_the_canvas(planner: ImagePlanner, height: int, widt
             ImagePlanner(10, 1, min_pixels=2),
             (1, 1),
             ImagePlan((10, 10), (10, 10), (0, 0), 10),
-            id="enlargement rounds to nothing",
+            id="enlargement rounds down to 1",
         ),
         pytest.param(
             ImagePlanner(10, 1, max_n_token=8),
@@ -267,11 +267,11 @@ def test_rust_and_pillow_agree(mode: str, max_wh_ratio: float | None) -> None:
     rust, pil = DeepseekV41ImageProcessor(planner), DeepseekV41ImageProcessor(planner, "pil")
 
     assert (rust.backend, pil.backend) == ("rust", "pil")
-    for image, ours, theirs in zip(images, rust(images), pil(images), strict=True):
+    for image, from_rust, from_pil in zip(images, rust(images), pil(images), strict=True):
         plan = planner.plan(image.height, image.width)
         place = Place(plan.output_size, plan.resize_size, plan.padding_start, plan.patch_size)
         expected = pillow_oracle.dsv41(np.array(image.convert("RGB")), place).reshape(-1, 3, 14, 14)
-        for got in (ours, theirs):
+        for got in (from_rust, from_pil):
             assert got.pixel_values.dtype == np.uint16
             np.testing.assert_array_equal(expected, got.pixel_values)
             assert (got.grid, got.token_grid, got.num_tokens) == (

@@ -131,7 +131,7 @@ untyped: Any = _radix_tree
             id="token of thousands of digits",
         ),
         pytest.param(lambda: untyped.get_hash_str(["1"], "", 1), TypeError, "str", id="text for a token"),
-        pytest.param(lambda: untyped.get_hash_str(1, "", 1), TypeError, "iterable", id="one token alone"),
+        pytest.param(lambda: untyped.get_hash_str(1, "", 1), TypeError, "iterable", id="int instead of tokens"),
         pytest.param(lambda: untyped.get_hash_str([1], b"", 1), TypeError, "bytes", id="bytes for the prior"),
     ],
 )

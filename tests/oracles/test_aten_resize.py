@@ -31,10 +31,10 @@ def check(before: tuple[int, int], after: tuple[int, int]) -> None:
     """
     image = noise(*before)
     height, width = after
-    ours = common.resize_rgb(image, width, height, "aten_u8")
+    resized = common.resize_rgb(image, width, height, "aten_u8")
     # torch 2.14 fails an internal assertion if it resizes planes to one pixel.
     for layout in (INTERLEAVED,) if after == (1, 1) else (INTERLEAVED, PLANES):
-        assert np.array_equal(torch_resize(image, width, height, layout), ours), layout
+        assert np.array_equal(torch_resize(image, width, height, layout), resized), layout
 
 
 @pytest.mark.parametrize(

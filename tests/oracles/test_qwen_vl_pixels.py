@@ -47,9 +47,9 @@ def check(data: bytes, image: Image.Image, setting: Setting, backend: Backend) -
         return
     pixels, grid = qwen_vl.preprocess(data, setting.spec(backend))
     assert [list(grid)] == expected["image_grid_thw"].tolist()
-    theirs = np.asarray(expected["pixel_values"])
-    assert theirs.dtype == pixels.dtype == np.float32
-    assert np.array_equal(theirs.ravel().view(np.uint32), pixels.view(np.uint32))
+    expected_pixels = np.asarray(expected["pixel_values"])
+    assert expected_pixels.dtype == pixels.dtype == np.float32
+    assert np.array_equal(expected_pixels.ravel().view(np.uint32), pixels.view(np.uint32))
 
 
 @by_backend

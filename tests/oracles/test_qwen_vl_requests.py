@@ -89,9 +89,9 @@ def test_positions_equal_the_models(
         items.append((begin, begin + height * width - 1, 1, 2 * height, 2 * width))
     rows, delta = positions(generation, ids, [(time, height, width) for _, _, time, height, width in items])
 
-    ours, our_delta = qwen_vl.mrope_image_only_py(len(ids), items, 2)
+    got, got_delta = qwen_vl.mrope_image_only_py(len(ids), items, 2)
 
-    assert (ours.tolist(), our_delta) == (rows, delta)
+    assert (got.tolist(), got_delta) == (rows, delta)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

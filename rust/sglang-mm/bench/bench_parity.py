@@ -130,10 +130,10 @@ def report_decoding(image: Pixels) -> None:
     for name, file in (("PNG", encoded(image, "PNG")), ("JPEG q90", encoded(image, "JPEG", quality=90))):
         height, width, pixels = common.image_decode_rgb(file)
         with Image.open(io.BytesIO(file)) as opened:
-            theirs = np.asarray(opened.convert("RGB"))
-        difference = abs(pixels.reshape(height, width, 3).astype(np.int16) - theirs)
+            expected = np.asarray(opened.convert("RGB"))
+        difference = abs(pixels.reshape(height, width, 3).astype(np.int16) - expected)
         count, most = np.count_nonzero(difference), difference.max()
-        print(f"{name}: {count} of {theirs.size} values differ from Pillow {PIL.__version__}'s, at most by {most}")
+        print(f"{name}: {count} of {expected.size} values differ from Pillow {PIL.__version__}'s, at most by {most}")
 
 
 def implementations(image: Pixels) -> Implementations:
