@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use super::super::memory::{OutOfMemory, zeroed};
 use super::cursor::{Cursor, u16_le, u32_le};
 use super::error::DecodeError;
+use super::format::Format;
 use super::pixels::{DecodeLimits, Palette, RgbImage, unpack_bits};
 use super::rle;
-use super::sniff::Format;
 use crate::common::Size;
 
 const FILE_HEADER: usize = 14;

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use super::super::memory::OutOfMemory;
-use super::sniff::Format;
+use super::format::Format;
 
 /// The ways in which decoding can fail. All of them are refusals: no pixels come with an error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

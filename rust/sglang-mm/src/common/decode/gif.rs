@@ -5,9 +5,9 @@
 
 use super::cursor::{Cursor, u16_le};
 use super::error::DecodeError;
+use super::format::Format;
 use super::lzw;
 use super::pixels::{DecodeLimits, Palette, RgbImage};
-use super::sniff::Format;
 use crate::common::Size;
 
 /// Where the frame lies on the canvas.

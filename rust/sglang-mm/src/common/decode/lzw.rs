@@ -6,7 +6,7 @@
 
 use super::super::memory::empty;
 use super::error::DecodeError;
-use super::sniff::Format;
+use super::format::Format;
 
 const MAX_BITS: u32 = 12;
 const TABLE: usize = 1 << MAX_BITS;

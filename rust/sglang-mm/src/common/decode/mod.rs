@@ -31,6 +31,7 @@ mod cursor;
 mod error;
 mod exif;
 mod foreign;
+mod format;
 mod gif;
 mod jpeg;
 mod lzw;
@@ -42,8 +43,9 @@ mod sniff;
 mod webp;
 
 pub use error::DecodeError;
+pub use format::Format;
 pub use pixels::{DecodeLimits, DecodeOptions, RgbImage};
-pub use sniff::{Format, sniff};
+pub use sniff::sniff;
 
 use crate::common::Size;
 use orientation::Orientation;

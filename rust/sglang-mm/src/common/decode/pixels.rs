@@ -5,7 +5,7 @@ use super::super::{
     memory::{OutOfMemory, zeroed},
 };
 use super::error::DecodeError;
-use super::sniff::Format;
+use super::format::Format;
 
 /// An RGB picture of 8-bit samples: row after row, `pixels.len() == height * width * 3`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,36 +1,8 @@
 //! Which format a file is, told by its first bytes and never by a name.
 
-use std::fmt;
-
 use super::error::DecodeError;
 use super::foreign;
-
-/// The formats that are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// JPEG, also inside MPO.
-    Jpeg,
-    /// PNG, also APNG.
-    Png,
-    /// WebP, still or animated.
-    WebP,
-    /// GIF 87a and 89a.
-    Gif,
-    /// Windows and OS/2 bitmaps with a file header.
-    Bmp,
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Jpeg => "JPEG",
-            Self::Png => "PNG",
-            Self::WebP => "WebP",
-            Self::Gif => "GIF",
-            Self::Bmp => "BMP",
-        })
-    }
-}
+use super::format::Format;
 
 /// The signature of a PNG file.
 pub(super) const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";

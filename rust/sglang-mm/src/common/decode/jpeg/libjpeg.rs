@@ -7,7 +7,7 @@ use mozjpeg_sys as _;
 
 use super::super::super::memory;
 use super::super::error::DecodeError;
-use super::super::sniff::Format;
+use super::super::format::Format;
 use super::kernels::Kernels;
 use crate::common::Size;
 

@@ -8,9 +8,9 @@ use std::borrow::Cow;
 use super::super::cursor::{Cursor, u16_be};
 use super::super::error::DecodeError;
 use super::super::exif::{self, Metadata, Unreadable};
+use super::super::format::Format;
 use super::super::orientation::Orientation;
 use super::super::pixels::DecodeLimits;
-use super::super::sniff::Format;
 use super::Model;
 use crate::common::Size;
 

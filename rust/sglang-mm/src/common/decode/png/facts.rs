@@ -5,7 +5,7 @@
 
 use super::super::cursor::u32_be;
 use super::super::error::DecodeError;
-use super::super::sniff::Format;
+use super::super::format::Format;
 use super::notes::Notes;
 use super::text::{International, TextBudget, compressed_text_fits};
 use super::{Color, Region, corrupt};

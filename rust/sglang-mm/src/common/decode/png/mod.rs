@@ -19,9 +19,9 @@ mod text;
 
 use super::super::memory::zeroed;
 use super::error::DecodeError;
+use super::format::Format;
 use super::orientation::Orientation;
 use super::pixels::{DecodeLimits, Palette, RgbImage, unpack_bits};
-use super::sniff::Format;
 use crate::common::Size;
 
 use chunks::Chunks;

@@ -9,9 +9,9 @@ mod libwebp;
 use super::cursor::u32_le;
 use super::error::DecodeError;
 use super::exif::Metadata;
+use super::format::Format;
 use super::orientation::Orientation;
 use super::pixels::{DecodeLimits, RgbImage};
-use super::sniff::Format;
 use crate::common::Size;
 
 use libwebp::{Container, Failure};
