@@ -13,8 +13,8 @@ use std::arch::x86_64::{
 
 use super::{
     axis::{Axis, Taps},
+    cycle::Cycle,
     packed::{LOW_BITS, Packed},
-    rows::Cycle,
     scalar::{self, CHANNELS, half},
 };
 

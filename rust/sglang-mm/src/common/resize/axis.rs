@@ -10,7 +10,7 @@
 
 use std::{f64::consts::PI, ops::Range};
 
-use super::{OutOfMemory, empty, zeroed};
+use crate::common::memory::{OutOfMemory, empty, zeroed};
 
 /// A resampling kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

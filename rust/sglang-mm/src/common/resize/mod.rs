@@ -14,6 +14,8 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod axis;
+mod cycle;
+mod method;
 mod order;
 #[cfg(target_arch = "x86_64")]
 mod packed;
@@ -25,66 +27,20 @@ use std::mem::MaybeUninit;
 
 use super::{
     Size,
-    excerpt::excerpt,
     isa::Isa,
-    memory::{OutOfMemory, empty, filled, zeroed},
+    memory::{OutOfMemory, filled},
     par,
 };
-use axis::{Axis, Quantization};
 use rows::{Plan, Rows};
 use scalar::CHANNELS;
 
 pub use axis::Filter;
+pub use method::{Resample, UnknownResample};
 pub use order::{PassOrder, UnknownPassOrder};
 
 /// Bytes of a band of a plain image: enough to be worth a task, few enough that a small
 /// image still fills the pool.
 const BAND_BYTES: usize = 32 * 1024;
-
-/// Whose arithmetic to follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Resample {
-    /// Pillow's `Image.resize` of an RGB image.
-    Pil(Filter, PassOrder),
-    /// The antialiased bicubic that `ATen` (so torchvision) runs on uint8 CPU tensors.
-    /// It goes along the rows first, always.
-    AtenU8,
-}
-
-impl Resample {
-    /// The method that callers name `pil_lanczos`, `pil_bicubic` or `aten_u8`.
-    ///
-    /// # Errors
-    ///
-    /// Any other name.
-    pub fn named(name: &str, order: PassOrder) -> Result<Self, UnknownResample> {
-        match name {
-            "pil_lanczos" => Ok(Self::Pil(Filter::Lanczos, order)),
-            "pil_bicubic" => Ok(Self::Pil(Filter::Bicubic, order)),
-            "aten_u8" => Ok(Self::AtenU8),
-            _ => Err(UnknownResample(excerpt(name))),
-        }
-    }
-
-    fn axis(self, from: usize, to: usize) -> Result<Axis, OutOfMemory> {
-        match self {
-            Self::Pil(filter, _) => Axis::new(filter, Quantization::Pillow, from, to),
-            Self::AtenU8 => Axis::new(Filter::Bicubic, Quantization::Aten, from, to),
-        }
-    }
-
-    fn vertical_first(self, from: Size, to: Size) -> bool {
-        match self {
-            Self::Pil(_, order) => order.vertical_first(from, to),
-            Self::AtenU8 => false,
-        }
-    }
-}
-
-/// No resize method has this name, of which a long one is cut.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown resample `{0}`: expected `pil_lanczos`, `pil_bicubic` or `aten_u8`")]
-pub struct UnknownResample(pub String);
 
 /// The request cannot be resized.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -7,7 +7,8 @@
 //! Invariant: windows are filled up to whole groups with weights of 0, and all windows
 //! of an axis have the same number of groups.
 
-use super::{OutOfMemory, axis::Axis, zeroed};
+use super::axis::Axis;
+use crate::common::memory::{OutOfMemory, zeroed};
 
 /// Bits of the low part.
 pub(super) const LOW_BITS: i32 = 15;

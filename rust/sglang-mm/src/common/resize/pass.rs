@@ -2,10 +2,10 @@
 //!
 //! Invariant: whatever runs, the bytes are those of `scalar`.
 
-use super::{OutOfMemory, axis::Axis, rows::Cycle, scalar};
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, packed::Packed};
-use crate::common::isa::Isa;
+use super::{axis::Axis, cycle::Cycle, scalar};
+use crate::common::{isa::Isa, memory::OutOfMemory};
 
 /// How a pass is computed.
 enum Variant {

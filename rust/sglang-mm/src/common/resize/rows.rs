@@ -12,12 +12,16 @@
 use std::ops::Range;
 
 use super::{
-    OutOfMemory, Resample,
+    cycle::Cycle,
+    method::Resample,
     pass::{Horizontal, Vertical},
     scalar::CHANNELS,
-    zeroed,
 };
-use crate::common::{Size, isa::Isa};
+use crate::common::{
+    Size,
+    isa::Isa,
+    memory::{OutOfMemory, zeroed},
+};
 
 /// The passes from one image to rows of another size.
 pub(super) struct Plan<'a> {
@@ -167,41 +171,6 @@ impl Ring {
         };
         self.ready = wanted.start.max(end.saturating_sub(self.count))..end;
         Cycle::new(&self.slots, self.row_len, wanted.start % self.count)
-    }
-}
-
-/// Rows in memory, from one of them on; the first follows the last, without end.
-#[derive(Clone, Copy)]
-pub(super) struct Cycle<'a> {
-    bytes: &'a [u8],
-    row_len: usize,
-    /// Where the next row lies.
-    at: usize,
-}
-
-impl<'a> Cycle<'a> {
-    /// The rows of `bytes`, from number `first` on.
-    pub(super) fn new(bytes: &'a [u8], row_len: usize, first: usize) -> Self {
-        let at = first * row_len;
-        assert!(bytes.len().is_multiple_of(row_len) && at < bytes.len());
-        Self { bytes, row_len, at }
-    }
-
-    pub(super) fn row_len(&self) -> usize {
-        self.row_len
-    }
-
-    /// The next row.
-    #[inline]
-    pub(super) fn next_row(&mut self) -> &'a [u8] {
-        let at = self.at;
-        self.at += self.row_len;
-        if self.at == self.bytes.len() {
-            self.at = 0;
-        }
-        // SAFETY: `new` asserts that whole rows fill `bytes` and that the first begins in
-        // it, and each step leads to the row behind or to the first.
-        unsafe { self.bytes.get_unchecked(at..at + self.row_len) }
     }
 }
 

@@ -8,7 +8,7 @@
 
 use super::{
     axis::{Axis, Taps},
-    rows::Cycle,
+    cycle::Cycle,
 };
 
 /// Bytes of a pixel.
