@@ -1,8 +1,7 @@
 //! BMP: the Windows and OS/2 headers, uncompressed rows of 1 to 32 bits, bit fields and run lengths.
 //!
-//! Which variants are served, and what becomes of a contradictory header, follows Pillow to the
-//! byte: for instance a palette that is a plain ramp of greys is ignored, and the indices become
-//! the samples.
+//! Supported variants and the handling of contradictory headers are the same as in Pillow. For
+//! instance, a palette that is a plain ramp of greys is ignored, and the indices become the samples.
 
 use std::borrow::Cow;
 
@@ -21,20 +20,20 @@ const FILE_HEADER: usize = 14;
 enum Pixels {
     /// Indices of 1, 4 or 8 bits.
     Indexed { bits: usize, palette: Box<Palette> },
-    /// Sixteen bits: five of blue, five or six of green, five of red.
+    /// 16 bits: five of blue, five or six of green, five of red.
     Packed { green_bits: u16 },
-    /// Bytes: a stride, then where red, green and blue are.
+    /// Whole bytes: `step` bytes per pixel, and the offsets of red, green and blue in it.
     Bytes { step: usize, rgb: [usize; 3] },
 }
 
-/// How the rows follow each other.
+/// How the rows are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Storage {
     Rows { stride: usize },
     Runs(rle::Unit),
 }
 
-/// A file whose header and palette were read.
+/// The header and palette of a file.
 pub(super) struct Header {
     size: Size,
     top_down: bool,
@@ -43,7 +42,7 @@ pub(super) struct Header {
     data: usize,
 }
 
-/// The fields of any of the header versions.
+/// The fields of a header of any version.
 struct Fields {
     width: u64,
     height: u64,
@@ -58,17 +57,17 @@ struct Fields {
 impl Header {
     pub(super) fn read(bytes: &[u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::at(bytes, FILE_HEADER);
-        let offset = u32_le(bytes, 10).ok_or_else(cut_header)? as usize;
+        let offset = u32_le(bytes, 10).ok_or_else(truncated_header)? as usize;
         let header_size = cursor
             .array()
             .map(u32::from_le_bytes)
-            .ok_or_else(cut_header)?;
+            .ok_or_else(truncated_header)?;
         let fields = Fields::read(&mut cursor, header_size)?;
         let size = Size::checked(Format::Bmp, fields.width, fields.height, limits)?;
         let (pixels, storage) = fields.layout(&mut cursor, size.width)?;
         let data = match offset {
             0 => cursor.position(),
-            // The offset of some writers points at the palette, which they count as pixels.
+            // Some writers set the pixel offset to the start of the palette.
             _ if offset == FILE_HEADER + header_size as usize && fields.bits <= 8 => {
                 offset + fields.entry * fields.colours as usize
             }
@@ -99,7 +98,7 @@ impl Header {
         }
     }
 
-    /// The bytes of all rows; the padding of the last one may be missing.
+    /// The bytes of all rows. The padding of the last row may be missing.
     fn rows<'a>(&self, mut cursor: Cursor<'a>, stride: usize) -> Result<&'a [u8], DecodeError> {
         let length = stride * (self.size.height - 1) + self.row_bytes();
         cursor
@@ -118,7 +117,7 @@ impl Header {
         let runs = matches!(self.storage, Storage::Runs(_));
         let stored = data.chunks(stride);
         let mut paint_row = |row: &[u8], out: &mut [u8]| match &self.pixels {
-            // Runs were expanded to one index a byte.
+            // `rle::expand` gave one index per byte.
             Pixels::Indexed { palette, .. } if runs => palette.paint(row, out),
             Pixels::Indexed { bits, palette } => {
                 unpack_bits(row, *bits, &mut samples);
@@ -142,10 +141,12 @@ impl Header {
 impl Fields {
     fn read(cursor: &mut Cursor<'_>, header_size: u32) -> Result<Self, DecodeError> {
         let rest = (header_size as usize).saturating_sub(4);
-        let header = cursor.take(rest).ok_or_else(cut_header)?;
+        let header = cursor.take(rest).ok_or_else(truncated_header)?;
         match header_size {
-            12 => Self::read_core(header).ok_or_else(cut_header),
-            40 | 52 | 56 | 64 | 108 | 124 => Self::read_info(header, cursor).ok_or_else(cut_header),
+            12 => Self::read_core(header).ok_or_else(truncated_header),
+            40 | 52 | 56 | 64 | 108 | 124 => {
+                Self::read_info(header, cursor).ok_or_else(truncated_header)
+            }
             _ => Err(unsupported(format!("header of {header_size} bytes"))),
         }
     }
@@ -168,7 +169,8 @@ impl Fields {
     /// Windows headers of versions 3 to 5, and the second OS/2 header.
     fn read_info(header: &[u8], cursor: &mut Cursor<'_>) -> Option<Self> {
         let height = u32_le(header, 4)?;
-        // A negative height, by its highest byte: other sizes with the sign bit are bombs.
+        // Like Pillow, takes a height as negative only if its highest byte is 0xff. Other heights with
+        // the sign bit set are read as huge, and refused by the limit.
         let top_down = header[7] == 0xff;
         let bits = u16_le(header, 10)?;
         let compression = u32_le(header, 12)?;
@@ -228,7 +230,7 @@ impl Fields {
         }
     }
 
-    /// Pixels that are indices. A ramp of greys stands for itself, so it makes them samples.
+    /// Pixels that are indices. If the palette is a ramp of greys, the indices are samples.
     fn indexed(&self, cursor: &mut Cursor<'_>) -> Result<Pixels, DecodeError> {
         let colours = self.colours as usize;
         if !(1..=65_536).contains(&colours) {
@@ -249,7 +251,7 @@ impl Fields {
             let palette = Box::new(Palette::grey());
             Pixels::Indexed { bits: 8, palette }
         } else {
-            // Any sample that is not 0 is white, also in the eight bits of a run.
+            // Every sample other than 0 is white, also the 8-bit values of a run.
             let mut palette = Box::new(Palette([[255; 3]; 256]));
             palette.0[0] = [0; 3];
             Pixels::Indexed { bits: 1, palette }
@@ -287,7 +289,7 @@ mod compression {
     pub(super) const BITFIELDS: u32 = 3;
 }
 
-/// The masks are inside the longer headers and follow the shortest one.
+/// Reads the bit field masks. They are part of the longer headers and follow the shortest one.
 fn read_masks(header: &[u8], cursor: &mut Cursor<'_>) -> Option<[u32; 4]> {
     let mut masks = [0; 4];
     let inside = match header.len() {
@@ -306,7 +308,7 @@ fn read_masks(header: &[u8], cursor: &mut Cursor<'_>) -> Option<[u32; 4]> {
     Some(masks)
 }
 
-/// Colours of a header that does not count them.
+/// The palette size if the header does not give it.
 fn colours_of(bits: u16) -> u32 {
     1u32.checked_shl(bits.into()).unwrap_or(0)
 }
@@ -329,7 +331,7 @@ fn row_bytes(pixels: &Pixels, width: usize) -> usize {
 }
 
 fn unpack_16(row: &[u8], green_bits: u16, out: &mut [u8]) {
-    let scaled = |value: u16, most: u16| (u32::from(value & most) * 255 / u32::from(most)) as u8;
+    let scaled = |value: u16, max: u16| (u32::from(value & max) * 255 / u32::from(max)) as u8;
     let green = (1 << green_bits) - 1;
     for (out, pixel) in out.as_chunks_mut().0.iter_mut().zip(row.as_chunks().0) {
         let pixel = u16::from_le_bytes(*pixel);
@@ -347,7 +349,7 @@ fn pick_bytes(row: &[u8], step: usize, [r, g, b]: [usize; 3], out: &mut [u8]) {
     }
 }
 
-fn cut_header() -> DecodeError {
+fn truncated_header() -> DecodeError {
     DecodeError::truncated(Format::Bmp, "the header")
 }
 

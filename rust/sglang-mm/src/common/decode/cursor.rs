@@ -1,8 +1,8 @@
-//! Reading a file front to back without ever indexing past its end.
+//! A read position in a byte slice that never indexes past the end.
 //!
-//! Two acts: `take` is all or nothing, `read` gives what is left, as a file does.
+//! `take` returns all of the bytes asked for or none. `read` returns what is left, as a file does.
 
-/// A position in borrowed bytes. It may stand past the end: then every read is empty.
+/// A position in borrowed bytes. It may be past the end: then every read is empty.
 #[derive(Clone, Debug)]
 pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -18,12 +18,12 @@ impl<'a> Cursor<'a> {
         self.position
     }
 
-    /// Move on by `count` bytes, past the end if need be.
+    /// Advances by `count` bytes, possibly past the end.
     pub(super) fn skip(&mut self, count: usize) {
         self.position = self.position.saturating_add(count);
     }
 
-    /// Up to `count` bytes.
+    /// Reads up to `count` bytes.
     pub(super) fn read(&mut self, count: usize) -> &'a [u8] {
         let rest = self.bytes.get(self.position..).unwrap_or_default();
         let taken = &rest[..count.min(rest.len())];
@@ -31,7 +31,7 @@ impl<'a> Cursor<'a> {
         taken
     }
 
-    /// Exactly `count` bytes, or nothing and the position stays.
+    /// Reads exactly `count` bytes. If fewer are left it returns `None` and does not move.
     pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let end = self.position.checked_add(count)?;
         let taken = self.bytes.get(self.position..end)?;
@@ -44,12 +44,15 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)
-            .map(|taken| taken.try_into().expect("take gives the count it was asked"))
+        self.take(N).map(|taken| {
+            taken
+                .try_into()
+                .expect("`take` returns the count asked for")
+        })
     }
 }
 
-/// The 16-bit little-endian number at `at`, if the bytes reach that far.
+/// The 16-bit little-endian number at `at`, if `bytes` is long enough.
 pub(super) fn u16_le(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes([*bytes.get(at)?, *bytes.get(at + 1)?]))
 }
@@ -77,16 +80,16 @@ mod tests {
     fn reads_stop_at_the_end() {
         let mut cursor = Cursor::at(&[1, 2, 3], 0);
         assert_eq!(cursor.take(2), Some(&[1, 2][..]));
-        assert_eq!(cursor.take(2), None, "take is all or nothing");
-        assert_eq!(cursor.position(), 2, "a failed take stays");
-        assert_eq!(cursor.read(9), &[3], "read gives what is left");
+        assert_eq!(cursor.take(2), None, "take returns all or nothing");
+        assert_eq!(cursor.position(), 2, "a failed take does not move");
+        assert_eq!(cursor.read(9), &[3], "read returns what is left");
         cursor.skip(usize::MAX);
-        assert_eq!(cursor.read(1), &[] as &[u8], "past the end all is empty");
+        assert_eq!(cursor.read(1), &[] as &[u8], "reads past the end are empty");
         assert_eq!(cursor.array::<1>(), None);
     }
 
     #[test]
-    fn numbers_need_all_their_bytes() {
+    fn numbers_at_the_end_need_all_their_bytes() {
         let bytes = [1, 2, 3, 4];
         assert_eq!(u16_le(&bytes, 2), Some(0x0403));
         assert_eq!(u16_be(&bytes, 2), Some(0x0304));

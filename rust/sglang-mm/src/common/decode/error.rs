@@ -1,23 +1,23 @@
-//! Why a picture was refused, in words that name the thing and the way out.
+//! Why an image was refused, and what the sender can do about it.
 //!
-//! Invariant: every message starts with `image decode`, and never quotes bytes of the picture.
+//! Invariant: every message starts with `image decode`, and no message quotes bytes of the file.
 
 use std::borrow::Cow;
 
 use super::super::memory::OutOfMemory;
 use super::format::Format;
 
-/// The ways in which decoding can fail. All of them are refusals: no pixels come with an error.
+/// The ways in which decoding can fail. An error never comes with partial pixels.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
-    /// The first bytes belong to no format that is served.
+    /// The first bytes match no supported format.
     #[error("image decode: {detected} is not served: send a JPEG, PNG, WebP, GIF or BMP file")]
     UnknownFormat {
-        /// What the bytes look like, with an article.
+        /// What the bytes look like, with its article: `a TIFF file`.
         detected: &'static str,
     },
-    /// The header announces more pixels than the limits allow; nothing was allocated.
+    /// The header declares more pixels than the limits allow. Nothing was allocated.
     #[error(
         "image decode: {width}x{height} is {} pixels, over the cap of {max_pixels}; \
          raise the setting `max_pixels` (`max_image_pixels` of a model family) if such pictures are expected",
@@ -28,21 +28,21 @@ pub enum DecodeError {
         width: u64,
         /// Height in the header.
         height: u64,
-        /// The cap in force.
+        /// The limit that applied.
         max_pixels: u64,
     },
-    /// The system refused the memory that the picture needs.
+    /// The system refused the memory that the image needs.
     #[error("image decode: the picture needs more memory than there is")]
     OutOfMemory,
-    /// Samples that cannot be brought to 8 bits without choosing a scale for the caller.
+    /// Samples of more than 8 bits: reducing them would choose a scale for the caller.
     #[error("image decode: unsupported color: {format} with a bit depth of {bits}; send at most 8")]
     UnsupportedColor {
         /// The file's format.
         format: Format,
-        /// Bits of a sample.
+        /// Bits per sample.
         bits: u8,
     },
-    /// A variant of the format that is not served.
+    /// A variant of the format that is not supported.
     #[error("image decode: unsupported {format} file: {feature}")]
     Unsupported {
         /// The file's format.
@@ -50,15 +50,15 @@ pub enum DecodeError {
         /// The variant.
         feature: Cow<'static, str>,
     },
-    /// The bytes end too early.
+    /// The file ends too early.
     #[error("image decode: {format} file is truncated: it ends inside {inside}")]
     Truncated {
         /// The file's format.
         format: Format,
-        /// The part that is cut.
+        /// The part that is incomplete.
         inside: &'static str,
     },
-    /// The bytes contradict the format.
+    /// The file violates its format.
     #[error("image decode: {format} file is corrupt: {problem}")]
     Corrupt {
         /// The file's format.

@@ -1,10 +1,10 @@
-//! What the EXIF and XMP data of a file say about its orientation, read as Pillow reads them.
+//! Reads the orientation from EXIF and XMP data, as Pillow reads it.
 //!
-//! EXIF is a TIFF file without pixels: a header, then a directory of tags. Only one tag is of
-//! interest, but those before it are walked over as Pillow does, because damage among them decides
-//! whether it is reached. XMP is searched for one phrase, and counts only if EXIF has no such tag.
+//! EXIF is a TIFF file without pixels: a header, then a directory of tags. Only one tag is needed,
+//! but the tags before it are parsed as Pillow parses them, because damage in them decides whether
+//! that tag is reached. XMP is searched for one attribute, and is used only if EXIF has no such tag.
 //!
-//! Invariant: no value of a tag is copied, whatever length it claims.
+//! Invariant: no tag's value is copied, so the length that it declares costs nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -12,16 +12,16 @@ use std::collections::BTreeSet;
 use super::cursor::{Cursor, u16_be, u16_le, u32_be, u32_le};
 use super::orientation::Orientation;
 
-/// The EXIF data have no TIFF header, so nothing can be read from them.
+/// The EXIF data has no valid TIFF header, so nothing can be read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unreadable;
 
-/// The data beside the pixels that may name an orientation.
+/// The metadata of a file that may hold an orientation.
 #[derive(Debug, Default)]
 pub(super) struct Metadata<'a> {
-    /// A TIFF block, behind the prefixes that its carrier may give it.
+    /// A TIFF block, after up to two [`PREFIX`]es.
     pub(super) exif: Option<Cow<'a, [u8]>>,
-    /// An XML text.
+    /// An XML document.
     pub(super) xmp: Option<Cow<'a, [u8]>>,
 }
 
@@ -29,24 +29,24 @@ impl Metadata<'_> {
     pub(super) fn orientation(&self) -> Result<Orientation, Unreadable> {
         let exif = self.exif.as_deref().map_or(Ok(None), tag_of_exif)?;
         let tag = exif.or_else(|| tag_of_xmp(self.xmp.as_deref()?));
-        Ok(Orientation::of_tag(tag))
+        Ok(Orientation::from_tag(tag))
     }
 }
 
-/// EXIF data are stored with this before them, or without, and some writers add a second one.
+/// Comes before EXIF data in most files. Some writers leave it out, and some write it twice.
 pub(super) const PREFIX: &[u8] = b"Exif\0\0";
 
-/// The value of the orientation tag; one that is no number is NaN.
+/// The value of the orientation tag, if there is one. A value that is not a number gives NaN.
 pub(super) fn tag_of_exif(exif: &[u8]) -> Result<Option<f64>, Unreadable> {
     let once = exif.strip_prefix(PREFIX).unwrap_or(exif);
     let block = once.strip_prefix(PREFIX).unwrap_or(once);
     if block.is_empty() {
         return Ok(None);
     }
-    Ok(Directory::of(block)?.orientation())
+    Ok(Directory::parse(block)?.orientation())
 }
 
-/// The digit behind `tiff:Orientation`, as attribute or as element.
+/// The digit that follows `tiff:Orientation`, as an attribute or as an element.
 pub(super) fn tag_of_xmp(xmp: &[u8]) -> Option<f64> {
     const NAME: &[u8] = b"tiff:Orientation";
     (0..xmp.len()).find_map(|at| match xmp[at..].strip_prefix(NAME)? {
@@ -57,7 +57,7 @@ pub(super) fn tag_of_xmp(xmp: &[u8]) -> Option<f64> {
     })
 }
 
-/// A TIFF block and where its first directory is.
+/// A TIFF block and the offset of its first directory.
 struct Directory<'a> {
     block: &'a [u8],
     little_endian: bool,
@@ -65,7 +65,7 @@ struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    fn of(block: &'a [u8]) -> Result<Self, Unreadable> {
+    fn parse(block: &'a [u8]) -> Result<Self, Unreadable> {
         let little_endian = match block.get(..4) {
             Some(b"II\x2a\0" | b"II\0\x2a") => true,
             Some(b"MM\0\x2a" | b"MM\x2a\0" | b"MM\0\x2b") => false,
@@ -80,7 +80,7 @@ impl<'a> Directory<'a> {
         Ok(directory)
     }
 
-    /// The value of the first sound tag of that number.
+    /// The value of the first valid orientation tag.
     fn orientation(&self) -> Option<f64> {
         const ORIENTATION: u16 = 274;
         let mut cursor = Cursor::at(self.block, self.start);
@@ -90,20 +90,20 @@ impl<'a> Directory<'a> {
         for _ in 0..count {
             let entry = cursor.take(12)?;
             let (tag, kind) = (self.u16_in(entry, 0)?, self.u16_in(entry, 2)?);
-            let Some(unit) = unit_size(kind).filter(|_| !seen.contains(&tag)) else {
+            let Some(unit) = type_size(kind).filter(|_| !seen.contains(&tag)) else {
                 continue;
             };
             let size = u64::from(self.u32_in(entry, 4)?) * unit;
             let value = if size <= 4 {
                 &entry[8..8 + size as usize]
             } else {
-                // All values together cannot be longer than the block that holds them.
+                // All values together cannot be longer than the block that contains them.
                 claimed += size;
                 if claimed > self.block.len() as u64 {
                     continue;
                 }
                 let at = self.u32_in(entry, 8)? as usize;
-                // A value that is cut ends the directory.
+                // A truncated value ends the directory.
                 Cursor::at(self.block, at).take(size as usize)?
             };
             if value.is_empty() {
@@ -117,7 +117,7 @@ impl<'a> Directory<'a> {
         None
     }
 
-    /// The first number of a value.
+    /// The first number in a value.
     fn number(&self, kind: u16, value: &[u8]) -> f64 {
         let number = match kind {
             3 => self.u16_in(value, 0).map(f64::from),
@@ -132,7 +132,7 @@ impl<'a> Directory<'a> {
                 .map(|bits| f32::from_bits(bits).into()),
             12 => self.u64_in(value).map(f64::from_bits),
             16 => self.u64_in(value).map(|bits| bits as f64),
-            // Bytes and texts are no numbers, even if they hold a digit.
+            // Bytes and texts are not numbers, even if they contain a digit.
             _ => None,
         };
         number.unwrap_or(f64::NAN)
@@ -168,8 +168,8 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// Bytes of one value of a TIFF type.
-fn unit_size(kind: u16) -> Option<u64> {
+/// Bytes per element of a TIFF type.
+fn type_size(kind: u16) -> Option<u64> {
     match kind {
         1 | 2 | 6 | 7 => Some(1),
         3 | 8 => Some(2),
@@ -184,7 +184,8 @@ mod tests {
     use super::*;
 
     /// A little-endian block: each entry is tag, type, count, and four bytes of value or offset.
-    fn block(entries: &[(u16, u16, u32, [u8; 4])], behind: &[u8]) -> Vec<u8> {
+    /// `values` follows the directory.
+    fn block(entries: &[(u16, u16, u32, [u8; 4])], values: &[u8]) -> Vec<u8> {
         let mut block = b"II\x2a\0\x08\0\0\0".to_vec();
         block.extend((entries.len() as u16).to_le_bytes());
         for (tag, kind, count, value) in entries {
@@ -194,7 +195,7 @@ mod tests {
             block.extend(value);
         }
         block.extend([0; 4]);
-        block.extend(behind);
+        block.extend(values);
         block
     }
 
@@ -203,71 +204,71 @@ mod tests {
 
     type Row<'a> = (&'a str, Vec<u8>, Result<Option<f64>, Unreadable>);
 
-    /// Each row was compared with what Pillow 13.0.0 makes of it.
+    /// Each row was compared with the result of Pillow 13.0.0.
     #[track_caller]
     fn check(rows: &[Row<'_>]) {
         for (name, exif, expected) in rows {
-            // As text, in which a number that is none equals itself.
+            // Compared as text, because NaN does not equal itself.
             let found = format!("{:?}", tag_of_exif(exif));
             assert_eq!(found, format!("{expected:?}"), "{name}");
         }
     }
 
     #[test]
-    fn damage_before_the_tag_decides_whether_it_is_reached() {
+    fn damage_before_the_tag_decides_whether_the_tag_is_found() {
         let prefixed = |count| [&PREFIX.repeat(count), block(&[SIX], b"").as_slice()].concat();
         let text = |length, at| (271, 2, length, [at, 0, 0, 0]);
         #[rustfmt::skip]
         check(&[
             ("no data",                    vec![],                                         Ok(None)),
-            ("behind another tag",         block(&[MAKER, SIX], b""),                      Ok(Some(6.0))),
+            ("after another tag",          block(&[MAKER, SIX], b""),                      Ok(Some(6.0))),
             ("one prefix",                 prefixed(1),                                    Ok(Some(6.0))),
             ("two prefixes",               prefixed(2),                                    Ok(Some(6.0))),
             ("three prefixes",             prefixed(3),                                    Err(Unreadable)),
-            ("a header of another kind",   b"IM\x2a\0\x08\0\0\0".to_vec(),                 Err(Unreadable)),
-            ("a header that is cut",       b"II\x2a\0\x08\0\0".to_vec(),                   Err(Unreadable)),
+            ("an invalid header",         b"IM\x2a\0\x08\0\0\0".to_vec(),                 Err(Unreadable)),
+            ("a truncated header",         b"II\x2a\0\x08\0\0".to_vec(),                   Err(Unreadable)),
             ("64-bit TIFF",                b"II\x2b\0\x08\0\0\0".to_vec(),                 Err(Unreadable)),
             ("a directory beyond the end", b"II\x2a\0\xff\xff\xff\xff".to_vec(),           Ok(None)),
-            ("the first one counts",       block(&[SIX, (274, 3, 1, [3, 0, 0, 0])], b""),  Ok(Some(6.0))),
-            ("one without a value",        block(&[(274, 3, 0, [3; 4]), SIX], b""),        Ok(Some(6.0))),
-            ("one of an unknown type",     block(&[(274, 99, 1, [3; 4]), SIX], b""),       Ok(Some(6.0))),
-            ("behind a value that is cut", block(&[text(30, 20), SIX], b""),               Ok(None)),
-            ("behind one too long",        block(&[text(u32::MAX, 0), SIX], b""),          Ok(Some(6.0))),
-            ("behind one value twice",     block(&[text(30, 0), text(30, 0), SIX], b""),   Ok(Some(6.0))),
-            ("cut in its entry",           block(&[SIX], b"")[..21].to_vec(),              Ok(None)),
-            ("cut behind its entry",       block(&[SIX], b"")[..22].to_vec(),              Ok(Some(6.0))),
+            ("the first tag wins",         block(&[SIX, (274, 3, 1, [3, 0, 0, 0])], b""),  Ok(Some(6.0))),
+            ("after a tag of no values",    block(&[(274, 3, 0, [3; 4]), SIX], b""),        Ok(Some(6.0))),
+            ("after an unknown type",      block(&[(274, 99, 1, [3; 4]), SIX], b""),       Ok(Some(6.0))),
+            ("after a truncated value", block(&[text(30, 20), SIX], b""),               Ok(None)),
+            ("after a value too long",     block(&[text(u32::MAX, 0), SIX], b""),          Ok(Some(6.0))),
+            ("after a value used twice",    block(&[text(30, 0), text(30, 0), SIX], b""),   Ok(Some(6.0))),
+            ("truncated in its entry",     block(&[SIX], b"")[..21].to_vec(),              Ok(None)),
+            ("truncated after its entry",    block(&[SIX], b"")[..22].to_vec(),              Ok(Some(6.0))),
         ]);
         let big_endian = b"MM\0\x2a\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0";
         check(&[("big-endian", big_endian.to_vec(), Ok(Some(6.0)))]);
     }
 
     #[test]
-    fn any_number_is_a_value() {
-        let near = |kind, count, value| block(&[(274, kind, count, value)], b"");
-        // Behind the directory, which takes 26 bytes.
-        let far = |kind, value: &[u8]| block(&[(274, kind, 1, [26, 0, 0, 0])], value);
+    fn every_numeric_type_is_read() {
+        let inline = |kind, count, value| block(&[(274, kind, count, value)], b"");
+        // The value follows the directory, which takes 26 bytes.
+        let offset = |kind, value: &[u8]| block(&[(274, kind, 1, [26, 0, 0, 0])], value);
         #[rustfmt::skip]
         check(&[
-            ("short",            near(3, 1, [6, 0, 9, 9]),                     Ok(Some(6.0))),
-            ("two of them",      near(3, 2, [6, 0, 3, 0]),                     Ok(Some(6.0))),
-            ("long",             near(4, 1, [6, 0, 0, 0]),                     Ok(Some(6.0))),
-            ("directory offset", near(13, 1, [6, 0, 0, 0]),                    Ok(Some(6.0))),
-            ("signed byte",      near(6, 1, [0xfa, 0, 0, 0]),                  Ok(Some(-6.0))),
-            ("signed short",     near(8, 1, [0xfa, 0xff, 0, 0]),               Ok(Some(-6.0))),
-            ("signed long",      near(9, 1, [0xfa, 0xff, 0xff, 0xff]),         Ok(Some(-6.0))),
-            ("float",            near(11, 1, 6f32.to_le_bytes()),              Ok(Some(6.0))),
-            ("ratio",            far(5, &[12, 0, 0, 0, 2, 0, 0, 0]),           Ok(Some(6.0))),
-            ("ratio to nothing", far(5, &[0; 8]),                              Ok(Some(f64::NAN))),
-            ("signed ratio",     far(10, &[0xfa, 0xff, 0xff, 0xff, 1, 0, 0, 0]), Ok(Some(-6.0))),
-            ("double",           far(12, &6f64.to_le_bytes()),                 Ok(Some(6.0))),
-            ("64 bits",          far(16, &6u64.to_le_bytes()),                 Ok(Some(6.0))),
-            ("byte",             near(1, 1, [6, 0, 0, 0]),                     Ok(Some(f64::NAN))),
-            ("text",             near(2, 2, *b"6\0\0\0"),                      Ok(Some(f64::NAN))),
+            ("short",            inline(3, 1, [6, 0, 9, 9]),                     Ok(Some(6.0))),
+            ("two shorts",       inline(3, 2, [6, 0, 3, 0]),                     Ok(Some(6.0))),
+            ("long",             inline(4, 1, [6, 0, 0, 0]),                     Ok(Some(6.0))),
+            ("directory offset", inline(13, 1, [6, 0, 0, 0]),                    Ok(Some(6.0))),
+            ("signed byte",      inline(6, 1, [0xfa, 0, 0, 0]),                  Ok(Some(-6.0))),
+            ("signed short",     inline(8, 1, [0xfa, 0xff, 0, 0]),               Ok(Some(-6.0))),
+            ("signed long",      inline(9, 1, [0xfa, 0xff, 0xff, 0xff]),         Ok(Some(-6.0))),
+            ("float",            inline(11, 1, 6f32.to_le_bytes()),              Ok(Some(6.0))),
+            ("ratio",            offset(5, &[12, 0, 0, 0, 2, 0, 0, 0]),           Ok(Some(6.0))),
+            ("zero by zero",     offset(5, &[0; 8]),                              Ok(Some(f64::NAN))),
+            ("signed ratio",     offset(10, &[0xfa, 0xff, 0xff, 0xff, 1, 0, 0, 0]), Ok(Some(-6.0))),
+            ("double",           offset(12, &6f64.to_le_bytes()),                 Ok(Some(6.0))),
+            ("64 bits",          offset(16, &6u64.to_le_bytes()),                 Ok(Some(6.0))),
+            ("byte",             inline(1, 1, [6, 0, 0, 0]),                     Ok(Some(f64::NAN))),
+            ("text",             inline(2, 2, *b"6\0\0\0"),                      Ok(Some(f64::NAN))),
         ]);
     }
 
     #[test]
-    fn xmp_counts_where_exif_is_silent() {
+    fn xmp_is_used_if_exif_has_no_orientation() {
         let rows: &[(&str, &[u8], Option<f64>)] = &[
             ("attribute", b"<x tiff:Orientation=\"6\"/>", Some(6.0)),
             (
@@ -276,27 +277,27 @@ mod tests {
                 Some(8.0),
             ),
             (
-                "the first that fits",
+                "the first match that is valid",
                 b"tiff:Orientation='3' tiff:Orientation>5",
                 Some(5.0),
             ),
             ("no digit", b"tiff:Orientation=\"x\"", None),
-            ("cut", b"tiff:Orientation=\"", None),
-            ("nothing", b"", None),
+            ("truncated", b"tiff:Orientation=\"", None),
+            ("empty", b"", None),
         ];
         for (name, xmp, expected) in rows {
             assert_eq!(tag_of_xmp(xmp), *expected, "{name}");
-            let silent = Metadata {
+            let without_tag = Metadata {
                 exif: Some(block(&[MAKER], b"").into()),
                 xmp: Some((*xmp).into()),
             };
-            let expected = Orientation::of_tag(*expected);
-            assert_eq!(silent.orientation(), Ok(expected), "{name}");
+            let expected = Orientation::from_tag(*expected);
+            assert_eq!(without_tag.orientation(), Ok(expected), "{name}");
         }
         let both = Metadata {
             exif: Some(block(&[SIX], b"").into()),
             xmp: Some(b"tiff:Orientation=\"3\"".into()),
         };
-        assert_eq!(both.orientation(), Ok(Orientation::of_tag(Some(6.0))));
+        assert_eq!(both.orientation(), Ok(Orientation::from_tag(Some(6.0))));
     }
 }

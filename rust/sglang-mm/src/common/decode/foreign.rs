@@ -1,8 +1,8 @@
-//! Name what a file is that is not decoded, so that a refusal tells its reader what to convert.
+//! Names the format of a file that is not supported, so that the error says what was sent.
 //!
-//! Invariant: only the first kibibyte is looked at, and nothing depends on the answer but words.
+//! Invariant: only the first kibibyte is examined, and the answer is used in error messages only.
 
-/// What `bytes` look like, with an article.
+/// What `bytes` looks like, with its article: `a TIFF file`.
 pub(super) fn name(bytes: &[u8]) -> &'static str {
     let start = &bytes[..bytes.len().min(1024)];
     container(start)
@@ -11,7 +11,7 @@ pub(super) fn name(bytes: &[u8]) -> &'static str {
         .unwrap_or("an unknown format")
 }
 
-/// Families of formats that name their member behind a common start.
+/// Container formats: the file type follows a start that the whole family shares.
 fn container(start: &[u8]) -> Option<&'static str> {
     let brand = start.get(8..12);
     match (start.get(..4), start.get(4..8), brand) {
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_named_by_their_start() {
+    fn formats_are_named_from_the_first_bytes() {
         let rows: &[(&[u8], &str)] = &[
             (b"", "an empty file"),
             (b"\0\0\0\x20ftypavif\0\0\0\0", "an AVIF file"),

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-/// The formats that are served.
+/// The supported formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// JPEG, also inside MPO.

@@ -1,7 +1,7 @@
 //! GIF: the first frame, painted on a canvas that the frame may enlarge.
 //!
-//! Two words: the *canvas* is the whole picture, the *frame* the rectangle that holds pixels. What
-//! the frame leaves uncovered has the transparent index of the frame if it names one, else index 0.
+//! The *canvas* is the whole image, and the *frame* is the rectangle that holds pixels. The area
+//! outside of the frame gets the frame's transparent index if it has one, else index 0.
 
 use super::cursor::{Cursor, u16_le};
 use super::error::DecodeError;
@@ -10,7 +10,7 @@ use super::lzw;
 use super::pixels::{DecodeLimits, Palette, RgbImage};
 use crate::common::Size;
 
-/// Where the frame lies on the canvas.
+/// The place of the frame on the canvas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Frame {
     left: usize,
@@ -20,7 +20,7 @@ struct Frame {
     interlaced: bool,
 }
 
-/// A file read up to the compressed indices of its first frame.
+/// A file parsed up to the compressed indices of its first frame.
 #[derive(Debug)]
 pub(super) struct Header {
     size: Size,
@@ -31,10 +31,10 @@ pub(super) struct Header {
     data: usize,
 }
 
-/// A colour table of a file, or the lack of one.
+/// A colour table, if the file has one.
 enum Table {
     Absent,
-    /// Index and grey are the same, so it says nothing.
+    /// Every index is its own shade of grey, so the table adds no information.
     Ramp,
     Colours(Box<Palette>),
 }
@@ -42,14 +42,18 @@ enum Table {
 impl Header {
     pub(super) fn read(bytes: &[u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::at(bytes, 6);
-        let screen: [u8; 7] = cursor.array().ok_or_else(|| cut("the header"))?;
+        let screen: [u8; 7] = cursor.array().ok_or_else(|| truncated("the header"))?;
         let [width, height] = [0, 2].map(|at| u16::from_le_bytes([screen[at], screen[at + 1]]));
         let global = read_table(&mut cursor, screen[4])?;
         let transparent = skip_extensions(&mut cursor)?;
-        let descriptor: [u8; 9] = cursor.array().ok_or_else(|| cut("the frame's header"))?;
+        let descriptor: [u8; 9] = cursor
+            .array()
+            .ok_or_else(|| truncated("the frame's header"))?;
         let frame = Frame::parse(&descriptor);
         let local = read_table(&mut cursor, descriptor[8])?;
-        let code_bits = cursor.byte().ok_or_else(|| cut("the frame's header"))?;
+        let code_bits = cursor
+            .byte()
+            .ok_or_else(|| truncated("the frame's header"))?;
         if frame.width == 0 || frame.height == 0 {
             return Err(DecodeError::corrupt(
                 Format::Gif,
@@ -64,7 +68,7 @@ impl Header {
         )?;
         Ok(Self {
             size,
-            palette: chosen(local, global),
+            palette: choose_palette(local, global),
             background: transparent.unwrap_or(0),
             frame,
             code_bits,
@@ -112,7 +116,8 @@ impl Frame {
     }
 }
 
-/// Interlaced frames store every eighth row first, then what is between, in three more passes.
+/// The order in which rows are stored. Interlaced frames store every eighth row first, then the rows
+/// between in three more passes.
 fn row_order(height: usize, interlaced: bool) -> impl Iterator<Item = usize> {
     let passes: &[(usize, usize)] = if interlaced {
         &[(0, 8), (4, 8), (2, 4), (1, 2)]
@@ -124,8 +129,9 @@ fn row_order(height: usize, interlaced: bool) -> impl Iterator<Item = usize> {
         .flat_map(move |&(first, step)| (first..height).step_by(step))
 }
 
-/// A local table wins; one that is a ramp of greys gives way to the global one, as in Pillow.
-fn chosen(local: Table, global: Table) -> Box<Palette> {
+/// The palette of the frame: the local table before the global one. As in Pillow, a table that is a
+/// ramp of greys is skipped.
+fn choose_palette(local: Table, global: Table) -> Box<Palette> {
     match (local, global) {
         (Table::Colours(palette), _) | (_, Table::Colours(palette)) => palette,
         _ => Box::new(Palette::grey()),
@@ -138,7 +144,7 @@ fn read_table(cursor: &mut Cursor<'_>, flags: u8) -> Result<Table, DecodeError> 
     }
     let entries = cursor
         .take(3 << ((flags & 7) + 1))
-        .ok_or_else(|| cut("a colour table"))?;
+        .ok_or_else(|| truncated("a colour table"))?;
     let ramp = entries
         .chunks_exact(3)
         .enumerate()
@@ -149,7 +155,7 @@ fn read_table(cursor: &mut Cursor<'_>, flags: u8) -> Result<Table, DecodeError> 
     })
 }
 
-/// Go to the first frame; the transparent index that its control extension names, if any.
+/// Advances to the first frame. Returns the transparent index of its graphic control, if there is one.
 fn skip_extensions(cursor: &mut Cursor<'_>) -> Result<Option<u8>, DecodeError> {
     let mut transparent = None;
     loop {
@@ -159,7 +165,7 @@ fn skip_extensions(cursor: &mut Cursor<'_>) -> Result<Option<u8>, DecodeError> {
             }
             Some(b',') => return Ok(transparent),
             Some(b'!') => read_extension(cursor, &mut transparent)?,
-            // Junk between blocks is passed over.
+            // Junk between blocks is skipped.
             Some(_) => {}
         }
     }
@@ -172,22 +178,22 @@ fn read_extension(
     const GRAPHIC_CONTROL: u8 = 249;
     const COMMENT: u8 = 254;
     const APPLICATION: u8 = 255;
-    let label = cursor.byte().ok_or_else(|| cut("an extension"))?;
+    let label = cursor.byte().ok_or_else(|| truncated("an extension"))?;
     let block = sub_block(cursor);
     if label == GRAPHIC_CONTROL
         && let Some(control) = block
     {
         let index = control.get(3).copied();
         if control.first().is_some_and(|flags| flags & 1 != 0) {
-            *transparent = Some(index.ok_or_else(|| cut("a graphic control"))?);
+            *transparent = Some(index.ok_or_else(|| truncated("a graphic control"))?);
         }
-        u16_le(control, 1).ok_or_else(|| cut("a graphic control"))?;
+        u16_le(control, 1).ok_or_else(|| truncated("a graphic control"))?;
     }
-    // An empty first block ends a comment, but not the other extensions: that is how Pillow reads.
+    // As in Pillow, an empty first block ends a comment, but not the other extensions.
     if label == COMMENT && block.is_none() {
         return Ok(());
     }
-    // Pillow looks for a loop count here, even if the extension has ended.
+    // As in Pillow, a loop count is read here even if the extension has ended.
     if label == APPLICATION && block.is_some_and(|name| name.starts_with(b"NETSCAPE2.0")) {
         sub_block(cursor);
     }
@@ -195,7 +201,8 @@ fn read_extension(
     Ok(())
 }
 
-/// The next block of an extension; none at its end. A block that the file cuts is what is there.
+/// The next block of an extension. `None` at its end. A block truncated by the end of the file is
+/// returned as far as it goes.
 fn sub_block<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     match cursor.byte() {
         None | Some(0) => None,
@@ -203,6 +210,6 @@ fn sub_block<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     }
 }
 
-fn cut(inside: &'static str) -> DecodeError {
+fn truncated(inside: &'static str) -> DecodeError {
     DecodeError::truncated(Format::Gif, inside)
 }

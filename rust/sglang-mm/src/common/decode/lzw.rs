@@ -1,26 +1,26 @@
-//! The LZW of GIF: codes of growing width, packed in blocks of up to 255 bytes.
+//! The LZW compression of GIF: codes of growing width, packed in blocks of up to 255 bytes.
 //!
-//! Invariant: what is accepted is what Pillow accepts, which stops at the last pixel wherever the
-//! codes stand, reads empty blocks as blocks, and after an early end code goes on only if the file
-//! has bytes that it has not loaded yet.
+//! Invariant: accepts exactly the data that Pillow accepts. Pillow stops at the last pixel and ignores
+//! later codes. It does not take an empty block as the end. After an early end code it continues only
+//! if the file has bytes that it has not loaded yet.
 
 use super::super::memory::empty;
 use super::error::DecodeError;
 use super::format::Format;
 
 const MAX_BITS: u32 = 12;
-const TABLE: usize = 1 << MAX_BITS;
+const TABLE_LEN: usize = 1 << MAX_BITS;
 
 /// Pillow reads a file in pieces of this many bytes.
 const PIECE: usize = 65_536;
 
-/// Why the code reader has no code.
+/// Why the code reader cannot return a code.
 enum Pause {
-    /// The next block is not loaded as a whole.
+    /// The next block is not completely loaded.
     NeedBytes,
 }
 
-/// Codes out of blocks.
+/// Reads codes from blocks.
 struct Codes<'a> {
     data: &'a [u8],
     position: usize,
@@ -31,7 +31,7 @@ struct Codes<'a> {
 }
 
 impl<'a> Codes<'a> {
-    fn of(data: &'a [u8]) -> Self {
+    fn new(data: &'a [u8]) -> Self {
         Self {
             data,
             position: 0,
@@ -71,7 +71,7 @@ impl<'a> Codes<'a> {
         }
     }
 
-    /// Load one more piece; false at the end of the file.
+    /// Loads one more piece. Returns false at the end of the file.
     fn load(&mut self) -> bool {
         let before = self.loaded;
         self.loaded = self.data.len().min(before + PIECE);
@@ -79,10 +79,10 @@ impl<'a> Codes<'a> {
     }
 }
 
-/// The strings that codes stand for, as links to their beginnings.
+/// The dictionary: each code is a prefix (another code) and a last index.
 struct Strings {
-    last: [u8; TABLE],
-    link: [u16; TABLE],
+    last: [u8; TABLE_LEN],
+    prefix: [u16; TABLE_LEN],
     next: usize,
     width: u32,
 }
@@ -90,8 +90,8 @@ struct Strings {
 impl Strings {
     fn new(code_bits: u32) -> Self {
         Self {
-            last: [0; TABLE],
-            link: [0; TABLE],
+            last: [0; TABLE_LEN],
+            prefix: [0; TABLE_LEN],
             next: (1 << code_bits) + 2,
             width: code_bits + 1,
         }
@@ -102,12 +102,12 @@ impl Strings {
         self.width = code_bits + 1;
     }
 
-    fn add(&mut self, beginning: usize, last: u8) {
-        if self.next >= TABLE {
+    fn add(&mut self, prefix_code: usize, last: u8) {
+        if self.next >= TABLE_LEN {
             return;
         }
         self.last[self.next] = last;
-        self.link[self.next] = beginning as u16;
+        self.prefix[self.next] = prefix_code as u16;
         if self.next == (1 << self.width) - 1 && self.width < MAX_BITS {
             self.width += 1;
         }
@@ -115,23 +115,24 @@ impl Strings {
     }
 }
 
-/// Exactly `count` indices out of `data`, which starts at the first block.
+/// Expands `data`, which starts at the first block, to exactly `count` indices.
 pub(super) fn expand(data: &[u8], code_bits: u8, count: usize) -> Result<Vec<u8>, DecodeError> {
     let code_bits = u32::from(code_bits);
     if code_bits > MAX_BITS {
         return Err(corrupt("the code size is over 12 bits"));
     }
-    let mut codes = Codes::of(data);
+    let mut codes = Codes::new(data);
     let mut strings = Strings::new(code_bits);
     let clear = 1 << code_bits;
-    // Bytes of the file bound it: a code gives at most `TABLE` indices. The last may overshoot.
-    let mut indices = empty(count.min(data.len().saturating_mul(TABLE)) + TABLE)?;
+    // The file size bounds the allocation: a code gives at most `TABLE_LEN` indices. The last code may
+    // exceed `count`.
+    let mut indices = empty(count.min(data.len().saturating_mul(TABLE_LEN)) + TABLE_LEN)?;
     let mut previous: Option<(usize, u8)> = None;
     loop {
         let code = match codes.next(strings.width) {
             Ok(code) => code,
             Err(Pause::NeedBytes) if codes.load() => continue,
-            Err(Pause::NeedBytes) => return Err(cut()),
+            Err(Pause::NeedBytes) => return Err(truncated()),
         };
         if code == clear {
             strings.reset(code_bits);
@@ -142,11 +143,11 @@ pub(super) fn expand(data: &[u8], code_bits: u8, count: usize) -> Result<Vec<u8>
             if codes.load() {
                 continue;
             }
-            return Err(cut());
+            return Err(truncated());
         }
         let first = emit(&strings, code, clear, previous, &mut indices)?;
-        if let Some((beginning, _)) = previous {
-            strings.add(beginning, first);
+        if let Some((prefix_code, _)) = previous {
+            strings.add(prefix_code, first);
         }
         previous = Some((code, first));
         if indices.len() >= count {
@@ -156,7 +157,7 @@ pub(super) fn expand(data: &[u8], code_bits: u8, count: usize) -> Result<Vec<u8>
     }
 }
 
-/// Append the string of `code`; the first index of it.
+/// Appends the string of `code` and returns its first index.
 fn emit(
     strings: &Strings,
     code: usize,
@@ -165,36 +166,36 @@ fn emit(
     indices: &mut Vec<u8>,
 ) -> Result<u8, DecodeError> {
     let start = indices.len();
-    let mut link = code;
+    let mut prefix = code;
     match previous {
         None if code > clear => return Err(corrupt("it starts with a string that is not there")),
         Some(_) if code > strings.next => {
             return Err(corrupt("it names a string that is not there"));
         }
-        // The string under construction: the previous one, and its own first index again.
-        Some((beginning, first)) if code == strings.next => {
+        // The code being defined: the previous string followed by its own first index.
+        Some((prefix_code, first)) if code == strings.next => {
             indices.push(first);
-            link = beginning;
+            prefix = prefix_code;
         }
         _ => {}
     }
-    while link >= clear {
-        if link >= TABLE || indices.len() - start >= TABLE {
+    while prefix >= clear {
+        if prefix >= TABLE_LEN || indices.len() - start >= TABLE_LEN {
             return Err(corrupt("a string that is too long"));
         }
-        indices.push(strings.last[link]);
-        link = strings.link[link].into();
+        indices.push(strings.last[prefix]);
+        prefix = strings.prefix[prefix].into();
     }
-    indices.push(link as u8);
+    indices.push(prefix as u8);
     indices[start..].reverse();
-    Ok(link as u8)
+    Ok(prefix as u8)
 }
 
 fn corrupt(problem: &'static str) -> DecodeError {
     DecodeError::corrupt(Format::Gif, problem)
 }
 
-fn cut() -> DecodeError {
+fn truncated() -> DecodeError {
     DecodeError::truncated(Format::Gif, "the first frame")
 }
 
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn codes_expand_to_indices() {
         type Row<'a> = (&'a str, u8, &'a [u8], usize, Option<&'a [u8]>);
-        // Clear, 0, 1, end in codes of three bits.
+        // The first rows hold the codes clear, 0, 1 and end, of three bits each.
         let rows: &[Row<'_>] = &[
             ("two literals", 2, &[2, 0x44, 0x0a, 0], 2, Some(&[0, 1])),
             (
@@ -224,23 +225,23 @@ mod tests {
                 Some(&[0, 1]),
             ),
             (
-                "an empty block is a block",
+                "an empty block is not the end",
                 2,
                 &[1, 0x44, 0, 1, 0x0a],
                 2,
                 Some(&[0, 1]),
             ),
-            ("a block that is cut", 2, &[3, 0x44, 0x0a], 2, None),
+            ("a truncated block", 2, &[3, 0x44, 0x0a], 2, None),
             (
-                "a string names itself",
+                "a code refers to itself",
                 2,
                 &[2, 0x8c, 0x01],
                 3,
                 Some(&[1, 1, 1]),
             ),
-            ("starts with a string", 2, &[1, 0x34], 1, None),
+            ("starts with an undefined code", 2, &[1, 0x34], 1, None),
             ("codes of 13 bits", 13, &[2, 0x44, 0x0a], 1, None),
-            ("no bytes", 2, &[], 1, None),
+            ("empty", 2, &[], 1, None),
         ];
         for (name, code_bits, data, count, expected) in rows {
             let indices = expand(data, *code_bits, *count);

@@ -1,30 +1,32 @@
-//! Decide what pixels a picture file holds: bytes in, 8-bit RGB out, equal to Pillow's `convert("RGB")`.
+//! Decodes image files: bytes in, 8-bit RGB out, byte for byte what Pillow's `convert("RGB")` gives.
 //!
-//! The format is sniffed from the content. Only the first frame of an animation is decoded, alpha is
-//! dropped and not composited, colour profiles are ignored, and samples wider than 8 bits are
-//! refused. EXIF orientation is ignored too, unless [`DecodeOptions`] ask for it. A file that Pillow
-//! refuses as truncated or damaged is refused here.
+//! The format is detected from the content. Only the first frame of an animation is decoded. Alpha
+//! is dropped and not composited, and colour profiles are ignored. Samples wider than 8 bits are
+//! refused. EXIF orientation is ignored unless [`DecodeOptions`] asks for it. A file that Pillow
+//! refuses as truncated or damaged is refused here too.
 //!
-//! Where it differs from Pillow 13.0, which decodes all of these but the last two:
+//! Differences from Pillow 13.0. Pillow decodes the files of the first four and fails on the last two:
 //!
-//! - 16-bit samples are refused: Pillow clips or halves them, and neither is a scale that a caller
-//!   chose.
-//! - Lossless JPEG (SOF3) is refused: it lives in medical archives, and libjpeg-turbo 2 cannot do it.
-//! - A JPEG of more than 100 scans is refused: each costs a walk over the picture and a dozen bytes.
-//! - Other formats than the five are refused.
-//! - A JPEG is decoded whose EXIF data give the resolution as a single byte or an empty text: Pillow
-//!   cannot open it.
-//! - A picture is turned whose other EXIF tags Pillow cannot write back after it turned it.
+//! - 16-bit samples are refused: Pillow clips or halves them, and a caller chose neither scale.
+//! - Lossless JPEG (SOF3) is refused: it is used in medical archives, and libjpeg-turbo 2 cannot
+//!   decode it.
+//! - A JPEG of more than 100 scans is refused: a scan takes a dozen bytes in the file but costs a
+//!   pass over the whole image.
+//! - Formats other than the five are refused.
+//! - A JPEG whose EXIF data gives the resolution as a single byte or an empty text is decoded:
+//!   Pillow cannot open it.
+//! - An image is transposed even if it has other EXIF tags that Pillow cannot write back after
+//!   transposing.
 //!
-//! All else is equal: pixels, and which files are refused, damaged ones too.
+//! Everything else is equal: the pixels, and which files are refused, damaged files included.
 //!
-//! Beside the file and its pixels, 3 bytes each, a JPEG of several scans takes 2 bytes for each of its
-//! samples: up to 6 a pixel, 3 where chroma is halved both ways. Four inks take 4 bytes a pixel, and up
-//! to 8 more. A file may announce all that in a few hundred bytes, in Pillow as well: where it is too
-//! much, lower the limit of pixels.
+//! Memory: the file, and 3 bytes per output pixel. A JPEG of several scans takes 2 more bytes per
+//! sample: up to 6 per pixel, or 3 where chroma is halved in both directions. A CMYK JPEG takes 4
+//! bytes per pixel for its inks, and up to 8 more if it has several scans. A file of a few hundred
+//! bytes can demand all of that, in Pillow as well. Lower the pixel limit where that is too much.
 //!
 //! Invariant: the size in the header is checked against [`DecodeLimits`] before anything that grows
-//! with it is allocated, and no bytes, however damaged, can panic.
+//! with it is allocated. No input, however damaged, causes a panic.
 
 mod bmp;
 mod cursor;
@@ -50,18 +52,18 @@ pub use sniff::sniff;
 use crate::common::Size;
 use orientation::Orientation;
 
-/// Decode `bytes` under the default options.
+/// Decodes `bytes` with the default options.
 ///
 /// # Errors
-/// When the format is not served, or the file is damaged, or it is larger than the limits allow.
+/// The format is not supported, the file is damaged, or the image is larger than the limits allow.
 pub fn decode_rgb(bytes: &[u8]) -> Result<RgbImage, DecodeError> {
     decode_rgb_with(bytes, &DecodeOptions::default())
 }
 
-/// Decode `bytes` as `options` say.
+/// Decodes `bytes` with `options`.
 ///
 /// # Errors
-/// As [`decode_rgb`]; also, if it is to be turned, when its EXIF data cannot be read.
+/// As [`decode_rgb`]. With `exif_transpose`, also EXIF data that cannot be read.
 pub fn decode_rgb_with(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage, DecodeError> {
     let mut header = Header::read(bytes, options.limits)?;
     let image = header.decode(bytes)?;
@@ -71,10 +73,10 @@ pub fn decode_rgb_with(bytes: &[u8], options: &DecodeOptions) -> Result<RgbImage
     Ok(image)
 }
 
-/// Height and width that [`decode_rgb`] gives, read from the headers alone.
+/// Height and width of the image that [`decode_rgb`] returns, read from the headers alone.
 ///
 /// # Errors
-/// As [`decode_rgb`], for what the headers show. No limit applies: nothing is allocated.
+/// As [`decode_rgb`], as far as the headers show it. No limit applies, because nothing is allocated.
 pub fn dimensions(bytes: &[u8]) -> Result<(usize, usize), DecodeError> {
     let limits = DecodeLimits {
         max_pixels: u64::MAX,
@@ -88,10 +90,11 @@ pub fn dimensions(bytes: &[u8]) -> Result<(usize, usize), DecodeError> {
     )
 }
 
-/// Height and width that [`decode_rgb_with`] gives for the same options, without decoding a pixel.
+/// Height and width of the image that [`decode_rgb_with`] returns for the same options, read from
+/// the headers alone.
 ///
 /// # Errors
-/// As [`decode_rgb_with`], for what the headers show.
+/// As [`decode_rgb_with`], as far as the headers show it.
 pub fn dimensions_with(
     bytes: &[u8],
     options: &DecodeOptions,
@@ -99,12 +102,12 @@ pub fn dimensions_with(
     let mut header = Header::read(bytes, options.limits)?;
     let mut size = header.size();
     if options.exif_transpose {
-        size = header.orientation()?.of_size(size);
+        size = header.orientation()?.upright_size(size);
     }
     Ok((size.height, size.width))
 }
 
-/// The headers of a file, whatever its format.
+/// The parsed headers of a file of any supported format.
 enum Header<'a> {
     Jpeg(jpeg::Header<'a>),
     Png(Box<png::Header<'a>>),
@@ -115,7 +118,7 @@ enum Header<'a> {
 
 impl<'a> Header<'a> {
     fn read(bytes: &'a [u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
-        Ok(match sniff::served(bytes)? {
+        Ok(match sniff::supported(bytes)? {
             Format::Jpeg => Self::Jpeg(jpeg::Header::read(bytes, limits)?),
             Format::Png => Self::Png(png::Header::read(bytes, limits)?.into()),
             Format::WebP => Self::WebP(webp::Header::read(bytes, limits)?.into()),
@@ -144,7 +147,7 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// GIF and BMP have no place for it that Pillow would look at.
+    /// Pillow reads no orientation from GIF and BMP files.
     fn orientation(&mut self) -> Result<Orientation, DecodeError> {
         match self {
             Self::Jpeg(header) => header.orientation(),

@@ -1,43 +1,43 @@
-//! Turn a picture as its EXIF orientation asks: by the eight ways that the tag can name.
+//! Transposes an image by its EXIF orientation, one of eight.
 //!
-//! Invariant: pixels change their places and nothing else.
+//! Invariant: pixels are moved, never changed.
 
 use super::super::memory::{OutOfMemory, zeroed};
 use super::pixels::RgbImage;
 use crate::common::Size;
 
-/// Where the pixels of the upright picture lie in the stored one: `1` to `8` of EXIF.
+/// How to read the stored image to get the upright one: the EXIF values `1` to `8`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Orientation {
-    /// Rows of the one are columns of the other. The stored picture is read with the sides swapped
-    /// first, and then from the edges that the other two fields name.
+    /// Rows of the upright image are columns of the stored one. The other two fields then tell from
+    /// which edges of the stored image to read.
     swapped: bool,
     from_right: bool,
     from_bottom: bool,
 }
 
 impl Orientation {
-    /// The meaning of the tag's value; no tag, or a value without a meaning, changes nothing.
-    pub(super) fn of_tag(value: Option<f64>) -> Self {
-        let way = |swapped, from_right, from_bottom| Self {
+    /// The orientation for a tag's value. A missing tag or an unknown value means upright.
+    pub(super) fn from_tag(value: Option<f64>) -> Self {
+        let orientation = |swapped, from_right, from_bottom| Self {
             swapped,
             from_right,
             from_bottom,
         };
         match value {
-            Some(2.0) => way(false, true, false),
-            Some(3.0) => way(false, true, true),
-            Some(4.0) => way(false, false, true),
-            Some(5.0) => way(true, false, false),
-            Some(6.0) => way(true, false, true),
-            Some(7.0) => way(true, true, true),
-            Some(8.0) => way(true, true, false),
+            Some(2.0) => orientation(false, true, false),
+            Some(3.0) => orientation(false, true, true),
+            Some(4.0) => orientation(false, false, true),
+            Some(5.0) => orientation(true, false, false),
+            Some(6.0) => orientation(true, false, true),
+            Some(7.0) => orientation(true, true, true),
+            Some(8.0) => orientation(true, true, false),
             _ => Self::default(),
         }
     }
 
-    /// The size of the upright picture.
-    pub(super) fn of_size(self, size: Size) -> Size {
+    /// The size of the upright image.
+    pub(super) fn upright_size(self, size: Size) -> Size {
         if self.swapped {
             Size {
                 width: size.height,
@@ -48,7 +48,7 @@ impl Orientation {
         }
     }
 
-    /// The upright picture. Only a swap of the sides needs room for a second one.
+    /// The upright image. Only orientations that swap the sides allocate a second image.
     pub(super) fn upright(self, mut image: RgbImage) -> Result<RgbImage, OutOfMemory> {
         if self.swapped {
             return self.swap(&image);
@@ -74,7 +74,7 @@ impl Orientation {
         Ok(image)
     }
 
-    /// In square tiles: whole columns would touch a new cache line with every pixel.
+    /// Works in square tiles: reading whole columns would touch a new cache line for every pixel.
     fn swap(self, stored: &RgbImage) -> Result<RgbImage, OutOfMemory> {
         const TILE: usize = 32;
         let (height, width) = (stored.width, stored.height);
@@ -104,9 +104,9 @@ impl Orientation {
 mod tests {
     use super::*;
 
-    /// Shades of the upright picture, row by row, if `1 2 3 / 4 5 6` is stored.
+    /// The expected shades of the upright image, row by row, for the stored image `1 2 3 / 4 5 6`.
     #[test]
-    fn the_tag_has_eight_meanings() {
+    fn each_tag_value_transposes_as_exif_defines() {
         let rows: &[(f64, &[&[u8]])] = &[
             (1.0, &[&[1, 2, 3], &[4, 5, 6]]),
             (2.0, &[&[3, 2, 1], &[6, 5, 4]]),
@@ -129,8 +129,8 @@ mod tests {
                 width: 3,
                 pixels: (1..=6).flat_map(|shade| [shade; 3]).collect(),
             };
-            let orientation = Orientation::of_tag(Some(*tag));
-            let size = orientation.of_size(Size {
+            let orientation = Orientation::from_tag(Some(*tag));
+            let size = orientation.upright_size(Size {
                 width: 3,
                 height: 2,
             });
@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn turning_there_and_back_changes_nothing() {
-        // Wider and higher than a tile, and no multiple of one.
+    fn an_orientation_and_its_inverse_restore_the_image() {
+        // Wider and higher than a tile, and not a multiple of one.
         let stored = RgbImage {
             height: 67,
             width: 45,
@@ -153,16 +153,16 @@ mod tests {
                 .map(|at: usize| (at * at % 251) as u8)
                 .collect(),
         };
-        let turn = |tag: u8, image| {
-            Orientation::of_tag(Some(tag.into()))
+        let transposed = |tag: u8, image| {
+            Orientation::from_tag(Some(tag.into()))
                 .upright(image)
                 .unwrap()
         };
         for (tag, back) in [(2, 2), (3, 3), (4, 4), (5, 5), (6, 8), (7, 7), (8, 6)] {
-            let turned = turn(tag, stored.clone());
-            assert_ne!(turned, stored, "{tag}");
-            let again = turn(back, turned);
-            assert_eq!(again, stored, "{tag}");
+            let upright = transposed(tag, stored.clone());
+            assert_ne!(upright, stored, "{tag}");
+            let restored = transposed(back, upright);
+            assert_eq!(restored, stored, "{tag}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a decoder hands out, and the samples of old formats on their way there.
+//! What all decoders share: the image they return, options and limits, palettes, packed samples.
 
 use super::super::{
     Size,
@@ -7,14 +7,14 @@ use super::super::{
 use super::error::DecodeError;
 use super::format::Format;
 
-/// An RGB picture of 8-bit samples: row after row, `pixels.len() == height * width * 3`.
+/// An RGB image of 8-bit samples, row by row: `pixels.len() == height * width * 3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RgbImage {
     /// Number of rows.
     pub height: usize,
-    /// Pixels in a row.
+    /// Pixels per row.
     pub width: usize,
-    /// Height, width, channel; contiguous.
+    /// The samples in the order height, width, channel; contiguous.
     pub pixels: Vec<u8>,
 }
 
@@ -29,29 +29,30 @@ impl RgbImage {
     }
 }
 
-/// What a caller may choose about decoding. The default is Pillow's `convert("RGB")`.
+/// Decoding options. The default is what Pillow's `convert("RGB")` does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// What is refused for its size.
+    /// The image size above which a file is refused.
     pub limits: DecodeLimits,
-    /// Turn the picture as its EXIF data (else its XMP data) ask, as `ImageOps.exif_transpose` does.
+    /// Transpose the image by its EXIF orientation (else by its XMP orientation), as Pillow's
+    /// `ImageOps.exif_transpose` does.
     pub exif_transpose: bool,
 }
 
-/// What a decoder will not exceed.
+/// The size limit that every decoder checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeLimits {
-    /// Most pixels (`width * height`) a header may announce.
+    /// The largest number of pixels (`width * height`) that a header may declare.
     pub max_pixels: u64,
 }
 
 impl DecodeLimits {
-    /// Pillow's: above it a picture is refused as a decompression bomb.
+    /// Pillow's limit, above which it refuses an image as a decompression bomb.
     pub const PILLOW: Self = Self {
         max_pixels: 178_956_970,
     };
 
-    /// At most `max_pixels`; without a number as many as Pillow takes.
+    /// The limit `max_pixels`, or Pillow's limit if that is `None`.
     #[must_use]
     pub fn at_most(max_pixels: Option<u64>) -> Self {
         max_pixels.map_or(Self::PILLOW, |max_pixels| Self { max_pixels })
@@ -64,9 +65,9 @@ impl Default for DecodeLimits {
     }
 }
 
-/// What decoders ask of the size in a header, once it is [`Size::checked`].
+/// Construction of a size from header fields, and what decoders compute from it.
 impl Size {
-    /// A size within the limits: not empty, and small enough to multiply.
+    /// The size in a header, unless it is empty or above the limits. Its products cannot overflow.
     pub(super) fn checked(
         format: Format,
         width: u64,
@@ -77,7 +78,7 @@ impl Size {
             return Err(DecodeError::corrupt(format, "the header says it is empty"));
         }
         let pixels = width.checked_mul(height);
-        // Four bytes a pixel must be countable, whatever the setting says.
+        // Four bytes per pixel must fit `isize`, even if `max_pixels` allows more.
         let countable = pixels.is_some_and(|pixels| pixels <= isize::MAX as u64 / 4);
         match (countable, pixels) {
             (true, Some(pixels)) if pixels <= limits.max_pixels => Ok(Self {
@@ -96,10 +97,10 @@ impl Size {
         self.width * self.height
     }
 
-    /// A picture of one colour.
+    /// An image of one colour.
     pub(super) fn filled(self, rgb: [u8; 3]) -> Result<RgbImage, OutOfMemory> {
         let mut pixels = zeroed(self.pixels() * 3)?;
-        // Black is there already, in pages that nobody has touched yet.
+        // The zeros are black already, in pages that have not been touched yet.
         if rgb != [0; 3] {
             pixels.as_chunks_mut().0.fill(rgb);
         }
@@ -111,19 +112,19 @@ impl Size {
     }
 }
 
-/// 256 colours. Entries that a file does not give are black, as in Pillow.
+/// 256 colours. Entries missing from the file are black, as in Pillow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Palette(pub(super) [[u8; 3]; 256]);
 
 impl Palette {
     pub(super) const BLACK: Self = Self([[0; 3]; 256]);
 
-    /// Each index is its own grey.
+    /// Every index is its own shade of grey.
     pub(super) fn grey() -> Self {
         Self(std::array::from_fn(|index| [index as u8; 3]))
     }
 
-    /// Whole entries of `bytes`, each brought to RGB by `entry`; none if there are more than 256.
+    /// The whole entries in `bytes`, each converted to RGB by `entry`. `None` if there are more than 256.
     pub(super) fn from_entries<const N: usize>(
         bytes: &[u8],
         entry: impl Fn([u8; N]) -> [u8; 3],
@@ -136,7 +137,7 @@ impl Palette {
         Some(palette)
     }
 
-    /// Colours for `indices`, written to `rgb`.
+    /// Writes the colours of `indices` to `rgb`.
     pub(super) fn paint(&self, indices: &[u8], rgb: &mut [u8]) {
         let (out, _) = rgb.as_chunks_mut::<3>();
         for (pixel, &index) in out.iter_mut().zip(indices) {
@@ -145,7 +146,7 @@ impl Palette {
     }
 }
 
-/// The samples of `bits` bits (1, 2, 4 or 8) packed in `row`, most significant first.
+/// Unpacks samples of `bits` bits (1, 2, 4 or 8) from `row`, most significant first.
 pub(super) fn unpack_bits(row: &[u8], bits: usize, samples: &mut [u8]) {
     let mask = (1u16 << bits) as u8;
     let mask = mask.wrapping_sub(1);
@@ -160,10 +161,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cap_names_size_cap_and_setting() {
+    fn sizes_above_the_limit_are_refused() {
         let limits = DecodeLimits::default();
         let rows: &[(&str, u64, u64, bool)] = &[
-            ("at the cap", limits.max_pixels, 1, true),
+            ("at the limit", limits.max_pixels, 1, true),
             ("one over", limits.max_pixels + 1, 1, false),
             ("product overflows", u64::MAX, u64::MAX, false),
             ("empty", 0, 5, false),
@@ -183,15 +184,15 @@ mod tests {
     }
 
     #[test]
-    fn a_palette_is_black_where_the_file_is_silent() {
+    fn missing_palette_entries_are_black() {
         let palette = Palette::from_entries(&[1, 2, 3, 9], |rgb: [u8; 3]| rgb).unwrap();
         assert_eq!(palette.0[0], [1, 2, 3]);
-        assert_eq!(palette.0[1], [0, 0, 0], "a partial entry does not count");
+        assert_eq!(palette.0[1], [0, 0, 0], "a partial entry is ignored");
         assert!(Palette::from_entries(&[0; 257 * 3], |rgb: [u8; 3]| rgb).is_none());
     }
 
     #[test]
-    fn packed_samples_come_out_most_significant_first() {
+    fn samples_are_unpacked_most_significant_first() {
         let rows: &[(&str, usize, &[u8])] = &[
             ("1 bit", 1, &[1, 0, 1, 1, 0, 0, 0, 1]),
             ("2 bits", 2, &[2, 3, 0, 1]),

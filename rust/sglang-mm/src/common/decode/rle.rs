@@ -1,20 +1,21 @@
-//! The run lengths of BMP: pairs of a count and a value, with escapes for lines, jumps and literals.
+//! The run-length encoding of BMP: pairs of a count and a value, with escape codes for the end of a
+//! row, jumps and literals.
 
 use super::super::memory::{OutOfMemory, empty};
 use super::cursor::Cursor;
 use crate::common::Size;
 
-/// What a run repeats.
+/// How a run's value byte encodes indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// One index a byte.
+    /// One index per byte.
     Byte,
-    /// Two indices a byte, taken in turn.
+    /// Two indices per byte, used in turn.
     Nibble,
 }
 
 impl Unit {
-    /// What a run of `value` repeats.
+    /// The two indices that a run of `value` repeats.
     fn pair(self, value: u8) -> [u8; 2] {
         match self {
             Self::Byte => [value, value],
@@ -23,9 +24,10 @@ impl Unit {
     }
 }
 
-/// One index a byte, in the order of the file's rows; none if the runs end before the picture does.
+/// Expands runs to one index per byte, in the order of the file's rows. `None` if the runs end before
+/// the image is complete.
 ///
-/// The column is only an aid against runs that leave their row: literals may cross it, as in Pillow.
+/// The column only stops runs at the end of their row. Literals may cross that end, as in Pillow.
 pub(super) fn expand(
     mut cursor: Cursor<'_>,
     unit: Unit,
@@ -40,8 +42,8 @@ pub(super) fn expand(
         };
         match (count, value) {
             (0, 0) => {
-                let ragged = indices.len().next_multiple_of(size.width);
-                indices.resize(ragged, 0);
+                let row_end = indices.len().next_multiple_of(size.width);
+                indices.resize(row_end, 0);
                 column = 0;
             }
             (0, 1) => break,
@@ -54,8 +56,8 @@ pub(super) fn expand(
                 column = indices.len() % size.width;
             }
             (0, count) => {
-                let whole = literals(&mut cursor, unit, count, total, &mut indices);
-                if !whole || indices.len() == total {
+                let complete = literals(&mut cursor, unit, count, total, &mut indices);
+                if !complete || indices.len() == total {
                     break;
                 }
                 column += usize::from(count);
@@ -70,7 +72,8 @@ pub(super) fn expand(
     Ok((indices.len() >= total).then_some(indices))
 }
 
-/// Copy `count` indices; false if the file ends among them. They are padded to 16 bits of the file.
+/// Copies `count` indices, which are padded to a multiple of 16 bits in the file. Returns false if the
+/// file ends within them.
 fn literals(
     cursor: &mut Cursor<'_>,
     unit: Unit,
@@ -91,9 +94,9 @@ fn literals(
             indices.extend(nibbles.take(count));
         }
     }
-    let whole = bytes.len() == stored;
+    let complete = bytes.len() == stored;
     cursor.skip(cursor.position() % 2);
-    whole
+    complete
 }
 
 #[cfg(test)]
@@ -105,13 +108,13 @@ mod tests {
         type Row<'a> = (&'a str, Unit, &'a [u8], Option<&'a [u8]>);
         let rows: &[Row<'_>] = &[
             (
-                "a run a row",
+                "one run per row",
                 Unit::Byte,
                 &[3, 7, 0, 0, 3, 8, 0, 0],
                 Some(&[7, 7, 7, 8, 8, 8]),
             ),
             (
-                "runs stop at the row",
+                "a run stops at the end of its row",
                 Unit::Byte,
                 &[9, 7, 0, 0, 9, 8],
                 Some(&[7, 7, 7, 8, 8, 8]),
@@ -123,7 +126,7 @@ mod tests {
                 Some(&[1, 2, 1, 3, 4, 3]),
             ),
             (
-                "a jump leaves zeros",
+                "a jump fills with zeros",
                 Unit::Byte,
                 &[0, 2, 1, 1, 2, 9],
                 Some(&[0, 0, 0, 0, 9, 9]),
@@ -135,8 +138,8 @@ mod tests {
                 Some(&[1, 2, 3, 4, 4, 4]),
             ),
             ("an early end", Unit::Byte, &[3, 7, 0, 1], None),
-            ("no bytes", Unit::Byte, &[], None),
-            ("literals cut short", Unit::Nibble, &[0, 6, 0x12], None),
+            ("empty", Unit::Byte, &[], None),
+            ("truncated literals", Unit::Nibble, &[0, 6, 0x12], None),
         ];
         let size = Size {
             width: 3,

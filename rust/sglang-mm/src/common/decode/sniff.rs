@@ -1,4 +1,4 @@
-//! Which format a file is, told by its first bytes and never by a name.
+//! Detects the format of a file from its first bytes, never from its name.
 
 use super::error::DecodeError;
 use super::foreign;
@@ -7,14 +7,14 @@ use super::format::Format;
 /// The signature of a PNG file.
 pub(super) const PNG_SIGNATURE: &[u8] = b"\x89PNG\r\n\x1a\n";
 
-/// The format of `bytes`, or a refusal that names what they are instead.
-pub(super) fn served(bytes: &[u8]) -> Result<Format, DecodeError> {
+/// The format of `bytes`, or an error that names the unsupported format.
+pub(super) fn supported(bytes: &[u8]) -> Result<Format, DecodeError> {
     sniff(bytes).ok_or_else(|| DecodeError::UnknownFormat {
         detected: foreign::name(bytes),
     })
 }
 
-/// The format whose signature `bytes` begin with.
+/// The format whose signature `bytes` starts with.
 #[must_use]
 pub fn sniff(bytes: &[u8]) -> Option<Format> {
     match bytes {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signatures_decide() {
+    fn format_is_detected_from_the_signature() {
         let rows: &[(&str, &[u8], Option<Format>)] = &[
             ("jpeg", b"\xff\xd8\xff\xe0", Some(Format::Jpeg)),
             ("jpeg without a marker", b"\xff\xd8\x00", None),
@@ -58,7 +58,7 @@ mod tests {
             ("png damaged by a text transfer", b"\x89PNG\n\x1a\n", None),
             ("gif 87a", b"GIF87a", Some(Format::Gif)),
             ("gif 89a", b"GIF89a", Some(Format::Gif)),
-            ("gif of no version", b"GIF88a", None),
+            ("gif of an unknown version", b"GIF88a", None),
             ("bmp", b"BM", Some(Format::Bmp)),
             ("webp lossy", b"RIFF\0\0\0\0WEBPVP8 ", Some(Format::WebP)),
             ("webp lossless", b"RIFF\0\0\0\0WEBPVP8L", Some(Format::WebP)),
@@ -69,7 +69,7 @@ mod tests {
                 None,
             ),
             ("tiff", b"II*\0", None),
-            ("nothing", b"", None),
+            ("empty", b"", None),
         ];
         for (name, bytes, expected) in rows {
             assert_eq!(sniff(bytes), *expected, "{name}");

@@ -1,4 +1,4 @@
-//! The border to C: one function, whose promises are those of `shim.c`.
+//! Safe wrapper of the one function in `shim.c`.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -11,15 +11,15 @@ use super::super::format::Format;
 use super::kernels::Kernels;
 use crate::common::Size;
 
-/// Longest message of libjpeg, with its final zero byte.
-const MESSAGE: usize = 200;
+/// Size of libjpeg's message buffer, including the final zero byte.
+const MESSAGE_LEN: usize = 200;
 
 const DECODED: c_int = 0;
 const BROKEN: c_int = 1;
 const TRUNCATED: c_int = 2;
 const NO_MEMORY: c_int = 4;
 
-/// What to ask of libjpeg for each pixel.
+/// The channels per pixel that libjpeg should return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channels {
     Rgb = 3,
@@ -39,7 +39,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Decode the picture in `bytes`, which must be of `size`.
+/// Decodes the image in `bytes`, which must have the size `size`.
 pub(super) fn decode(bytes: &[u8], size: Size, channels: Channels) -> Result<Vec<u8>, DecodeError> {
     decode_with(Kernels::best(), bytes, size, channels)
 }
@@ -52,10 +52,10 @@ fn decode_with(
 ) -> Result<Vec<u8>, DecodeError> {
     let length = size.pixels() * channels as usize;
     let mut pixels = memory::empty(length)?;
-    let mut message: [c_char; MESSAGE] = [0; MESSAGE];
-    // SAFETY: the pointers are valid for the lengths beside them for the whole call, which keeps none
-    // of them; `pixels` has room for the size. C writes rows only after it compared the size in the
-    // file with the one given here, and returns instead of unwinding.
+    let mut message: [c_char; MESSAGE_LEN] = [0; MESSAGE_LEN];
+    // SAFETY: the pointers are valid for the given lengths during the call, which keeps none of them.
+    // `pixels` has capacity for an image of `size`. C compares that with the size in the file before it
+    // writes rows, and it never unwinds.
     let outcome = unsafe {
         sglang_mm_jpeg_decode(
             bytes.as_ptr(),
@@ -84,8 +84,8 @@ fn decode_with(
     }
 }
 
-/// The message, without a file's bytes in it: libjpeg fills in numbers only.
-fn text(message: &[c_char; MESSAGE]) -> String {
+/// The message as text. It holds no bytes of the file, because libjpeg inserts numbers only.
+fn text(message: &[c_char; MESSAGE_LEN]) -> String {
     let bytes = message.map(|byte| byte as u8);
     CStr::from_bytes_until_nul(&bytes).map_or_else(
         |_| "unknown error".to_owned(),
@@ -104,9 +104,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn c_reports_and_never_unwinds() {
+    fn invalid_files_return_errors() {
         let rows: &[(&str, &[u8])] = &[
-            ("nothing", b""),
+            ("empty", b""),
             ("only the start", b"\xff\xd8"),
             (
                 "garbage",
@@ -128,9 +128,9 @@ mod tests {
         }
     }
 
-    /// The kernels stand in for libjpeg's methods in pictures of every kind and subsampling.
+    /// Every JPEG of the golden set decodes to the same bytes with every set of kernels.
     #[test]
-    fn pictures_do_not_depend_on_the_kernels() {
+    fn all_kernels_decode_the_same_bytes() {
         let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/images_open");
         let golden =
             env::var_os("SGLANG_GOLDEN").map_or(golden, |set| Path::new(&set).join("images_open"));

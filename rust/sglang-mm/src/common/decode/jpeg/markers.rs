@@ -1,7 +1,7 @@
-//! The markers of a JPEG file up to its first scan: the size, the components, what is well formed.
+//! Parses the markers of a JPEG file up to its first scan, for the size and the components.
 //!
-//! Only structure is judged: which segments there are, that they are whole, that tables are long
-//! enough. The meaning of the coded data is left to libjpeg.
+//! Only the structure is checked: which segments there are, that they are complete, and that tables
+//! are long enough. libjpeg checks the coded data.
 
 use std::borrow::Cow;
 
@@ -14,17 +14,17 @@ use super::super::pixels::DecodeLimits;
 use super::Model;
 use crate::common::Size;
 
-/// A file read up to its first scan.
+/// A file parsed up to its first scan.
 #[derive(Debug)]
 pub(in super::super) struct Header<'a> {
     size: Size,
     pub(super) model: Model,
     metadata: Metadata<'a>,
-    /// JFIF says how dense the pixels are.
-    dense: bool,
+    /// A JFIF segment gives the pixel density.
+    has_density: bool,
 }
 
-/// What a frame segment says.
+/// The content of a frame segment.
 #[derive(Clone, Copy)]
 struct Frame {
     width: u16,
@@ -40,7 +40,7 @@ impl<'a> Header<'a> {
         let mut cursor = Cursor::at(bytes, 2);
         let mut frame = None;
         let mut metadata = Metadata::default();
-        let mut dense = false;
+        let mut has_density = false;
         loop {
             match next_marker(&mut cursor)? {
                 0xda => break,
@@ -55,14 +55,14 @@ impl<'a> Header<'a> {
                 0xe0 => {
                     let body = segment(&mut cursor)?;
                     check_application(body, b"JFIF")?;
-                    dense |= names_a_density(body);
+                    has_density |= gives_density(body);
                 }
                 0xe1 => read_metadata(segment(&mut cursor)?, &mut metadata),
                 0xee => check_application(segment(&mut cursor)?, b"Adobe")?,
                 0xc4 | 0xcc | 0xdc | 0xdd | 0xdf | 0xe2..=0xef | 0xfe => {
                     segment(&mut cursor)?;
                 }
-                // Markers that stand alone: restarts, starts, ends, and reserved ones.
+                // Markers without a segment: restarts, starts, ends, and reserved ones.
                 0xc8 | 0xd0..=0xd9 | 0xf0..=0xfd => {}
                 _ => return Err(corrupt("a marker that does not exist")),
             }
@@ -74,7 +74,7 @@ impl<'a> Header<'a> {
             size: Size::checked(Format::Jpeg, width, height, limits)?,
             model: frame.model,
             metadata,
-            dense,
+            has_density,
         })
     }
 
@@ -82,18 +82,18 @@ impl<'a> Header<'a> {
         self.size
     }
 
-    /// Without a density in JFIF Pillow looks for one in the EXIF data while it opens the file, and
-    /// forgives there what it does not forgive later.
+    /// EXIF data that cannot be read is an error only if JFIF gives a density. Without one, Pillow reads
+    /// the density from the EXIF data while it opens the file, and ignores errors there.
     pub(in super::super) fn orientation(&self) -> Result<Orientation, DecodeError> {
         match self.metadata.orientation() {
             Ok(orientation) => Ok(orientation),
-            Err(Unreadable) if self.dense => Err(corrupt("EXIF data that are no TIFF block")),
+            Err(Unreadable) if self.has_density => Err(corrupt("EXIF data that are no TIFF block")),
             Err(Unreadable) => Ok(Orientation::default()),
         }
     }
 }
 
-/// EXIF data may be spread over several segments.
+/// Keeps EXIF and XMP data. EXIF data may be split over several segments.
 fn read_metadata<'a>(body: &'a [u8], metadata: &mut Metadata<'a>) {
     const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
     if let Some(more) = body.strip_prefix(exif::PREFIX) {
@@ -106,12 +106,12 @@ fn read_metadata<'a>(body: &'a [u8], metadata: &mut Metadata<'a>) {
     }
 }
 
-/// Whether a JFIF segment has a density in dots per inch or per centimetre.
-fn names_a_density(body: &[u8]) -> bool {
+/// Whether a JFIF segment gives a density in dots per inch or per centimetre.
+fn gives_density(body: &[u8]) -> bool {
     body.starts_with(b"JFIF") && body.len() >= 12 && matches!(body[7], 1 | 2)
 }
 
-/// The code of the next marker. Junk before a marker is passed over.
+/// The code of the next marker. Junk before a marker is skipped.
 fn next_marker(cursor: &mut Cursor<'_>) -> Result<u8, DecodeError> {
     let mut after_prefix = false;
     while let Some(byte) = cursor.byte() {
@@ -121,15 +121,18 @@ fn next_marker(cursor: &mut Cursor<'_>) -> Result<u8, DecodeError> {
             (true, marker) => return Ok(marker),
         }
     }
-    Err(cut())
+    Err(truncated())
 }
 
 /// The body of the segment at the cursor.
 fn segment<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u8], DecodeError> {
-    let length = cursor.array().map(u16::from_be_bytes).ok_or_else(cut)?;
+    let length = cursor
+        .array()
+        .map(u16::from_be_bytes)
+        .ok_or_else(truncated)?;
     cursor
         .take(usize::from(length).saturating_sub(2))
-        .ok_or_else(cut)
+        .ok_or_else(truncated)
 }
 
 impl Frame {
@@ -159,7 +162,7 @@ impl Frame {
     }
 }
 
-/// Quantization tables must be whole: 64 numbers of one or two bytes behind each byte of kind.
+/// Checks that quantization tables are complete: 64 numbers of one or two bytes after each kind byte.
 fn check_quantization(mut body: &[u8]) -> Result<(), DecodeError> {
     while let Some((&kind, rest)) = body.split_first() {
         let length = if kind >> 4 == 0 { 64 } else { 128 };
@@ -170,7 +173,7 @@ fn check_quantization(mut body: &[u8]) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// An application segment of a known name must reach its version number.
+/// Checks that an application segment called `name` is long enough for its version number.
 fn check_application(body: &[u8], name: &[u8]) -> Result<(), DecodeError> {
     if body.starts_with(name) && u16_be(body, 5).is_none() {
         return Err(corrupt("an application segment that is too short"));
@@ -186,7 +189,7 @@ fn unsupported(feature: impl Into<Cow<'static, str>>) -> DecodeError {
     DecodeError::unsupported(Format::Jpeg, feature)
 }
 
-fn cut() -> DecodeError {
+fn truncated() -> DecodeError {
     DecodeError::truncated(Format::Jpeg, "the headers")
 }
 
@@ -194,9 +197,9 @@ fn cut() -> DecodeError {
 mod tests {
     use super::*;
 
-    /// Without a density in JFIF, EXIF data that cannot be read are no EXIF data.
+    /// Without a JFIF density, EXIF data that cannot be read is ignored.
     #[test]
-    fn segments_name_the_orientation() {
+    fn orientation_is_read_from_the_segments() {
         type Row<'a> = (&'a str, &'a [&'a [u8]], Option<f64>);
         const REST: &[u8] =
             b"\xff\xc0\0\x0b\x08\0\x03\0\x05\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0";
@@ -207,17 +210,17 @@ mod tests {
         const DENSE: &[u8] = b"\xff\xe0\0\x10JFIF\0\x01\x01\x01\0\x48\0\x48\0\0";
         let rows: &[Row<'_>] = &[
             ("none", &[], Some(1.0)),
-            ("over two segments", &[START, END], Some(6.0)),
+            ("EXIF in two segments", &[START, END], Some(6.0)),
             ("XMP", &[XMP], Some(3.0)),
             ("EXIF before XMP", &[XMP, START, END], Some(6.0)),
-            ("broken", &[BROKEN], Some(1.0)),
-            ("broken, and XMP", &[BROKEN, XMP], Some(1.0)),
-            ("broken, with a density", &[DENSE, BROKEN], None),
+            ("invalid EXIF", &[BROKEN], Some(1.0)),
+            ("invalid EXIF, and XMP", &[BROKEN, XMP], Some(1.0)),
+            ("invalid EXIF, with a density", &[DENSE, BROKEN], None),
         ];
         for (name, parts, tag) in rows {
             let file = [b"\xff\xd8", parts.concat().as_slice(), REST].concat();
             let header = Header::read(&file, DecodeLimits::default()).unwrap();
-            let expected = tag.map(|tag| Orientation::of_tag(Some(tag)));
+            let expected = tag.map(|tag| Orientation::from_tag(Some(tag)));
             assert_eq!(header.orientation().ok(), expected, "{name}");
         }
     }
@@ -235,26 +238,22 @@ mod tests {
                 &[b"ab\xff\0\xff\xff\xff", &FRAME[1..], SCAN],
                 Some((5, 3)),
             ),
+            ("the last frame wins", &[FRAME, LARGER, SCAN], Some((6, 4))),
             (
-                "the last frame counts",
-                &[FRAME, LARGER, SCAN],
-                Some((6, 4)),
-            ),
-            (
-                "markers that stand alone",
+                "markers without a segment",
                 &[b"\xff\xd8\xff\xd0\xff\xf3", FRAME, SCAN],
                 Some((5, 3)),
             ),
             ("no frame", &[SCAN], None),
             ("no scan", &[FRAME], None),
-            ("a scan that is cut", &[FRAME, &SCAN[..5]], None),
+            ("a truncated scan", &[FRAME, &SCAN[..5]], None),
             (
                 "a marker that does not exist",
                 &[b"\xff\x02", FRAME, SCAN],
                 None,
             ),
             (
-                "a table that is cut",
+                "a truncated table",
                 &[b"\xff\xdb\0\x04\0\x01", FRAME, SCAN],
                 None,
             ),

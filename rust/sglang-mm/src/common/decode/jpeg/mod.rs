@@ -1,8 +1,8 @@
-//! JPEG: libjpeg-turbo's decoder, with its accurate transform and its smooth chroma upsampling.
+//! JPEG, decoded by libjpeg-turbo with its accurate transform and its smooth chroma upsampling.
 //!
-//! The markers up to the first scan are read here, for the size and the colour model; the rest is
-//! one call into C. Four-component pictures come back as stored and take Pillow's way to RGB, which
-//! supposes that Adobe's inversion is always there.
+//! The markers up to the first scan are parsed here, for the size and the colour model. The rest is
+//! one call into C. Images of four components are returned as stored and then converted to RGB as in
+//! Pillow, which always assumes Adobe's inverted inks.
 
 mod kernels;
 mod libjpeg;
@@ -13,7 +13,7 @@ use super::pixels::RgbImage;
 
 pub(super) use markers::Header;
 
-/// What the components mean.
+/// The colour model of the components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Model {
     /// One component, or three of any colour space that libjpeg recognises.
@@ -44,13 +44,13 @@ impl Header<'_> {
     }
 }
 
-/// Inverted inks to light: each is black's complement, less its share of the colour's ink.
+/// Converts inverted inks to RGB: each channel is `k`, less the share that its ink absorbs.
 fn cmyk_to_rgb([c, m, y, k]: [u8; 4]) -> [u8; 3] {
     let light = u32::from(k);
     [c, m, y].map(|ink| (light - divide_by_255(u32::from(!ink) * light)) as u8)
 }
 
-/// `value / 255` rounded to the nearest, for products of two bytes.
+/// `value / 255` rounded to nearest, for products of two bytes.
 fn divide_by_255(value: u32) -> u32 {
     let value = value + 128;
     (value + (value >> 8)) >> 8
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inks_become_light() {
+    fn inks_are_converted_to_rgb() {
         let rows: &[(&str, [u8; 4], [u8; 3])] = &[
             ("no ink", [255, 255, 255, 255], [255, 255, 255]),
             ("all black", [255, 255, 255, 0], [0, 0, 0]),
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn division_rounds_to_the_nearest() {
+    fn division_rounds_to_nearest() {
         for value in 0..=255 * 255 {
             let nearest = (f64::from(value) / 255.0).round() as u32;
             assert_eq!(divide_by_255(value), nearest, "{value}");

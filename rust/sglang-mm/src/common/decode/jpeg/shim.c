@@ -1,10 +1,11 @@
 /*
- * One call into libjpeg that cannot leave by any other way than its return value.
+ * Decodes a JPEG in one call to libjpeg that always returns to its caller.
  *
  * libjpeg reports fatal errors through a function that must not return. Here that function jumps
- * back into the same call, so no foreign frame is ever unwound and nothing of libjpeg outlives it.
- * The bytes are all in memory: asking for more means that they are truncated, and libjpeg is
- * suspended rather than fed a made-up end, so a cut picture is refused and not completed with grey.
+ * back into this file with longjmp. So no Rust frame is unwound, and libjpeg's objects are destroyed.
+ * The whole file is in memory. If libjpeg asks for more bytes, the file is truncated. libjpeg is
+ * then suspended instead of being given a fake end, so a truncated image is refused and not filled
+ * with grey.
  */
 
 #include <setjmp.h>
@@ -12,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The private headers of the very library that is linked: should its structures ever change, this
-   file changes with them or does not compile. */
+/* The private headers of the library version that is linked. If its structures change, this file
+   follows or does not compile. */
 #define JPEG_INTERNALS
 #include <jpeglib.h>
 #include <jdct.h>
@@ -40,14 +41,14 @@ static void stay_silent(j_common_ptr info)
 }
 
 /*
- * A scan of a hundred bytes makes libjpeg walk over the whole picture once more, so a small file
- * could keep it busy for days. Encoders write a few dozen scans at most.
+ * Limits the number of scans. A scan of a hundred bytes makes libjpeg process the whole image once
+ * more, so a small file could keep it busy for days. Encoders write a few dozen scans at most.
  */
 static void count_scans(j_common_ptr info)
 {
-    enum { MOST_SCANS = 100 };
+    enum { MAX_SCANS = 100 };
     struct failure *failure = (struct failure *)info->err;
-    if (((j_decompress_ptr)info)->input_scan_number <= MOST_SCANS)
+    if (((j_decompress_ptr)info)->input_scan_number <= MAX_SCANS)
         return;
     strcpy(failure->message, "too many scans");
     longjmp(failure->escape, BROKEN);
@@ -73,7 +74,7 @@ static void skip(j_decompress_ptr info, long count)
     source->bytes_in_buffer -= step;
 }
 
-/* `Kernels` of kernels/mod.rs. */
+/* Must match `Kernels` in kernels/mod.rs. */
 struct kernels {
     void (*inverse_dct)(const short *multipliers, const short *coefficients,
                         unsigned char *const *rows, size_t column);
@@ -95,8 +96,8 @@ static void inverse_dct(j_decompress_ptr info, jpeg_component_info *component, J
     kernels_of(info)->inverse_dct(component->dct_table, block, rows, column);
 }
 
-/* Fill the method's own table, which libjpeg made for the method that is replaced. It stays zero
-   while the file gave no quantization table. */
+/* Fill the component's multiplier table, which libjpeg filled for the method replaced here. It stays
+   zero if the file has no quantization table. */
 static void use_inverse_dct(j_decompress_ptr info, int i)
 {
     jpeg_component_info *component = &info->comp_info[i];
@@ -121,8 +122,8 @@ static void double_columns(j_decompress_ptr info, jpeg_component_info *component
         kernels_of(info)->double_columns(rows[row], (*out)[row], component->downsampled_width);
 }
 
-/* libjpeg has a row above the first and below the last, since the method that this one stands in for
-   asked for them. */
+/* libjpeg provides a row above the first and below the last, because the method that this one
+   replaces needs them. */
 static void double_both(j_decompress_ptr info, jpeg_component_info *component, JSAMPARRAY rows,
                         JSAMPARRAY *out)
 {
@@ -135,8 +136,8 @@ static void double_both(j_decompress_ptr info, jpeg_component_info *component, J
 }
 
 /*
- * Put the kernels in the place of libjpeg's methods of the same meaning. Which those are is told by
- * the conditions under which libjpeg chose them, since they have no names outside of it.
+ * Replace libjpeg's methods by our equivalent kernels. The methods are private to libjpeg, so they
+ * are recognised by the conditions under which libjpeg chooses them.
  */
 static void use_kernels(j_decompress_ptr info)
 {
@@ -175,17 +176,19 @@ static enum outcome decode(j_decompress_ptr info, unsigned char *pixels, size_t 
         if (jpeg_read_scanlines(info, &row, 1) != 1)
             return TRUNCATED;
     }
-    /* The rest of the file may be missing: all rows are there. */
+    /* All rows are decoded, so the rest of the file may be missing. */
     (void)jpeg_finish_decompress(info);
     return DECODED;
 }
 
 /*
  * Decode `length` bytes at `bytes` to `height` rows of `width` pixels of `channels` bytes: 3 is RGB,
- * 4 is CMYK as stored. All pixels are written if DECODED. `message` takes JMSG_LENGTH_MAX (200) bytes and is set if BROKEN.
+ * 4 is CMYK as stored. All pixels are written if the result is DECODED. `message` must have
+ * JMSG_LENGTH_MAX (200) bytes and is set if the result is BROKEN.
  */
 int sglang_mm_jpeg_decode(const unsigned char *bytes, size_t length, unsigned char *pixels,
-                          size_t width, size_t height, int channels, const struct kernels *kernels, char *message)
+                          size_t width, size_t height, int channels, const struct kernels *kernels,
+                          char *message)
 {
     struct jpeg_decompress_struct info;
     struct jpeg_source_mgr source;
@@ -193,7 +196,7 @@ int sglang_mm_jpeg_decode(const unsigned char *bytes, size_t length, unsigned ch
     struct failure failure;
     enum outcome outcome;
 
-    /* Zeroed, so that destroying is safe even if creating fails. */
+    /* Zeroed, so that destroying the object is safe even if creating it fails. */
     memset(&info, 0, sizeof info);
     memset(&source, 0, sizeof source);
     memset(&progress, 0, sizeof progress);

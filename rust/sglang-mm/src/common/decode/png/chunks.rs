@@ -1,36 +1,36 @@
-//! The chunks of a PNG file: what they say, and whether each is well formed.
+//! Reads the chunks of a PNG file and checks that each is well formed.
 //!
-//! The stream has three parts. Up to the pixel data every chunk is read and its checksum compared;
-//! the data chunks are handed out in pieces without a checksum; the chunks behind them are read
-//! again, without checksums, and damage that only cuts the file's end is forgiven there.
+//! The file has three parts. Before the pixel data every chunk is read and its checksum compared. The
+//! data chunks are returned in pieces, without a checksum. The chunks after the data are read without
+//! checksums, and there a file that ends between chunks or inside a chunk header is accepted.
 
 use super::super::cursor::{Cursor, u32_be};
 use super::super::error::DecodeError;
 use super::super::sniff::PNG_SIGNATURE;
 use super::facts::{Facts, Step};
-use super::{corrupt, cut};
+use super::{corrupt, truncated};
 
 /// Pillow reads pixel data in pieces of at most this many bytes.
 const PIECE: usize = 65_536;
 
-/// A chunk's header; the cursor stands at its body.
+/// A chunk's header. The cursor is at its body.
 #[derive(Clone, Copy)]
 struct Head {
     kind: [u8; 4],
     length: usize,
 }
 
-/// A walk over the chunks.
+/// A reader of the chunks.
 pub(super) struct Chunks<'a> {
     cursor: Cursor<'a>,
     pub(super) facts: Facts<'a>,
-    /// Bytes of the current data chunk that were not handed out.
+    /// Bytes of the current data chunk that were not returned yet.
     left: usize,
-    /// The chunks behind the pixel data were read.
+    /// The chunks after the pixel data were read.
     ended: bool,
-    /// More frames follow. What is announced behind the first data does not count.
+    /// More frames follow, as declared before the first data chunk. Later declarations are ignored.
     animated: bool,
-    /// The chunk that ended the pixel data: read, but not acted on.
+    /// The header of the chunk that ended the pixel data. It was read but not handled yet.
     pending: Option<Head>,
 }
 
@@ -46,10 +46,10 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// Read all chunks before the pixel data, and the header of the first data chunk.
+    /// Reads all chunks before the pixel data, and the header of the first data chunk.
     pub(super) fn read_to_data(&mut self) -> Result<(), DecodeError> {
         loop {
-            let head = self.head()?.ok_or_else(|| cut("a chunk"))?;
+            let head = self.head()?.ok_or_else(|| truncated("a chunk"))?;
             let is_data = is_data(head.kind);
             if is_data && (self.facts.has_color() || head.kind == *b"fdAT") {
                 self.left = self.open_data(head)?;
@@ -61,14 +61,14 @@ impl<'a> Chunks<'a> {
             }
             let body = self.body(head.length)?;
             self.facts.read(head.kind, body)?;
-            let checksum = self.cursor.array().ok_or_else(|| cut("a checksum"))?;
+            let checksum = self.cursor.array().ok_or_else(|| truncated("a checksum"))?;
             if crc32(head.kind, body) != u32::from_be_bytes(checksum) {
                 return Err(corrupt("a checksum before the pixel data"));
             }
         }
     }
 
-    /// The next bytes of compressed pixel data; none at the end of the data chunks or of the file.
+    /// The next bytes of compressed pixel data. `None` at the end of the data chunks or of the file.
     pub(super) fn next_piece(&mut self) -> Result<Option<&'a [u8]>, DecodeError> {
         while self.left == 0 {
             self.cursor.skip(4);
@@ -86,25 +86,25 @@ impl<'a> Chunks<'a> {
         Ok(Some(piece).filter(|piece| !piece.is_empty()))
     }
 
-    /// Go past the pixel data and read what stands behind them, if that is still to be done.
+    /// Skips the pixel data and reads the chunks after it, unless that was done before.
     pub(super) fn skip_data(&mut self) -> Result<(), DecodeError> {
         while !self.ended {
             match self.next_piece() {
                 Ok(Some(_)) => {}
                 Ok(None) => self.read_to_end()?,
-                // If the pixels are complete before that, it is no error but the end.
+                // Pixels that are complete before this point are valid, so it is only the end.
                 Err(_) => self.ended = true,
             }
         }
         Ok(())
     }
 
-    /// Read what stands behind the pixel data.
+    /// Reads the chunks after the pixel data.
     pub(super) fn read_to_end(&mut self) -> Result<(), DecodeError> {
         self.ended = true;
         self.cursor.skip(self.left);
         loop {
-            let Some(head) = self.pending.take().or_else(|| self.head_behind()) else {
+            let Some(head) = self.pending.take().or_else(|| self.head_after_data()) else {
                 return Ok(());
             };
             let next_frame = head.kind == *b"fcTL" && self.animated;
@@ -121,18 +121,18 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// The header behind a body whose checksum is passed over. A broken name ends the file.
-    fn head_behind(&mut self) -> Option<Head> {
+    /// The header after a checksum, which is skipped. An invalid chunk name ends the file.
+    fn head_after_data(&mut self) -> Option<Head> {
         self.cursor.skip(4);
         self.head().unwrap_or(None)
     }
 
-    /// The next chunk's header; none if the file ends before it is whole.
+    /// The next chunk's header. `None` if the file ends before the header is complete.
     fn head(&mut self) -> Result<Option<Head>, DecodeError> {
         let Some(head) = self.cursor.take(8) else {
             return Ok(None);
         };
-        let length = u32_be(head, 0).expect("eight bytes hold it") as usize;
+        let length = u32_be(head, 0).expect("the header has eight bytes") as usize;
         let kind = [head[4], head[5], head[6], head[7]];
         let named = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         if !kind.iter().all(named) {
@@ -142,22 +142,22 @@ impl<'a> Chunks<'a> {
     }
 
     fn body(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
-        self.cursor.take(length).ok_or_else(|| cut("a chunk"))
+        self.cursor.take(length).ok_or_else(|| truncated("a chunk"))
     }
 
-    /// Bytes of pixel data in the chunk at the cursor. Those of later frames begin with a number.
+    /// The length of the pixel data in the chunk at the cursor. `fdAT` data starts with a sequence number.
     fn open_data(&mut self, head: Head) -> Result<usize, DecodeError> {
         if head.kind != *b"fdAT" {
             self.facts.begin_data();
             return Ok(head.length);
         }
         if head.length < 4 {
-            return Err(cut("the data of a frame"));
+            return Err(truncated("the data of a frame"));
         }
         let number = self
             .cursor
             .array()
-            .ok_or_else(|| cut("the data of a frame"))?;
+            .ok_or_else(|| truncated("the data of a frame"))?;
         self.facts
             .next_in_sequence(u32::from_be_bytes(number), Step::Data)?;
         self.facts.begin_data();

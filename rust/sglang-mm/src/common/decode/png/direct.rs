@@ -1,5 +1,5 @@
-//! RGB and RGBA pictures in one piece: the pixels need no more room than the data that they are made
-//! from, so they are made in its place.
+//! Fast path for whole RGB and RGBA images that are not interlaced. The pixels take no more bytes than
+//! the filtered rows, so they are written in place.
 
 use super::super::super::memory::zeroed;
 use super::super::error::DecodeError;
@@ -7,11 +7,11 @@ use super::super::pixels::RgbImage;
 use super::{corrupt, filter, pick};
 use crate::common::Size;
 
-/// Rows that are handed to the filters together.
+/// Rows that are unfiltered together.
 const GROUP: usize = 4;
 
-/// The picture in `data`: rows of `channels` bytes a pixel, 3 or 4, each behind its filter byte. Rows
-/// that the data does not reach are black.
+/// The image in `data`: rows of `channels` bytes per pixel, 3 or 4, each after its filter byte. Rows
+/// after the end of the data are black.
 pub(super) fn unfilter(
     mut data: Vec<u8>,
     size: Size,
@@ -20,7 +20,7 @@ pub(super) fn unfilter(
     let (stored, length) = (1 + size.width * channels, size.width * 3);
     let rows = data.len() / stored;
     let mut scratch = zeroed(size.width * channels)?;
-    let nothing = zeroed(length)?;
+    let zero_row = zeroed(length)?;
     for first in (0..rows).step_by(GROUP) {
         let mut kinds = [0; GROUP];
         let kinds = &mut kinds[..GROUP.min(rows - first)];
@@ -30,13 +30,13 @@ pub(super) fn unfilter(
         }
         let (done, rest) = data.split_at_mut(first * length);
         let above = match first {
-            0 => &nothing,
+            0 => &zero_row,
             _ => &done[done.len() - length..],
         };
         filter::undo_rgb(kinds, above, &mut rest[..kinds.len() * length])
             .ok_or_else(|| corrupt("a row filter that does not exist"))?;
     }
-    // What is left over stays: giving it back costs fresh pages next time, which cost more.
+    // The capacity is not shrunk: the next image would then need fresh pages, which cost more.
     data.truncate(rows * length);
     data.resize(size.height * length, 0);
     Ok(RgbImage {
@@ -46,9 +46,10 @@ pub(super) fn unfilter(
     })
 }
 
-/// Moves the bytes of `row` to where its pixels belong, without alpha: filters do not mix channels.
+/// Moves the bytes of `row` to their place in the image and drops alpha. That is correct before
+/// unfiltering, because filters do not mix channels.
 ///
-/// That place lies before the bytes or overlaps them, and holds nothing that is still needed.
+/// The place is before the bytes or overlaps them, and its old content is no longer needed.
 fn move_row(data: &mut [u8], row: usize, channels: usize, scratch: &mut [u8]) {
     let from = row * (1 + scratch.len()) + 1;
     let from = from..from + scratch.len();

@@ -1,32 +1,33 @@
-//! What the chunks of a PNG file say about its pixels, and whether they say it in due form.
+//! What the chunks of a PNG file say about its pixels, with a check of each chunk's form.
 //!
-//! Chunks that do not touch the pixels are judged all the same, because Pillow judges them: a
-//! picture with a cut `gAMA` is refused. Their meaning is not kept.
+//! Chunks that do not affect the pixels are checked too, because Pillow checks them: a file with a
+//! truncated `gAMA` is refused. Their content is not kept.
 
 use super::super::cursor::u32_be;
 use super::super::error::DecodeError;
 use super::super::format::Format;
-use super::notes::Notes;
-use super::text::{International, TextBudget, compressed_text_fits};
+use super::metadata::Metadata;
+use super::text::{InternationalText, TextBudget, inflated_len};
 use super::{Color, Region, corrupt};
 use crate::common::Size;
 
-/// Everything known about the picture so far.
+/// The content of the chunks read so far.
 #[derive(Debug, Default)]
 pub(super) struct Facts<'a> {
     pub(super) width: u32,
     pub(super) height: u32,
     pub(super) interlaced: bool,
     pub(super) palette: Option<&'a [u8]>,
-    pub(super) notes: Notes<'a>,
-    /// One transparent index, by itself: Pillow looks up its colour.
+    pub(super) metadata: Metadata<'a>,
+    /// Exactly one index is transparent, and no other has alpha. Pillow then looks up its colour, which
+    /// fails without a palette.
     pub(super) lone_transparent: bool,
     depth_and_type: Option<(u8, u8)>,
     region: Option<[u32; 4]>,
     sequence: Option<u32>,
-    /// Frames that the animation announces; none without a sound announcement.
+    /// The number of frames that a valid `acTL` chunk declares.
     frames: Option<u32>,
-    /// The first data was that of the animation's fallback picture.
+    /// The first data chunk holds the animation's fallback image, which is not one of its frames.
     fallback: bool,
     text: TextBudget,
 }
@@ -41,12 +42,12 @@ pub(super) enum Step {
 }
 
 impl<'a> Facts<'a> {
-    /// Take in the chunk `kind`.
+    /// Handles the chunk `kind`.
     pub(super) fn read(&mut self, kind: [u8; 4], body: &'a [u8]) -> Result<(), DecodeError> {
         match &kind {
             b"IHDR" => self.read_header(body),
             b"PLTE" => {
-                // Only a header that stands before it makes it a palette.
+                // Ignored unless a header before it declares an indexed image.
                 if self.is_indexed() {
                     self.palette = Some(body);
                 }
@@ -59,7 +60,7 @@ impl<'a> Facts<'a> {
             b"pHYs" => at_least(body, 9),
             b"iCCP" | b"zTXt" | b"tEXt" | b"iTXt" => self.read_text(kind, body),
             b"eXIf" => {
-                self.notes.read_exif(body);
+                self.metadata.read_exif(body);
                 Ok(())
             }
             b"acTL" => self.read_animation(body),
@@ -68,12 +69,12 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// Data begins: whether it is of an animation's fallback picture is now decided.
+    /// Notes that pixel data starts here, and whether it is an animation's fallback image.
     pub(super) fn begin_data(&mut self) {
         self.fallback |= self.region.is_none() && self.frames.is_some();
     }
 
-    /// Whether a header of a known colour type was read: data before it is not pixel data.
+    /// Whether a header with a known colour type was read. Data before such a header is not pixel data.
     pub(super) fn has_color(&self) -> bool {
         self.depth_and_type.is_some()
     }
@@ -110,13 +111,13 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// The part of the picture that the data covers.
+    /// The part of the image that the data covers.
     pub(super) fn region(&self, size: Size) -> Result<Region, DecodeError> {
         let Some(region) = self.region else {
             return Ok(Region::whole(size));
         };
         let [width, height, left, top] = region.map(|number| number as usize);
-        // The frame was checked against the header that stood before it; there may be another since.
+        // The frame was checked against the header before it, but a later header may have replaced that.
         if width == 0 || height == 0 || left + width > size.width || top + height > size.height {
             return Err(corrupt("a frame outside of the picture"));
         }
@@ -128,7 +129,7 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// The number of a frame's chunk must be the next one.
+    /// Checks that `number` is the next one in the sequence of `fcTL` and `fdAT` chunks.
     pub(super) fn next_in_sequence(&mut self, number: u32, step: Step) -> Result<(), DecodeError> {
         let expected = match (self.sequence, step) {
             (None, Step::Control) => Some(0),
@@ -194,24 +195,24 @@ impl<'a> Facts<'a> {
             Some(end) => (&body[..end], &body[end + 1..]),
             None => (body, &[][..]),
         };
-        self.notes.read_text(kind, name, rest);
+        self.metadata.read_text(kind, name, rest);
         match &kind {
             b"tEXt" if name.is_empty() => Ok(()),
             b"tEXt" => self.text.spend(rest.len()),
             b"zTXt" => match rest.split_first() {
                 Some((0, text)) => {
-                    let length = compressed_text_fits(text)?.unwrap_or(0);
+                    let length = inflated_len(text)?.unwrap_or(0);
                     self.text.spend(if name.is_empty() { 0 } else { length })
                 }
                 Some(_) => Err(corrupt("a compression method that does not exist")),
                 None => Ok(()),
             },
             b"iTXt" => {
-                let text = International::parse(rest).map_or(Ok(0), |text| text.length())?;
+                let text = InternationalText::parse(rest).map_or(Ok(0), |text| text.length())?;
                 self.text.spend(text)
             }
             _ => match rest.split_first() {
-                Some((0, profile)) => compressed_text_fits(profile).map(drop),
+                Some((0, profile)) => inflated_len(profile).map(drop),
                 _ => Err(corrupt("a colour profile of an unknown form")),
             },
         }
@@ -220,7 +221,7 @@ impl<'a> Facts<'a> {
     fn read_animation(&mut self, body: &[u8]) -> Result<(), DecodeError> {
         at_least(body, 8)?;
         let frames = u32_be(body, 0).filter(|count| (1..=0x8000_0000).contains(count));
-        // A second announcement makes both void; an unsound one leaves things as they are.
+        // A declaration after a valid one cancels both. An invalid one before it is ignored.
         self.frames = match self.frames {
             Some(_) => None,
             None => frames,
@@ -233,8 +234,8 @@ impl<'a> Facts<'a> {
         let number = |at| u32_be(body, at).ok_or_else(too_short);
         self.next_in_sequence(number(0)?, Step::Control)?;
         let [width, height, left, top] = [number(4)?, number(8)?, number(12)?, number(16)?];
-        let fits = |start: u32, length: u32, most: u32| {
-            start.checked_add(length).is_some_and(|end| end <= most)
+        let fits = |start: u32, length: u32, max: u32| {
+            start.checked_add(length).is_some_and(|end| end <= max)
         };
         if !fits(left, width, self.width) || !fits(top, height, self.height) {
             return Err(corrupt("a frame outside of the picture"));

@@ -1,6 +1,6 @@
 //! The five row filters of PNG, undone in place.
 //!
-//! A *unit* is the number of bytes between a byte and its left neighbour: one pixel, or one byte if
+//! A *unit* is the distance in bytes between a byte and its left neighbour: one pixel, or one byte if
 //! pixels are smaller. It is a constant in the loops, so that the compiler can unroll them.
 
 #[cfg(target_arch = "x86_64")]
@@ -9,15 +9,15 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 use crate::common::isa::Isa;
 
-/// Undo the filters `kinds` of RGB rows that follow each other, given the row above them; none if there
-/// is no such filter.
+/// Undoes the filters `kinds` of consecutive RGB rows, given the row above them. `None` for an unknown
+/// filter.
 pub(super) fn undo_rgb(kinds: &[u8], above: &[u8], rows: &mut [u8]) -> Option<()> {
     #[cfg(target_arch = "x86_64")]
     if let Ok(kinds) = kinds.try_into()
         && avx2::suits(kinds, above.len())
         && Isa::Avx2.is_supported()
     {
-        // SAFETY: the line above proves AVX2 is there.
+        // SAFETY: the condition above checks that the CPU has AVX2.
         unsafe { avx2::undo(kinds, above, rows) };
         return Some(());
     }
@@ -29,7 +29,7 @@ pub(super) fn undo_rgb(kinds: &[u8], above: &[u8], rows: &mut [u8]) -> Option<()
     Some(())
 }
 
-/// Undo the filter `kind` of `row`, given the row above it; none if there is no such filter.
+/// Undoes the filter `kind` of `row`, given the row above it. `None` for an unknown filter.
 pub(super) fn undo(kind: u8, unit: usize, above: &[u8], row: &mut [u8]) -> Option<()> {
     match unit {
         1 => undo_units::<1>(kind, above, row),
@@ -93,7 +93,7 @@ fn undo_paeth<const N: usize>(above: &[u8], row: &mut [u8]) {
     }
 }
 
-/// The neighbour nearest to `left + above - corner`; ties go to the left, then to the one above.
+/// The neighbour nearest to `left + above - corner`. Ties go to `left`, then to `above`.
 fn paeth(left: u8, above: u8, corner: u8) -> u8 {
     let [a, b, c] = [left, above, corner].map(i16::from);
     let (by_left, by_above, by_corner) = ((b - c).abs(), (a - c).abs(), ((b - c) + (a - c)).abs());
@@ -109,7 +109,7 @@ fn paeth(left: u8, above: u8, corner: u8) -> u8 {
 mod tests {
     use super::*;
 
-    /// The definition, straight from the standard: each byte on its own.
+    /// The definition in the PNG standard, byte by byte.
     fn definition(kind: u8, unit: usize, above: &[u8], row: &[u8]) -> Vec<u8> {
         let mut out: Vec<u8> = Vec::new();
         for (i, &byte) in row.iter().enumerate() {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_follow_their_definition() {
+    fn filters_match_their_definition() {
         let mut random = random(1);
         for unit in 1..=4 {
             for pixels in 0..40 {
@@ -159,18 +159,18 @@ mod tests {
                 }
             }
         }
-        assert_eq!(undo(5, 1, &[0], &mut [0]), None, "there are five");
+        assert_eq!(undo(5, 1, &[0], &mut [0]), None, "filter 5 does not exist");
     }
 
-    /// All four filters in all places, at widths around those where the way changes.
+    /// Every combination of filters, at widths on both sides of the switch to AVX2.
     #[test]
-    fn rows_undone_together_are_as_undone_alone() {
+    fn rows_undone_together_match_rows_undone_alone() {
         let mut random = random(2);
         for width in (1..60).chain([333]) {
             let above: Vec<u8> = (0..width * 3).map(|_| random()).collect();
             for case in 0..5_usize.pow(4) {
                 let kinds = [1, 5, 25, 125].map(|place| (case / place % 5) as u8);
-                // Of close values, too: there are the ties.
+                // Half of the cases have close values, so that ties occur.
                 let mask = if case % 2 == 0 { 0xff } else { 0x03 };
                 let stored: Vec<u8> = (0..width * 12).map(|_| random() & mask).collect();
                 let mut expected = stored.clone();
@@ -185,6 +185,6 @@ mod tests {
             }
         }
         let unknown = undo_rgb(&[4, 4, 5, 4], &[0; 300], &mut [0; 1200]);
-        assert_eq!(unknown, None, "there are five");
+        assert_eq!(unknown, None, "filter 5 does not exist");
     }
 }

@@ -1,4 +1,4 @@
-//! Where the rows of the pixel data lie in the picture: one pass, or the seven of Adam7.
+//! Where the rows of the pixel data go in the image: one pass, or the seven of Adam7.
 
 use super::Region;
 
@@ -9,13 +9,13 @@ pub(super) struct Pass {
     pub(super) top: usize,
     pub(super) step_x: usize,
     pub(super) step_y: usize,
-    /// Pixels in a row of it.
+    /// Pixels per row of the pass.
     pub(super) width: usize,
-    /// Its rows.
+    /// Rows of the pass.
     pub(super) height: usize,
 }
 
-/// First column and row, then the steps, of each pass of Adam7.
+/// First column, first row, column step and row step of each pass of Adam7.
 const ADAM7: [[usize; 4]; 7] = [
     [0, 0, 8, 8],
     [4, 0, 8, 8],
@@ -26,7 +26,7 @@ const ADAM7: [[usize; 4]; 7] = [
     [0, 1, 1, 2],
 ];
 
-/// The passes that hold pixels, in the order of the file.
+/// The passes that are not empty, in the order of the file.
 pub(super) fn passes(region: Region, interlaced: bool) -> Vec<Pass> {
     if !interlaced {
         return vec![Pass {
@@ -38,7 +38,7 @@ pub(super) fn passes(region: Region, interlaced: bool) -> Vec<Pass> {
             height: region.height,
         }];
     }
-    // Pillow puts an interlaced frame at the corner, wherever the animation wants it.
+    // Pillow places an interlaced frame at the top left corner and ignores the offset of the frame.
     ADAM7
         .iter()
         .map(|&[left, top, step_x, step_y]| Pass {

@@ -1,19 +1,19 @@
 //! PNG: every colour type of up to 8 bits, interlaced or not, and the first frame of APNG.
 //!
-//! One file each: `chunks` walks over the chunks and `facts` keeps what they say, `stream` joins and
-//! inflates the data chunks, `filter` undoes the row filters, `layout` says where rows go, and `direct`
-//! is the short way for pictures that are stored as they come out.
+//! `chunks` reads the chunks and `facts` keeps what they say, `metadata` finds the orientation, and
+//! `text` limits compressed texts. `stream` joins and inflates the data chunks, `filter` undoes the row
+//! filters, `layout` says where rows go, and `direct` is a fast path for whole RGB and RGBA images.
 //!
-//! Which damage is an error follows Pillow: checksums count before the pixel data and not in or
-//! after it, a stream that ends early but at the end of a row leaves the rest of the picture at
-//! sample 0, and the chunks behind the pixels still have to be well formed.
+//! The same damage is an error as in Pillow. Checksums are compared before the pixel data, but not in
+//! or after it. If the stream ends early but at the end of a row, the rest of the image is sample 0.
+//! The chunks after the pixels must be well formed.
 
 mod chunks;
 mod direct;
 mod facts;
 mod filter;
 mod layout;
-mod notes;
+mod metadata;
 mod stream;
 mod text;
 
@@ -30,20 +30,20 @@ use layout::{Pass, passes};
 /// How a pixel is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Color {
-    /// A shade of 1, 2, 4 or 8 bits.
+    /// One sample of 1, 2, 4 or 8 bits.
     Grey { bits: usize },
     /// An index of 1, 2, 4 or 8 bits.
     Indexed { bits: usize },
-    /// Bytes: grey, with alpha.
+    /// Two bytes: grey and alpha.
     GreyAlpha,
-    /// Bytes.
+    /// Three bytes.
     Rgb,
-    /// Bytes, with alpha.
+    /// Four bytes.
     Rgba,
 }
 
 impl Color {
-    /// Bits of a pixel.
+    /// Bits per pixel.
     fn bits(self) -> usize {
         match self {
             Self::Grey { bits } | Self::Indexed { bits } => bits,
@@ -54,7 +54,7 @@ impl Color {
     }
 }
 
-/// The part of the picture that the data covers: all of it, unless an animation says otherwise.
+/// The part of the image that the data covers: all of it, unless an animation frame is smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Region {
     left: usize,
@@ -74,12 +74,12 @@ impl Region {
     }
 }
 
-/// A file read up to its pixel data.
+/// A file parsed up to its pixel data.
 pub(super) struct Header<'a> {
     size: Size,
     color: Color,
     palette: Box<Palette>,
-    /// It has indices, and no colours for them: they are all black.
+    /// The file has no palette. If its pixels are indices, they are all black.
     lacks_palette: bool,
     region: Region,
     interlaced: bool,
@@ -134,7 +134,7 @@ impl<'a> Header<'a> {
             Color::Rgba if whole => return direct::unfilter(data, self.size, 4),
             _ => {}
         }
-        // Rows that the data does not reach keep sample 0.
+        // Rows after the end of the data keep sample 0.
         let mut image = self.size.filled(self.palette.0[0])?;
         let mut rest = data.as_mut_slice();
         for pass in &passes {
@@ -147,13 +147,13 @@ impl<'a> Header<'a> {
         Ok(image)
     }
 
-    /// The chunks behind the pixels count too, so they are gone through if the pixels were not read.
+    /// Chunks after the pixels may hold the orientation, so they are read even if the pixels were not.
     pub(super) fn orientation(&mut self) -> Result<Orientation, DecodeError> {
         self.chunks.skip_data()?;
-        self.chunks.facts.notes.orientation()
+        self.chunks.facts.metadata.orientation()
     }
 
-    /// Unfilter `rows` in place and put each where it belongs.
+    /// Unfilters `rows` in place and writes each to its place in `image`.
     fn paint_pass(
         &self,
         pass: Pass,
@@ -166,7 +166,9 @@ impl<'a> Header<'a> {
         let mut samples = zeroed(pass.width)?;
         let mut previous: &mut [u8] = &mut zeroed(length - 1)?;
         for (y, row) in rows.chunks_exact_mut(length).enumerate() {
-            let (kind, row) = row.split_first_mut().expect("a row has its filter byte");
+            let (kind, row) = row
+                .split_first_mut()
+                .expect("a row starts with its filter byte");
             filter::undo(*kind, unit, previous, row)
                 .ok_or_else(|| corrupt("a row filter that does not exist"))?;
             let start = ((pass.top + y * pass.step_y) * image.width + pass.left) * 3;
@@ -199,7 +201,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Shades of `bits` bits, spread over the range of a byte.
+/// Shades of `bits` bits, scaled to the range of a byte.
 fn grey_palette(bits: usize) -> Palette {
     let top = (1usize << bits) - 1;
     Palette(std::array::from_fn(|shade| {
@@ -217,6 +219,6 @@ fn corrupt(problem: &'static str) -> DecodeError {
     DecodeError::corrupt(Format::Png, problem)
 }
 
-fn cut(inside: &'static str) -> DecodeError {
+fn truncated(inside: &'static str) -> DecodeError {
     DecodeError::truncated(Format::Png, inside)
 }

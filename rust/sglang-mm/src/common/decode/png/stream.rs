@@ -1,26 +1,27 @@
-//! The compressed pixel data: the data chunks joined and inflated to filtered rows.
+//! Joins the data chunks and inflates them to filtered rows.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::super::super::memory;
 use super::super::error::DecodeError;
 use super::chunks::Chunks;
-use super::{corrupt, cut};
+use super::{corrupt, truncated};
 
-/// Inflate rows of the lengths given, filter bytes counted.
+/// Inflates rows of the given lengths, filter bytes included.
 ///
-/// The result is shorter if the stream says that it ends, which only the end of a row allows. A
-/// stream with no end behind the last row is as good: what follows the last pixel is not looked at.
+/// The result is shorter if the stream ends early at the end of a row. An early end anywhere else is
+/// an error. Nothing after the last row is read, so a stream without an end marker is accepted.
 ///
-/// The last row is asked for by itself, and only while there are bytes to read. So a stream that is
-/// cut but has all pixels in its last, pending copy is refused, as by Pillow, which goes row by row.
+/// The last row is requested separately, and only while there is input. So a truncated stream is
+/// refused even if its last pending copy would complete the pixels, as in Pillow, which inflates row
+/// by row.
 pub(super) fn inflate(
     chunks: &mut Chunks<'_>,
     rows: &(impl Iterator<Item = usize> + Clone),
 ) -> Result<Vec<u8>, DecodeError> {
     let length = rows.clone().sum();
     let before_last = length - rows.clone().last().unwrap_or(0);
-    // Not zeroed: a picture is too large to be written twice.
+    // Not zeroed: an image is too large to be written twice.
     let mut data = memory::empty(length)?;
     let mut inflater = Decompress::new(true);
     while let Some(mut piece) = chunks.next_piece()? {
@@ -38,22 +39,22 @@ pub(super) fn inflate(
                 return Ok(data);
             }
             if status == Status::StreamEnd {
-                // An end that comes in a piece of its own is not seen by Pillow, which waits on.
+                // Pillow does not notice an end marker in a piece that yields no pixels: it is truncated.
                 if data.len() > before && is_boundary(rows.clone(), data.len()) {
                     return Ok(data);
                 }
-                return Err(cut("the pixel data"));
+                return Err(truncated("the pixel data"));
             }
             if data.len() < target {
-                // It wants more input, or a dictionary that there is not.
+                // The inflater needs more input, or a preset dictionary, which PNG does not have.
                 break;
             }
         }
     }
-    Err(cut("the pixel data"))
+    Err(truncated("the pixel data"))
 }
 
-/// Inflate from `piece` to the end of `data`, which may grow to `target` and has room for it.
+/// Inflates from `piece` to the end of `data`, up to the length `target`, for which it has capacity.
 fn append(
     inflater: &mut Decompress,
     piece: &[u8],
@@ -67,7 +68,7 @@ fn append(
         .decompress_uninit(piece, room, FlushDecompress::None)
         .map_err(|_| corrupt("the compressed data"))?;
     let written = (inflater.total_out() - written) as usize;
-    // SAFETY: the inflater initialised as many bytes of the room as it counts.
+    // SAFETY: the inflater initialised as many bytes of the spare capacity as it reports.
     unsafe { data.set_len(data.len() + written) };
     Ok(status)
 }

@@ -1,4 +1,4 @@
-//! Texts and profiles beside the pixels: not kept, but they may not be bombs.
+//! Limits on the compressed texts and profiles of a PNG file, which could be decompression bombs.
 
 use std::borrow::Cow;
 
@@ -7,13 +7,13 @@ use flate2::{Decompress, FlushDecompress, Status};
 use super::super::error::DecodeError;
 use super::corrupt;
 
-/// Most bytes that one compressed text may grow to.
-const MOST_IN_ONE: usize = 1 << 20;
+/// The largest size in bytes that one compressed text may inflate to.
+const MAX_TEXT_LEN: usize = 1 << 20;
 
-/// Most bytes in all texts of a file.
-const MOST_IN_ALL: usize = 64 * MOST_IN_ONE;
+/// The largest size in bytes of all texts of a file together.
+const MAX_TOTAL_TEXT_LEN: usize = 64 * MAX_TEXT_LEN;
 
-/// How much text was seen.
+/// Counts the bytes of text in a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TextBudget {
     spent: usize,
@@ -22,21 +22,21 @@ pub(super) struct TextBudget {
 impl TextBudget {
     pub(super) fn spend(&mut self, length: usize) -> Result<(), DecodeError> {
         self.spent = self.spent.saturating_add(length);
-        if self.spent > MOST_IN_ALL {
+        if self.spent > MAX_TOTAL_TEXT_LEN {
             return Err(corrupt("too much text beside the pixels"));
         }
         Ok(())
     }
 }
 
-/// The length of a compressed text; none if it is not compressed properly, which is no error.
-pub(super) fn compressed_text_fits(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
+/// The inflated length of a compressed text. `None` if the compression is invalid, which is not an error.
+pub(super) fn inflated_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
     // Small, because a file may hold millions of tiny texts.
     let mut scratch = [0; 4096];
     let mut inflater = Decompress::new(true);
     loop {
         let length = inflater.total_out() as usize;
-        let room = scratch.len().min(MOST_IN_ONE - length);
+        let room = scratch.len().min(MAX_TEXT_LEN - length);
         let unread = &bytes[inflater.total_in() as usize..];
         match inflater.decompress(unread, &mut scratch[..room], FlushDecompress::None) {
             Err(_) => return Ok(None),
@@ -50,9 +50,9 @@ pub(super) fn compressed_text_fits(bytes: &[u8]) -> Result<Option<usize>, Decode
     }
 }
 
-/// The text that was compressed to `bytes`; none if it is not compressed properly.
+/// The inflated text. `None` if the compression is invalid.
 pub(super) fn inflated(bytes: &[u8]) -> Option<Vec<u8>> {
-    let length = compressed_text_fits(bytes).ok()??;
+    let length = inflated_len(bytes).ok()??;
     let mut text = vec![0; length];
     let mut inflater = Decompress::new(true);
     inflater
@@ -61,20 +61,20 @@ pub(super) fn inflated(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// What stands behind the key of an international text.
-pub(super) struct International<'a> {
+/// The body of an `iTXt` chunk after its key.
+pub(super) struct InternationalText<'a> {
     compressed: bool,
     method: u8,
     pub(super) language: &'a [u8],
-    /// The key, translated.
+    /// The translated key.
     pub(super) name: &'a [u8],
     stored: &'a [u8],
 }
 
-impl<'a> International<'a> {
-    /// None if it is malformed, which is no error.
-    pub(super) fn parse(behind_key: &'a [u8]) -> Option<Self> {
-        let (&[compressed, method], rest) = behind_key.split_first_chunk()?;
+impl<'a> InternationalText<'a> {
+    /// `None` if the body is malformed, which is not an error.
+    pub(super) fn parse(after_key: &'a [u8]) -> Option<Self> {
+        let (&[compressed, method], rest) = after_key.split_first_chunk()?;
         let mut parts = rest.splitn(3, |&byte| byte == 0);
         Some(Self {
             compressed: compressed != 0,
@@ -85,11 +85,11 @@ impl<'a> International<'a> {
         })
     }
 
-    /// Its length once inflated; 0 if it cannot be.
+    /// The length of the inflated text. 0 if it cannot be inflated.
     pub(super) fn length(&self) -> Result<usize, DecodeError> {
         match (self.compressed, self.method) {
             (false, _) => Ok(self.stored.len()),
-            (true, 0) => Ok(compressed_text_fits(self.stored)?.unwrap_or(0)),
+            (true, 0) => Ok(inflated_len(self.stored)?.unwrap_or(0)),
             _ => Ok(0),
         }
     }
@@ -118,26 +118,26 @@ mod tests {
     }
 
     #[test]
-    fn a_text_may_grow_to_a_mebibyte() {
-        assert_eq!(compressed_text_fits(&compressed(5)), Ok(Some(5)));
-        assert_eq!(compressed_text_fits(b"junk"), Ok(None), "junk is no error");
-        assert!(compressed_text_fits(&compressed(MOST_IN_ONE + 70_000)).is_err());
+    fn a_text_may_inflate_to_a_mebibyte() {
+        assert_eq!(inflated_len(&compressed(5)), Ok(Some(5)));
+        assert_eq!(inflated_len(b"junk"), Ok(None), "junk is not an error");
+        assert!(inflated_len(&compressed(MAX_TEXT_LEN + 70_000)).is_err());
     }
 
     #[test]
-    fn international_texts_are_measured() {
+    fn international_texts_are_parsed_and_inflated() {
         type Row<'a> = (&'a str, &'a [u8], Option<(usize, Option<&'a [u8]>)>);
         let squeezed = [b"\x01\0en\0name\0".as_slice(), &compressed(9)].concat();
         let rows: &[Row<'_>] = &[
             ("plain", b"\0\0en\0name\0te\0xt", Some((5, Some(b"te\0xt")))),
             ("compressed", &squeezed, Some((9, Some(b"aaaaaaaaa")))),
-            ("nothing", b"", None),
+            ("empty", b"", None),
             ("no text", b"\0\0en", None),
             ("unknown method", b"\x01\x09en\0name\0text", Some((0, None))),
             ("junk", b"\x01\0en\0name\0junk", Some((0, None))),
         ];
         for (name, body, expected) in rows {
-            let parsed = International::parse(body);
+            let parsed = InternationalText::parse(body);
             let found = parsed.map(|parsed| (parsed.length().unwrap(), parsed.text()));
             let found = found
                 .as_ref()
@@ -147,9 +147,9 @@ mod tests {
     }
 
     #[test]
-    fn texts_share_a_budget() {
+    fn all_texts_share_one_limit() {
         let mut budget = TextBudget::default();
-        assert!(budget.spend(MOST_IN_ALL).is_ok());
+        assert!(budget.spend(MAX_TOTAL_TEXT_LEN).is_ok());
         assert!(budget.spend(1).is_err());
     }
 }

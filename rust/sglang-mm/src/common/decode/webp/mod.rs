@@ -1,8 +1,8 @@
-//! WebP, lossy and lossless: libwebp's decoder, with alpha dropped.
+//! WebP, lossy and lossless, decoded by libwebp, with alpha dropped.
 //!
-//! Lossy pictures depend on the decoder as JPEGs do, and damaged ones of both kinds even more, so it
-//! is the one that Pillow has. Of an animation the first frame is decoded, as it is, on a canvas of
-//! black: libwebp does not blend the first frame with anything.
+//! The pixels of lossy images, and of damaged images of both kinds, depend on the decoder. So this uses
+//! the one that Pillow uses. Of an animation the first frame is decoded, on a black canvas and without
+//! blending, as in libwebp.
 
 mod libwebp;
 
@@ -16,7 +16,7 @@ use crate::common::Size;
 
 use libwebp::{Container, Failure};
 
-/// A file whose container was read.
+/// The parsed container of a file.
 pub(super) struct Header<'a> {
     container: Container<'a>,
     size: Size,
@@ -24,7 +24,7 @@ pub(super) struct Header<'a> {
 
 impl<'a> Header<'a> {
     pub(super) fn read(bytes: &'a [u8], limits: DecodeLimits) -> Result<Self, DecodeError> {
-        let container = Container::of(bytes).ok_or_else(|| refusal(bytes))?;
+        let container = Container::parse(bytes).ok_or_else(|| refusal(bytes))?;
         let (width, height) = container.canvas();
         let size = Size::checked(Format::WebP, width.into(), height.into(), limits)?;
         Ok(Self { container, size })
@@ -62,10 +62,10 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Why libwebp does not take the container: most often because it ends too early.
+/// Why libwebp refused the container. libwebp does not say, so a file that is too short is recognised here.
 fn refusal(bytes: &[u8]) -> DecodeError {
-    let promised = u32_le(bytes, 4).map_or(u64::MAX, |length| u64::from(length) + 8);
-    if promised > bytes.len() as u64 {
+    let declared = u32_le(bytes, 4).map_or(u64::MAX, |length| u64::from(length) + 8);
+    if declared > bytes.len() as u64 {
         return DecodeError::truncated(Format::WebP, "its container");
     }
     corrupt("its container")
@@ -80,11 +80,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_container_is_whole_or_refused() {
+    fn incomplete_containers_are_refused() {
         let rows: &[(&str, &[u8], &str)] = &[
-            ("cut", b"RIFF\x05\0\0\0WEBP", "ends inside its container"),
             (
-                "cut in its length",
+                "truncated",
+                b"RIFF\x05\0\0\0WEBP",
+                "ends inside its container",
+            ),
+            (
+                "truncated in its length",
                 b"RIFF\x05\0",
                 "ends inside its container",
             ),

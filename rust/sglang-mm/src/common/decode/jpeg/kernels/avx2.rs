@@ -1,7 +1,7 @@
-//! The kernels with AVX2: 8 columns of a block, 32 pixels or 32 columns at once.
+//! The kernels with AVX2: 8 columns of a block, or 32 pixels, or 32 columns at once.
 //!
-//! Rows that are no multiple of 32 end with a vector that overlaps the one before it, which writes the
-//! same samples again; rows shorter than one vector go to the definition.
+//! If a row is not a multiple of 32, its last vector overlaps the one before and writes the same samples
+//! again. Rows shorter than one vector use `scalar`.
 
 #[allow(
     clippy::wildcard_imports,
@@ -10,14 +10,14 @@
 use std::arch::x86_64::*;
 
 use super::{
-    Fresh,
+    OutSample,
     scalar::{self, DROPPED, weights},
 };
 
 /// Samples in a vector.
 const STEP: usize = 32;
 
-/// Where the vectors of a row of `width` samples begin, from `first` on; `width - first >= STEP`.
+/// The starts of the vectors of a row of `width` samples, from `first`. Requires `width - first >= STEP`.
 fn starts(first: usize, width: usize) -> impl Iterator<Item = usize> {
     (first..width - STEP).step_by(STEP).chain([width - STEP])
 }
@@ -27,7 +27,7 @@ fn starts(first: usize, width: usize) -> impl Iterator<Item = usize> {
 pub(super) fn inverse_dct(
     multipliers: &[i16; 64],
     coefficients: &[i16; 64],
-    rows: [&mut [Fresh; 8]; 8],
+    rows: [&mut [OutSample; 8]; 8],
 ) {
     let stored: [__m256i; 4] = std::array::from_fn(|i| load_rows(coefficients, i));
     let inputs: [__m256i; 4] =
@@ -52,7 +52,7 @@ pub(super) fn inverse_dct(
     store_block(transpose(pass::<{ DROPPED[1] as i32 }>(columns)), rows);
 }
 
-/// Whether a block is zero below its first row.
+/// Whether all rows but the first are zero.
 #[target_feature(enable = "avx2")]
 fn has_one_row(block: [__m256i; 4]) -> bool {
     let second = _mm256_castsi128_si256(_mm256_extracti128_si256::<1>(block[0]));
@@ -63,19 +63,19 @@ fn has_one_row(block: [__m256i; 4]) -> bool {
     _mm256_testz_si256(below, below) == 1
 }
 
-/// The block of one dequantized constant and nothing else.
-fn fill(constant: i16, rows: [&mut [Fresh; 8]; 8]) {
-    // What the passes leave of it: two bits more, then five less, rounded.
+/// Fills a block whose only coefficient that is not zero is the dequantized constant.
+fn fill(constant: i16, rows: [&mut [OutSample; 8]; 8]) {
+    // The first pass adds two fraction bits, and the second drops five bits, rounded.
     let value = (i32::from(constant.wrapping_shl(2)) + 16) >> 5;
     let sample = (value.clamp(-128, 127) + 128) as u8;
     for row in rows {
-        *row = [Fresh::new(sample); 8];
+        *row = [OutSample::new(sample); 8];
     }
 }
 
-/// Writes the rows `i` and `i + 4` of each vector `i`.
+/// Writes a block. Vector `i` holds the rows `i` and `i + 4`.
 #[target_feature(enable = "avx2")]
-fn store_block([r04, r15, r26, r37]: [__m256i; 4], rows: [&mut [Fresh; 8]; 8]) {
+fn store_block([r04, r15, r26, r37]: [__m256i; 4], rows: [&mut [OutSample; 8]; 8]) {
     let centre = _mm256_set1_epi8(-128);
     let r0145 = _mm256_add_epi8(_mm256_packs_epi16(r04, r15), centre);
     let r2367 = _mm256_add_epi8(_mm256_packs_epi16(r26, r37), centre);
@@ -87,12 +87,14 @@ fn store_block([r04, r15, r26, r37]: [__m256i; 4], rows: [&mut [Fresh; 8]; 8]) {
     ];
     let [a, b, c, d, e, f, g, h] = rows;
     for (pair, [upper, lower]) in pairs.into_iter().zip([[a, b], [c, d], [e, f], [g, h]]) {
-        *upper = _mm_cvtsi128_si64(pair).to_le_bytes().map(Fresh::new);
-        *lower = _mm_extract_epi64::<1>(pair).to_le_bytes().map(Fresh::new);
+        *upper = _mm_cvtsi128_si64(pair).to_le_bytes().map(OutSample::new);
+        *lower = _mm_extract_epi64::<1>(pair)
+            .to_le_bytes()
+            .map(OutSample::new);
     }
 }
 
-/// The transposed matrix whose rows all equal `row`: lane `i` of vector `j` is column `4 * i + j`.
+/// The transpose of a matrix whose rows all equal `row`: lane `i` of vector `j` is column `4 * i + j`.
 #[target_feature(enable = "avx2")]
 fn spread(row: __m128i) -> [__m256i; 4] {
     let twice = _mm256_set_m128i(_mm_unpackhi_epi16(row, row), _mm_unpacklo_epi16(row, row));
@@ -104,10 +106,10 @@ fn spread(row: __m128i) -> [__m256i; 4] {
     ]
 }
 
-/// One dimension of the transform, in each of 8 columns.
+/// One dimension of the transform, applied to each of 8 columns.
 ///
-/// The rows of the result come in pairs, (0, 2), (1, 3), (4, 6) and (5, 7), as [`transpose`] wants them: the
-/// first halves of both, then the second halves.
+/// The rows of the result come in the pairs that [`transpose`] takes: (0, 2), (1, 3), (4, 6) and (5, 7).
+/// A pair is one vector: the first halves of both rows, then the second halves.
 #[target_feature(enable = "avx2")]
 fn pass<const DROPPED: i32>(input: [__m128i; 8]) -> [[__m256i; 2]; 2] {
     use weights::{EVEN_2, EVEN_6, ODD_1, ODD_3, ODD_5, ODD_7, SUM_3, SUM_4};
@@ -148,7 +150,7 @@ fn pass<const DROPPED: i32>(input: [__m128i; 8]) -> [[__m256i; 2]; 2] {
     ]
 }
 
-/// The rows that [`pass`] gives as columns: lane `i` of vector `j` is column `4 * i + j`.
+/// Transposes the result of [`pass`]: lane `i` of vector `j` is column `4 * i + j`.
 #[target_feature(enable = "avx2")]
 fn transpose([[p02, p13], [p46, p57]]: [[__m256i; 2]; 2]) -> [__m256i; 4] {
     let p01 = _mm256_unpacklo_epi16(p02, p13);
@@ -171,13 +173,13 @@ fn transpose([[p02, p13], [p46, p57]]: [[__m256i; 2]; 2]) -> [__m256i; 4] {
     ]
 }
 
-/// `a` and `b` in turn.
+/// The values of `a` and `b`, alternating.
 #[target_feature(enable = "avx2")]
 fn interleave(a: __m128i, b: __m128i) -> __m256i {
     _mm256_set_m128i(_mm_unpackhi_epi16(a, b), _mm_unpacklo_epi16(a, b))
 }
 
-/// The sum of each pair, weighted.
+/// The weighted sum of each pair.
 #[target_feature(enable = "avx2")]
 fn weigh(pairs: __m256i, [a, b]: [i16; 2]) -> __m256i {
     let both = i32::from(b) << 16 | i32::from(a as u16);
@@ -186,7 +188,7 @@ fn weigh(pairs: __m256i, [a, b]: [i16; 2]) -> __m256i {
 
 /// See [`scalar::ycc_to_rgb`].
 #[target_feature(enable = "avx2")]
-pub(super) fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [Fresh]) {
+pub(super) fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [OutSample]) {
     let width = planes[0].len();
     if width < STEP {
         return scalar::ycc_to_rgb(planes, rgb);
@@ -209,10 +211,10 @@ pub(super) fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [Fresh]) {
     }
 }
 
-/// 16 pixels in 16 bits each, not clamped.
+/// Converts 16 pixels to 16-bit channels that are not clamped.
 ///
-/// Products are taken twice as large and halved with rounding, so that their factors fit 16 bits; the
-/// whole multiples that were left out of the factors are added.
+/// The factors are reduced by a whole number so that they fit 16 bits, and that multiple is added
+/// separately. Products are computed twice as large and then halved with rounding.
 #[target_feature(enable = "avx2")]
 fn ycc_to_rgb_16(y: __m256i, cb: __m256i, cr: __m256i) -> [__m256i; 3] {
     let add = |a, b| _mm256_add_epi16(a, b);
@@ -236,8 +238,8 @@ fn ycc_to_rgb_16(y: __m256i, cb: __m256i, cr: __m256i) -> [__m256i; 3] {
     [add(y, red), add(y, green), add(y, blue)]
 }
 
-/// For each byte of three half vectors of interleaved pixels, where it comes from in the plane of a
-/// channel; -1 if it is of another channel.
+/// For each byte of three half vectors of interleaved pixels, its index in the plane of a channel. -1 if
+/// it belongs to another channel.
 const PLACES: [[[i8; 32]; 3]; 3] = {
     let mut places = [[[-1; 32]; 3]; 3];
     let mut byte = 0;
@@ -250,12 +252,12 @@ const PLACES: [[[i8; 32]; 3]; 3] = {
     places
 };
 
-/// Writes 32 pixels, of which each half of the planes holds 16.
+/// Writes 32 pixels. Each half of the planes holds 16.
 #[target_feature(enable = "avx2")]
-fn store_interleaved(planes: [__m256i; 3], out: &mut [Fresh]) {
+fn store_interleaved(planes: [__m256i; 3], out: &mut [OutSample]) {
     let [a, b, c] = PLACES.map(|places| {
         let [r, g, b] = std::array::from_fn(|channel| {
-            // SAFETY: the array is as long as what is read.
+            // SAFETY: the array has the 32 bytes that are read.
             let places = unsafe { _mm256_loadu_si256(places[channel].as_ptr().cast()) };
             _mm256_shuffle_epi8(planes[channel], places)
         });
@@ -271,17 +273,17 @@ fn store_interleaved(planes: [__m256i; 3], out: &mut [Fresh]) {
 
 /// See [`scalar::double_columns`].
 #[target_feature(enable = "avx2")]
-pub(super) fn double_columns(row: &[u8], out: &mut [Fresh]) {
+pub(super) fn double_columns(row: &[u8], out: &mut [OutSample]) {
     let width = row.len();
     if width < STEP + 2 {
         return scalar::double_columns(row, out);
     }
-    // Of each pair of columns the outer one is right; the vectors come over the other.
+    // Only the outer column of each of these two pairs is final. The vectors overwrite the inner one.
     scalar::double_columns(&row[..2], &mut out[..4]);
     scalar::double_columns(&row[width - 2..], &mut out[width * 2 - 4..]);
     let three_and_one = _mm256_set1_epi16(0x0103);
     for start in starts(1, width - 1) {
-        let [before, here, behind] = [start - 1, start, start + 1].map(|at| load(row, at));
+        let [before, here, after] = [start - 1, start, start + 1].map(|at| load(row, at));
         let left = _mm256_set1_epi16(1);
         let right = _mm256_set1_epi16(2);
         let side = |pairs, bias| {
@@ -290,11 +292,11 @@ pub(super) fn double_columns(row: &[u8], out: &mut [Fresh]) {
         };
         let low = alternate(
             side(_mm256_unpacklo_epi8(here, before), left),
-            side(_mm256_unpacklo_epi8(here, behind), right),
+            side(_mm256_unpacklo_epi8(here, after), right),
         );
         let high = alternate(
             side(_mm256_unpackhi_epi8(here, before), left),
-            side(_mm256_unpackhi_epi8(here, behind), right),
+            side(_mm256_unpackhi_epi8(here, after), right),
         );
         store_doubled(low, high, &mut out[start * 2..]);
     }
@@ -302,12 +304,12 @@ pub(super) fn double_columns(row: &[u8], out: &mut [Fresh]) {
 
 /// See [`scalar::double_columns_between`].
 #[target_feature(enable = "avx2")]
-pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh]) {
+pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [OutSample]) {
     let width = near.len();
     if width < STEP + 2 {
         return scalar::double_columns_between(near, far, out);
     }
-    // As above.
+    // As in `double_columns`.
     scalar::double_columns_between(&near[..2], &far[..2], &mut out[..4]);
     scalar::double_columns_between(
         &near[width - 2..],
@@ -316,7 +318,7 @@ pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh])
     );
     let three_and_one = _mm256_set1_epi16(0x0103);
     for start in starts(1, width - 1) {
-        let [before, here, behind] = [start - 1, start, start + 1].map(|at| {
+        let [before, here, after] = [start - 1, start, start + 1].map(|at| {
             let (near, far) = (load(near, at), load(far, at));
             [
                 _mm256_maddubs_epi16(_mm256_unpacklo_epi8(near, far), three_and_one),
@@ -329,21 +331,21 @@ pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh])
                 let sum = _mm256_add_epi16(_mm256_add_epi16(thrice, side), _mm256_set1_epi16(bias));
                 _mm256_srli_epi16::<4>(sum)
             };
-            alternate(side(before[half], 8), side(behind[half], 7))
+            alternate(side(before[half], 8), side(after[half], 7))
         });
         store_doubled(low, high, &mut out[start * 2..]);
     }
 }
 
-/// 16-bit values below 256 as bytes: one of `left`, one of `right`, in turn.
+/// Packs 16-bit values below 256 to bytes, alternating `left` and `right`.
 #[target_feature(enable = "avx2")]
 fn alternate(left: __m256i, right: __m256i) -> __m256i {
     _mm256_or_si256(left, _mm256_slli_epi16::<8>(right))
 }
 
-/// Vectors made of unpacked halves, in the order of the columns.
+/// Stores vectors made from unpacked halves in the order of the columns.
 #[target_feature(enable = "avx2")]
-fn store_doubled(low: __m256i, high: __m256i, out: &mut [Fresh]) {
+fn store_doubled(low: __m256i, high: __m256i, out: &mut [OutSample]) {
     let [first, second, ..] = out.as_chunks_mut().0 else {
         unreachable!("each column gets two samples");
     };
@@ -355,7 +357,7 @@ fn store_doubled(low: __m256i, high: __m256i, out: &mut [Fresh]) {
 #[target_feature(enable = "avx2")]
 fn load(samples: &[u8], start: usize) -> __m256i {
     let samples: &[u8; 32] = samples[start..].first_chunk().expect("a whole vector");
-    // SAFETY: the reference is to as many bytes as are read.
+    // SAFETY: the reference covers the bytes that are read.
     unsafe { _mm256_loadu_si256(samples.as_ptr().cast()) }
 }
 
@@ -368,7 +370,7 @@ fn load_rows(block: &[i16; 64], pair: usize) -> __m256i {
 }
 
 #[target_feature(enable = "avx2")]
-fn store(vector: __m256i, out: &mut [Fresh; 32]) {
-    // SAFETY: the reference is to as many bytes as are written.
+fn store(vector: __m256i, out: &mut [OutSample; 32]) {
+    // SAFETY: the reference covers the bytes that are written.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), vector) }
 }

@@ -1,19 +1,20 @@
-//! The kernels in plain Rust: the definition that every other set must equal bit for bit.
+//! The kernels in plain Rust: the reference that every other set must match bit for bit.
 //!
-//! Where it costs no clarity, loops run over what lies side by side, so that compilers find vectors.
+//! Where the code stays clear, inner loops run over adjacent values, so that the compiler can
+//! vectorise them.
 
 use std::array::from_fn;
 
-use super::Fresh;
+use super::OutSample;
 
-/// Bits behind the point of the constants below.
+/// Fraction bits of the constants below.
 const CONSTANT_BITS: u32 = 13;
 
-/// Bits behind the point that the first pass leaves to the second.
+/// Fraction bits of the first pass's results.
 const PASS_BITS: u32 = 2;
 
-/// The constants of the transform by Loeffler, Ligtenberg and Moschytz: each the weight of a pair of
-/// inputs, `CONSTANT_BITS` behind the point.
+/// The constants of the transform by Loeffler, Ligtenberg and Moschytz, with `CONSTANT_BITS` fraction
+/// bits. Each is the pair of weights for a pair of inputs.
 pub(super) mod weights {
     pub(in super::super) const EVEN_2: [i16; 2] = [4433 + 6270, 4433];
     pub(in super::super) const EVEN_6: [i16; 2] = [4433, 4433 - 15137];
@@ -25,46 +26,49 @@ pub(super) mod weights {
     pub(in super::super) const ODD_3: [i16; 2] = [-20995, 25172 - 20995];
 }
 
-/// Bits that each of the two passes drops.
+/// Fraction bits that each of the two passes drops.
 pub(super) const DROPPED: [u32; 2] = [CONSTANT_BITS - PASS_BITS, CONSTANT_BITS + PASS_BITS + 3];
 
-/// Dequantized coefficients of a block to its samples: libjpeg's accurate integer transform.
+/// Dequantizes the coefficients of a block and transforms them to samples, by libjpeg's accurate
+/// integer transform.
 ///
-/// Inputs wrap to 16 bits, and what a pass hands on is clamped to them. That matters only in damaged
-/// files, and there it is what libjpeg-turbo's vector code does, which is what Pillow runs.
+/// Inputs wrap to 16 bits, and the results of a pass are clamped to 16 bits. That matters only in
+/// damaged files. libjpeg-turbo's vector code, which Pillow runs, does the same.
 pub(super) fn inverse_dct(
     multipliers: &[i16; 64],
     coefficients: &[i16; 64],
-    rows: [&mut [Fresh; 8]; 8],
+    rows: [&mut [OutSample; 8]; 8],
 ) {
     let inputs: Block =
         from_fn(|y| from_fn(|x| coefficients[y * 8 + x].wrapping_mul(multipliers[y * 8 + x])));
-    let flat = coefficients[8..]
+    let only_first_row = coefficients[8..]
         .iter()
         .all(|&coefficient| coefficient == 0);
-    let half = if flat {
-        // Not the same as the pass below, for constants out of range: nothing is clamped.
+    let half = if only_first_row {
+        // Unlike the pass below, this does not clamp, which matters for constants out of range.
         [inputs[0].map(|constant| constant.wrapping_shl(PASS_BITS)); 8]
     } else {
         pass::<{ DROPPED[0] }>(&inputs)
     };
     let samples = transposed(&pass::<{ DROPPED[1] }>(&transposed(&half)));
     for (row, samples) in rows.into_iter().zip(samples) {
-        *row = samples.map(|value| Fresh::new((value.clamp(-128, 127) + 128) as u8));
+        *row = samples.map(|value| OutSample::new((value.clamp(-128, 127) + 128) as u8));
     }
 }
 
-/// Rows of 8 columns.
+/// Eight rows of eight columns.
 type Block = [[i16; 8]; 8];
 
-/// A row in the midst of the computation.
+/// A row of intermediate values.
 type Row = [i32; 8];
 
 fn transposed(rows: &Block) -> Block {
     from_fn(|x| from_fn(|y| rows[y][x]))
 }
 
-/// One dimension of the transform, in each column.
+/// One dimension of the transform, applied to each column.
+///
+/// Over 40 lines: the transform is easier to compare with its definition in one piece.
 fn pass<const DROPPED: u32>([i0, i1, i2, i3, i4, i5, i6, i7]: &Block) -> Block {
     use weights::{EVEN_2, EVEN_6, ODD_1, ODD_3, ODD_5, ODD_7, SUM_3, SUM_4};
     let weigh = |a: &[i16; 8], b: &[i16; 8], weights: [i16; 2]| -> Row {
@@ -113,11 +117,11 @@ fn pass<const DROPPED: u32>([i0, i1, i2, i3, i4, i5, i6, i7]: &Block) -> Block {
     ]
 }
 
-/// JFIF's luma and chroma to RGB.
-pub(super) fn ycc_to_rgb([luma, blue, red]: [&[u8]; 3], rgb: &mut [Fresh]) {
+/// Converts JFIF's luma and chroma to RGB.
+pub(super) fn ycc_to_rgb([luma, blue, red]: [&[u8]; 3], rgb: &mut [OutSample]) {
     let chroma = blue.iter().zip(red);
     for ((&y, (&cb, &cr)), rgb) in luma.iter().zip(chroma).zip(rgb.as_chunks_mut().0) {
-        *rgb = ycc_pixel(y, cb, cr).map(Fresh::new);
+        *rgb = ycc_pixel(y, cb, cr).map(OutSample::new);
     }
 }
 
@@ -132,9 +136,9 @@ fn ycc_pixel(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     .map(|value| value.clamp(0, 255) as u8)
 }
 
-/// Two samples for each one of `row`: three parts of it and one of the neighbour on that side, or of
-/// itself at the ends.
-pub(super) fn double_columns(row: &[u8], out: &mut [Fresh]) {
+/// Doubles the columns of `row`. Each sample gives two: 3/4 of itself and 1/4 of the neighbour on
+/// that side. At the ends the neighbour is the sample itself.
+pub(super) fn double_columns(row: &[u8], out: &mut [OutSample]) {
     let value = |x: usize| row[x].into();
     let triples = row
         .windows(3)
@@ -142,8 +146,8 @@ pub(super) fn double_columns(row: &[u8], out: &mut [Fresh]) {
     double::<2>(row.len(), out, value, triples, [1, 2]);
 }
 
-/// The same between two rows: three parts of `near` and one of `far`, then as above.
-pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh]) {
+/// As [`double_columns`], for a row between two rows: 3/4 of `near` and 1/4 of `far`.
+pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [OutSample]) {
     let value = |x: usize| u16::from(near[x]) * 3 + u16::from(far[x]);
     let triples = near.windows(3).zip(far.windows(3));
     let triples =
@@ -151,11 +155,11 @@ pub(super) fn double_columns_between(near: &[u8], far: &[u8], out: &mut [Fresh])
     double::<4>(near.len(), out, value, triples, [8, 7]);
 }
 
-/// Doubles `width` columns of a `value`. All but the ends are taken from `triples`, of a column and its
-/// neighbours; the biases round halves down and up in turn.
+/// Doubles `width` columns. `triples` yields each inner column with its neighbours, and `value` gives the
+/// columns at the ends. The biases alternately round halves down and up.
 fn double<const BITS: u32>(
     width: usize,
-    out: &mut [Fresh],
+    out: &mut [OutSample],
     value: impl Fn(usize) -> u16,
     triples: impl Iterator<Item = [u16; 3]>,
     [left_bias, right_bias]: [u16; 2],
@@ -163,7 +167,7 @@ fn double<const BITS: u32>(
     let out = out.as_chunks_mut::<2>().0;
     let split = |[left, here, right]: [u16; 3]| {
         [here * 3 + left + left_bias, here * 3 + right + right_bias]
-            .map(|sum| Fresh::new((sum >> BITS) as u8))
+            .map(|sum| OutSample::new((sum >> BITS) as u8))
     };
     for (out, triple) in out[1..].iter_mut().zip(triples) {
         *out = split(triple);

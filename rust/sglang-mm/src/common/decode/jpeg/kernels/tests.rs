@@ -1,8 +1,8 @@
-//! Each set of kernels against the definition, and the definition against the mathematics.
+//! Compares each set of kernels with the scalar reference, and the reference with the exact formula.
 
-use super::{Fresh, Kernels, scalar};
+use super::{Kernels, OutSample, scalar};
 
-/// A small generator: a failing case can be run again.
+/// A small random generator with a fixed seed, so that a failing case can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -19,10 +19,10 @@ impl Random {
     }
 }
 
-/// An output as kernels take it.
-fn fresh(out: &mut [u8]) -> &mut [Fresh] {
-    // SAFETY: the same samples, and kernels only write whole ones.
-    unsafe { &mut *(std::ptr::from_mut(out) as *mut [Fresh]) }
+/// The output type of the kernels.
+fn as_output(out: &mut [u8]) -> &mut [OutSample] {
+    // SAFETY: the layout is the same, and kernels write only initialised samples.
+    unsafe { &mut *(std::ptr::from_mut(out) as *mut [OutSample]) }
 }
 
 type Block = [i16; 64];
@@ -30,7 +30,7 @@ type Block = [i16; 64];
 fn transformed(set: &Kernels, multipliers: &Block, coefficients: &Block) -> [[u8; 8]; 8] {
     let mut samples = [[0; 8]; 8];
     let mut rows = samples.each_mut().map(|row| row.as_mut_ptr());
-    // SAFETY: two blocks, and eight rows of eight samples from column 0 on.
+    // SAFETY: two blocks, and eight rows of eight samples from column 0.
     unsafe {
         (set.inverse_dct)(
             multipliers.as_ptr(),
@@ -42,7 +42,7 @@ fn transformed(set: &Kernels, multipliers: &Block, coefficients: &Block) -> [[u8
     samples
 }
 
-/// Blocks that are full, sparse, flat or constant, of values that are usual or as large as they get.
+/// Full, sparse, single-row and constant blocks, with typical and with extreme values.
 fn blocks() -> impl Iterator<Item = (Block, Block)> {
     let mut random = Random(1);
     (0..40_000).map(move |case| {
@@ -66,7 +66,7 @@ fn blocks() -> impl Iterator<Item = (Block, Block)> {
 }
 
 #[test]
-fn every_transform_equals_the_definition() {
+fn every_transform_equals_the_reference() {
     for (name, set) in Kernels::supported() {
         for (multipliers, coefficients) in blocks() {
             let expected = transformed(&Kernels::SCALAR, &multipliers, &coefficients);
@@ -76,7 +76,7 @@ fn every_transform_equals_the_definition() {
     }
 }
 
-/// The inverse transform as the standard writes it.
+/// The inverse transform as defined by the JPEG standard.
 fn exact_sample(coefficients: &Block, x: usize, y: usize) -> f64 {
     let wave = |at: usize, frequency: usize| {
         let angle = (2 * at + 1) as f64 * frequency as f64 * std::f64::consts::PI / 16.0;
@@ -90,7 +90,7 @@ fn exact_sample(coefficients: &Block, x: usize, y: usize) -> f64 {
 }
 
 #[test]
-fn the_transform_is_the_standards_within_rounding() {
+fn the_transform_matches_the_standard_within_rounding() {
     let mut random = Random(2);
     for case in 0..300 {
         let density = [5, 30, 100][case % 3];
@@ -114,7 +114,7 @@ fn the_transform_is_the_standards_within_rounding() {
 }
 
 #[test]
-fn every_colour_is_converted_as_defined() {
+fn every_colour_conversion_equals_the_reference() {
     let luma: Vec<u8> = (0..=255).collect();
     for (name, set) in Kernels::supported() {
         for chroma in 0..=u16::MAX {
@@ -125,31 +125,37 @@ fn every_colour_is_converted_as_defined() {
                 let (y, rgb) = (luma.as_ptr(), got.as_mut_ptr());
                 (set.ycc_to_rgb)(y, blue.as_ptr(), red.as_ptr(), rgb, 256);
             }
-            scalar::ycc_to_rgb([&luma, &blue, &red], fresh(&mut expected));
+            scalar::ycc_to_rgb([&luma, &blue, &red], as_output(&mut expected));
             assert_eq!(got, expected, "{name}: {chroma:04x}");
         }
     }
 }
 
 #[test]
-fn every_width_is_as_defined_and_nothing_behind_it_is_touched() {
-    const ROOM: usize = 600;
+fn every_width_equals_the_reference_and_stays_within_its_output() {
+    const OUT_LEN: usize = 600;
     let mut random = Random(3);
     for (name, set) in Kernels::supported() {
         for width in 1..=150 {
             let [a, b, c] = std::array::from_fn(|_| random.bytes(width));
             let [a, b, c] = [&a, &b, &c].map(Vec::as_slice);
-            let check =
-                |what: &str, length: usize, got: [u8; ROOM], expected: &dyn Fn(&mut [Fresh])| {
-                    let [mut definition, mut again] = [[7; ROOM], [8; ROOM]];
-                    expected(fresh(&mut definition[..length]));
-                    expected(fresh(&mut again[..length]));
-                    assert_eq!(again[..length], definition[..length], "{what}: unwritten");
-                    assert_eq!(got, definition, "{name}: {what} of {width}");
-                };
+            let check = |kernel: &str,
+                         length: usize,
+                         got: [u8; OUT_LEN],
+                         expected: &dyn Fn(&mut [OutSample])| {
+                let [mut reference, mut repeated] = [[7; OUT_LEN], [8; OUT_LEN]];
+                expected(as_output(&mut reference[..length]));
+                expected(as_output(&mut repeated[..length]));
+                assert_eq!(
+                    repeated[..length],
+                    reference[..length],
+                    "{kernel}: unwritten"
+                );
+                assert_eq!(got, reference, "{name}: {kernel} of {width}");
+            };
 
-            let mut out = [7; ROOM];
-            // SAFETY: rows of `width` samples, and room for three times as many.
+            let mut out = [7; OUT_LEN];
+            // SAFETY: rows of `width` samples, and an output of at least three times as many.
             unsafe {
                 (set.ycc_to_rgb)(a.as_ptr(), b.as_ptr(), c.as_ptr(), out.as_mut_ptr(), width);
             }
@@ -157,8 +163,8 @@ fn every_width_is_as_defined_and_nothing_behind_it_is_touched() {
                 scalar::ycc_to_rgb([a, b, c], out);
             });
 
-            let mut out = [7; ROOM];
-            // SAFETY: a row of `width` samples, and room for twice as many.
+            let mut out = [7; OUT_LEN];
+            // SAFETY: a row of `width` samples, and an output of at least twice as many.
             unsafe {
                 (set.double_columns)(a.as_ptr(), out.as_mut_ptr(), width);
             }
@@ -166,8 +172,8 @@ fn every_width_is_as_defined_and_nothing_behind_it_is_touched() {
                 scalar::double_columns(a, out);
             });
 
-            let mut out = [7; ROOM];
-            // SAFETY: two rows of `width` samples, and room for twice as many.
+            let mut out = [7; OUT_LEN];
+            // SAFETY: two rows of `width` samples, and an output of at least twice as many.
             unsafe {
                 (set.double_columns_between)(a.as_ptr(), b.as_ptr(), out.as_mut_ptr(), width);
             }
@@ -179,10 +185,10 @@ fn every_width_is_as_defined_and_nothing_behind_it_is_touched() {
 }
 
 #[test]
-fn doubling_leans_on_the_nearer_sample() {
+fn doubling_weighs_the_nearer_sample_more() {
     let mut out = [0; 6];
-    scalar::double_columns(&[0, 100, 200], fresh(&mut out));
+    scalar::double_columns(&[0, 100, 200], as_output(&mut out));
     assert_eq!(out, [0, 25, 75, 125, 175, 200]);
-    scalar::double_columns_between(&[0, 100, 200], &[100, 200, 44], fresh(&mut out));
+    scalar::double_columns_between(&[0, 100, 200], &[100, 200, 44], as_output(&mut out));
     assert_eq!(out, [25, 50, 100, 134, 152, 161]);
 }

@@ -1,7 +1,7 @@
-//! Four rows of RGB at once, with AVX2.
+//! Undoes the filters of four RGB rows at once, with AVX2.
 //!
-//! A pixel needs its left neighbour, so one row alone is a chain of waits. Four rows are four chains,
-//! if each lags behind the one above it: then the pixels that it needs are there.
+//! A pixel needs its left neighbour, so one row is one chain of dependent steps. Four rows are four
+//! such chains in parallel, if each row lags behind the row above it so that its inputs are ready.
 
 #[allow(
     clippy::wildcard_imports,
@@ -10,50 +10,50 @@
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Rows that are undone together.
+/// Rows that are unfiltered together.
 pub(super) const ROWS: usize = 4;
 
-/// Pixels by which each row lags behind the one above it. With two, what a row needs from above was
-/// not written in the very last step, so that no step waits for it.
+/// Pixels by which each row lags behind the row above it. With two, the pixels that a row needs from
+/// above were written at least two steps ago, so no step waits for the one before.
 const LAG: usize = 2;
 
-/// The step in which all rows are far enough from their start; in step `t` row `k` is at its pixel
-/// `t - LAG * k`.
+/// The first step in which all rows are far enough from their start. In step `t` row `k` is at its
+/// pixel `t - LAG * k`.
 const FIRST: usize = 3 + LAG * (ROWS - 1);
 
-/// Narrowest rows that are worth it.
-const NARROWEST: usize = 4 * FIRST;
+/// The narrowest rows in pixels for which this is faster.
+const MIN_WIDTH: usize = 4 * FIRST;
 
-/// Whether rows of these filters and so many bytes can be undone here, and gain by it.
+/// Whether rows of `length` bytes with the filters `kinds` can be undone here, and faster.
 pub(super) fn suits(kinds: [u8; ROWS], length: usize) -> bool {
     let known = kinds.iter().all(|kind| matches!(kind, 0 | 1 | 2 | 4));
     let slow = kinds.map(|kind| usize::from(kind == 4));
-    known && slow.iter().sum::<usize>() >= 2 && length >= NARROWEST * 3
+    known && slow.iter().sum::<usize>() >= 2 && length >= MIN_WIDTH * 3
 }
 
-/// Undo the filters `kinds`, which [`suits`] approved, of `rows`, given the row above them.
+/// Undoes the filters `kinds` of `rows`, given the row above them. [`suits`] must have returned true.
 ///
 /// # Panics
-/// If there are not four rows of whole pixels, all as long as `above`.
+/// Unless there are four rows of whole pixels, each as long as `above`.
 #[target_feature(enable = "avx2")]
 pub(super) fn undo(kinds: [u8; ROWS], above: &[u8], rows: &mut [u8]) {
     let width = above.len() / 3;
-    assert!(above.len() == width * 3 && rows.len() == above.len() * ROWS && width >= NARROWEST);
+    assert!(above.len() == width * 3 && rows.len() == above.len() * ROWS && width >= MIN_WIDTH);
     let last = width - 1;
     span_all(kinds, above, rows, |row| 0..FIRST - LAG * row);
     steps(kinds, above, rows, FIRST..last);
     span_all(kinds, above, rows, |row| last - LAG * row..width);
 }
 
-/// The steps in which each row is inside: `range` is that of the pixels of the first row.
+/// The steps in which no row is near its start or end. `range` holds the pixels of the first row.
 #[target_feature(enable = "avx2")]
 fn steps(kinds: [u8; ROWS], above: &[u8], rows: &mut [u8], range: Range<usize>) {
     let per_row = |value: fn(u8) -> i16| {
         let values: [i16; 16] = std::array::from_fn(|lane| value(kinds[lane / 4]));
-        // SAFETY: the array is as long as what is read.
+        // SAFETY: the array has the 32 bytes that are read.
         unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
     };
-    // The distance of the left neighbour: below all others, above all others, or what it is.
+    // Combined with the distance of the left neighbour: less than any distance, unchanged, or more.
     let distance = per_row(|kind| match kind {
         1 => -1,
         4 => 0,
@@ -72,7 +72,7 @@ fn steps(kinds: [u8; ROWS], above: &[u8], rows: &mut [u8], range: Range<usize>) 
     );
     let mut stored = gather(rows, stride, range.start);
     for step in range.clone() {
-        // Read before this step's pixels are written, for they come with a byte too many.
+        // Read before this step writes its pixels, because each write covers one byte too many.
         let next = gather(rows, stride, step + 1);
         let neighbour = beneath(above, step, before);
         let b = _mm256_and_si256(neighbour, has_above);
@@ -81,15 +81,15 @@ fn steps(kinds: [u8; ROWS], above: &[u8], rows: &mut [u8], range: Range<usize>) 
         scatter(pixels, rows, stride, step);
         (before, left, corner, stored) = (left, pixels, neighbour, next);
     }
-    // The byte too many of the last step.
+    // Restore the bytes that the last step overwrote.
     for row in 0..ROWS {
         let lanes = unpack(stored);
         rows[range.end * 3 + row * stride] = lanes[row] as u8;
     }
 }
 
-/// The neighbour nearest to `left + above - corner`; ties go to the left, then to the one above.
-/// `distance` has bits that are set in the distance of the left one.
+/// The neighbour nearest to `left + above - corner`. Ties go to `left`, then to `above`. `distance` is
+/// combined by bitwise OR with the distance of `left`.
 #[target_feature(enable = "avx2")]
 fn predict(left: __m256i, above: __m256i, corner: __m256i, distance: __m256i) -> __m256i {
     let rise = _mm256_sub_epi16(above, corner);
@@ -103,8 +103,8 @@ fn predict(left: __m256i, above: __m256i, corner: __m256i, distance: __m256i) ->
     _mm256_blendv_epi8(left, upper, not_left)
 }
 
-/// The pixels above those of `step`: of the first row from the row `above`, of the others from what was
-/// written [`LAG`] steps `before`.
+/// The pixels above those of `step`: for the first row from the row `above`, for the other rows from the
+/// pixels written [`LAG`] steps `before`.
 #[target_feature(enable = "avx2")]
 fn beneath(above: &[u8], step: usize, before: __m256i) -> __m256i {
     let first = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(read(above, step * 3)));
@@ -112,20 +112,20 @@ fn beneath(above: &[u8], step: usize, before: __m256i) -> __m256i {
     _mm256_blend_epi32::<0b11>(others, _mm256_castsi128_si256(first))
 }
 
-/// The pixels of `step`, each in four lanes of which the last does not count.
+/// The pixels of `step`, each in four lanes. The last of these is ignored.
 #[target_feature(enable = "avx2")]
 fn gather(rows: &[u8], stride: usize, step: usize) -> __m256i {
     let [a, b, c, d] = std::array::from_fn(|row| read(rows, step * 3 + row * stride));
     _mm256_cvtepu8_epi16(_mm_setr_epi32(a, b, c, d))
 }
 
-/// Writes the pixels of `step`, and a byte behind each.
+/// Writes the pixels of `step`, and one more byte after each.
 #[target_feature(enable = "avx2")]
 fn scatter(pixels: __m256i, rows: &mut [u8], stride: usize, step: usize) {
     for (row, pixel) in unpack(pixels).into_iter().enumerate() {
         let at = step * 3 + row * stride;
         debug_assert!(at + 4 <= rows.len());
-        // SAFETY: as in `read`, for pixels before the last of a row.
+        // SAFETY: in bounds as in `read`, and never called for the last pixel of a row.
         unsafe {
             rows.as_mut_ptr()
                 .add(at)
@@ -135,7 +135,7 @@ fn scatter(pixels: __m256i, rows: &mut [u8], stride: usize, step: usize) {
     }
 }
 
-/// The pixels as bytes, with the lane that does not count on top.
+/// The pixels as bytes. The ignored lane is the most significant byte.
 #[target_feature(enable = "avx2")]
 fn unpack(pixels: __m256i) -> [u32; ROWS] {
     let bytes = _mm256_packus_epi16(pixels, pixels);
@@ -149,16 +149,16 @@ fn unpack(pixels: __m256i) -> [u32; ROWS] {
     ]
 }
 
-/// Four bytes, of which the last is behind the pixel.
+/// Four bytes: the pixel, and one byte after it.
 fn read(bytes: &[u8], at: usize) -> i32 {
     debug_assert!(at + 4 <= bytes.len());
-    // SAFETY: `undo` checked the lengths, and no step is asked for pixels that are the last of the last
-    // row: `FIRST` keeps all rows behind their start and the range ends before the first row's end,
-    // where the others are `LAG` pixels and more before theirs.
+    // SAFETY: `undo` checked the lengths, and no step reads the last pixel of the last row. `FIRST` keeps
+    // all rows after their start. The range ends before the end of the first row, where the other rows
+    // are at least `LAG` pixels before their ends.
     unsafe { bytes.as_ptr().add(at).cast::<i32>().read_unaligned() }
 }
 
-/// Undo the pixels that `range` gives for each row, one by one.
+/// Undoes the pixels in `range` of each row, one by one.
 fn span_all(
     kinds: [u8; ROWS],
     above: &[u8],
