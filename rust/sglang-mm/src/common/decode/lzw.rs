@@ -207,38 +207,15 @@ mod tests {
     fn codes_expand_to_indices() {
         type Row<'a> = (&'a str, u8, &'a [u8], usize, Option<&'a [u8]>);
         // The first rows hold the codes clear, 0, 1 and end, of three bits each.
+        #[rustfmt::skip]
         let rows: &[Row<'_>] = &[
             ("two literals", 2, &[2, 0x44, 0x0a, 0], 2, Some(&[0, 1])),
-            (
-                "stops at the last pixel",
-                2,
-                &[2, 0x44, 0x0a, 0],
-                1,
-                Some(&[0]),
-            ),
+            ("stops at the last pixel", 2, &[2, 0x44, 0x0a, 0], 1, Some(&[0])),
             ("ends too early", 2, &[2, 0x44, 0x0a, 0], 3, None),
-            (
-                "split over blocks",
-                2,
-                &[1, 0x44, 1, 0x0a, 0],
-                2,
-                Some(&[0, 1]),
-            ),
-            (
-                "an empty block is not the end",
-                2,
-                &[1, 0x44, 0, 1, 0x0a],
-                2,
-                Some(&[0, 1]),
-            ),
+            ("split over blocks", 2, &[1, 0x44, 1, 0x0a, 0], 2, Some(&[0, 1])),
+            ("an empty block is not the end", 2, &[1, 0x44, 0, 1, 0x0a], 2, Some(&[0, 1])),
             ("a truncated block", 2, &[3, 0x44, 0x0a], 2, None),
-            (
-                "a code refers to itself",
-                2,
-                &[2, 0x8c, 0x01],
-                3,
-                Some(&[1, 1, 1]),
-            ),
+            ("a code refers to itself", 2, &[2, 0x8c, 0x01], 3, Some(&[1, 1, 1])),
             ("starts with an undefined code", 2, &[1, 0x34], 1, None),
             ("codes of 13 bits", 13, &[2, 0x44, 0x0a], 1, None),
             ("empty", 2, &[], 1, None),

@@ -106,37 +106,13 @@ mod tests {
     #[test]
     fn runs_expand_to_indices() {
         type Row<'a> = (&'a str, Unit, &'a [u8], Option<&'a [u8]>);
+        #[rustfmt::skip]
         let rows: &[Row<'_>] = &[
-            (
-                "one run per row",
-                Unit::Byte,
-                &[3, 7, 0, 0, 3, 8, 0, 0],
-                Some(&[7, 7, 7, 8, 8, 8]),
-            ),
-            (
-                "a run stops at the end of its row",
-                Unit::Byte,
-                &[9, 7, 0, 0, 9, 8],
-                Some(&[7, 7, 7, 8, 8, 8]),
-            ),
-            (
-                "nibbles alternate",
-                Unit::Nibble,
-                &[3, 0x12, 0, 0, 3, 0x34],
-                Some(&[1, 2, 1, 3, 4, 3]),
-            ),
-            (
-                "a jump fills with zeros",
-                Unit::Byte,
-                &[0, 2, 1, 1, 2, 9],
-                Some(&[0, 0, 0, 0, 9, 9]),
-            ),
-            (
-                "literals are padded",
-                Unit::Byte,
-                &[0, 3, 1, 2, 3, 0, 0, 0, 3, 4],
-                Some(&[1, 2, 3, 4, 4, 4]),
-            ),
+            ("one run per row", Unit::Byte, &[3, 7, 0, 0, 3, 8, 0, 0], Some(&[7, 7, 7, 8, 8, 8])),
+            ("a run stops at the end of its row", Unit::Byte, &[9, 7, 0, 0, 9, 8], Some(&[7, 7, 7, 8, 8, 8])),
+            ("nibbles alternate", Unit::Nibble, &[3, 0x12, 0, 0, 3, 0x34], Some(&[1, 2, 1, 3, 4, 3])),
+            ("a jump fills with zeros", Unit::Byte, &[0, 2, 1, 1, 2, 9], Some(&[0, 0, 0, 0, 9, 9])),
+            ("literals are padded", Unit::Byte, &[0, 3, 1, 2, 3, 0, 0, 0, 3, 4], Some(&[1, 2, 3, 4, 4, 4])),
             ("an early end", Unit::Byte, &[3, 7, 0, 1], None),
             ("empty", Unit::Byte, &[], None),
             ("truncated literals", Unit::Nibble, &[0, 6, 0x12], None),

@@ -231,37 +231,18 @@ mod tests {
         const FRAME: &[u8] = b"\xff\xc0\0\x0b\x08\0\x03\0\x05\x01\x01\x11\0";
         const LARGER: &[u8] = b"\xff\xc2\0\x0b\x08\0\x04\0\x06\x01\x01\x11\0";
         const SCAN: &[u8] = b"\xff\xda\0\x08\x01\x01\0\0\x3f\0";
+        #[rustfmt::skip]
         let rows: &[Row<'_>] = &[
             ("a frame and a scan", &[FRAME, SCAN], Some((5, 3))),
-            (
-                "junk and padding between",
-                &[b"ab\xff\0\xff\xff\xff", &FRAME[1..], SCAN],
-                Some((5, 3)),
-            ),
+            ("junk and padding between", &[b"ab\xff\0\xff\xff\xff", &FRAME[1..], SCAN], Some((5, 3))),
             ("the last frame wins", &[FRAME, LARGER, SCAN], Some((6, 4))),
-            (
-                "markers without a segment",
-                &[b"\xff\xd8\xff\xd0\xff\xf3", FRAME, SCAN],
-                Some((5, 3)),
-            ),
+            ("markers without a segment", &[b"\xff\xd8\xff\xd0\xff\xf3", FRAME, SCAN], Some((5, 3))),
             ("no frame", &[SCAN], None),
             ("no scan", &[FRAME], None),
             ("a truncated scan", &[FRAME, &SCAN[..5]], None),
-            (
-                "a marker that does not exist",
-                &[b"\xff\x02", FRAME, SCAN],
-                None,
-            ),
-            (
-                "a truncated table",
-                &[b"\xff\xdb\0\x04\0\x01", FRAME, SCAN],
-                None,
-            ),
-            (
-                "Adobe without a version",
-                &[b"\xff\xee\0\x07Adobe", FRAME, SCAN],
-                None,
-            ),
+            ("a marker that does not exist", &[b"\xff\x02", FRAME, SCAN], None),
+            ("a truncated table", &[b"\xff\xdb\0\x04\0\x01", FRAME, SCAN], None),
+            ("Adobe without a version", &[b"\xff\xee\0\x07Adobe", FRAME, SCAN], None),
         ];
         for (name, parts, expected) in rows {
             let file = [b"\xff\xd8", parts.concat().as_slice()].concat();
