@@ -1,6 +1,6 @@
 //! The passes with AVX2: 16-bit multiply-add of pairs of taps into 32-bit sums.
 //!
-//! Invariant: the sums are those of `scalar` modulo 2^32, so the bytes are the same.
+//! Invariant: the sums equal those of `scalar` modulo 2^32, so the bytes are the same.
 
 use std::arch::x86_64::{
     __m256i, _mm_extract_epi32, _mm_loadu_si128, _mm_setr_epi8, _mm_shuffle_epi8, _mm_storel_epi64,
@@ -18,13 +18,13 @@ use super::{
     scalar::{self, CHANNELS, half},
 };
 
-/// Bytes of a vector.
+/// Bytes per vector.
 const VECTOR: usize = 32;
 
 /// See [`scalar::horizontal`].
 #[target_feature(enable = "avx2")]
 pub(super) fn horizontal(src: &[u8], axis: &Axis, packed: &Packed, out: &mut [u8]) {
-    // A loop of known length spares a branch per group; longer windows do not notice.
+    // A constant number of groups saves a branch per group. Longer windows do not gain from it.
     match (packed.parts, packed.groups) {
         (1, 1) => horizontal_of::<1, 1>(src, axis, packed, out),
         (1, 2) => horizontal_of::<1, 2>(src, axis, packed, out),
@@ -39,7 +39,10 @@ pub(super) fn horizontal(src: &[u8], axis: &Axis, packed: &Packed, out: &mut [u8
     }
 }
 
-/// Weights in `PARTS` parts, windows of `GROUPS` groups; 0 groups: as many as there are.
+/// The horizontal pass for weights of `PARTS` parts and windows of `GROUPS` groups. 0 groups means a
+/// number known only at run time.
+///
+/// Over 40 lines: the loop body shares a dozen constants and vectors.
 #[target_feature(enable = "avx2")]
 fn horizontal_of<const PARTS: usize, const GROUPS: usize>(
     src: &[u8],
@@ -49,9 +52,12 @@ fn horizontal_of<const PARTS: usize, const GROUPS: usize>(
 ) {
     let groups = if GROUPS == 0 { packed.groups } else { GROUPS };
     let stride = groups * PARTS * 4;
-    assert_eq!(packed.stride, stride, "windows of another shape");
-    // The last group is read as 16 bytes, of which 12 count. Windows never move left, so
-    // those that would be read beyond the row stand at its end.
+    assert_eq!(
+        packed.stride, stride,
+        "the windows have another number of groups or parts"
+    );
+    // The last group is read as 16 bytes, of which 12 are used. Window starts never decrease, so
+    // only the last windows could read past the end of the row.
     let reach = (groups - 1) * 4 * CHANNELS + 16;
     let fits = |start: usize| start * CHANNELS + reach <= src.len();
     let inside = axis.windows().partition_point(|window| fits(window.start));
@@ -67,8 +73,8 @@ fn horizontal_of<const PARTS: usize, const GROUPS: usize>(
         let sums = |pixel: usize| {
             let at = windows[pixel].start * CHANNELS;
             debug_assert!(at + reach <= src.len());
-            // SAFETY: `reach` bytes from `at` on lie in `src`, since the window fits, and a
-            // window has `stride` weights.
+            // SAFETY: the window fits, so `src` has `reach` bytes from `at`, and a window has
+            // `stride` weights.
             unsafe {
                 let weights = weights.as_ptr().add(pixel * stride);
                 window::<PARTS>(src.as_ptr().add(at), weights, groups)
@@ -86,7 +92,7 @@ fn horizontal_of<const PARTS: usize, const GROUPS: usize>(
         let joined = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b10_00>(halves));
         let order = _mm_setr_epi8(0, 1, 8, 2, 3, 10, 4, 5, 12, 6, 7, 14, -1, -1, -1, -1);
         let pixels = _mm_shuffle_epi8(joined, order);
-        // SAFETY: `bytes` has 12 bytes: 8 and then 4.
+        // SAFETY: `bytes` has 12 bytes. This writes 8 and then 4.
         unsafe {
             let to = bytes.as_mut_ptr();
             _mm_storel_epi64(to.cast(), pixels);
@@ -98,11 +104,11 @@ fn horizontal_of<const PARTS: usize, const GROUPS: usize>(
     scalar::horizontal(src, axis, inside / 4 * 4, rest);
 }
 
-/// The sums of one target pixel, each in two halves: `r r g g | b b 0 0`.
+/// The sums of one target pixel, each as two halves: `r r g g | b b 0 0`.
 ///
 /// # Safety
 ///
-/// `groups * 12 + 4` bytes must be readable at `src`, and `groups * PARTS * 4` weights.
+/// `groups * 12 + 4` bytes must be readable at `src`, and `groups * PARTS * 4` numbers at `weights`.
 #[target_feature(enable = "avx2")]
 #[inline]
 unsafe fn window<const PARTS: usize>(
@@ -117,11 +123,11 @@ unsafe fn window<const PARTS: usize>(
     );
     let mut sums = [_mm256_setzero_si256(); PARTS];
     for group in 0..groups {
-        // SAFETY: the group's 12 bytes and 4 more are readable.
+        // SAFETY: the 12 bytes of the group and 4 more are readable.
         let bytes = unsafe { _mm_loadu_si128(src.add(group * 4 * CHANNELS).cast()) };
         let pixels = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), spread);
         for (part, sum) in sums.iter_mut().enumerate() {
-            // SAFETY: a window has `PARTS` times 4 weights per group.
+            // SAFETY: a window has `PARTS * 4` weights per group.
             let weights = unsafe {
                 let at = weights.add((group * PARTS + part) * 4);
                 _mm256_set1_epi64x(at.cast::<i64>().read_unaligned())
@@ -132,7 +138,7 @@ unsafe fn window<const PARTS: usize>(
     join(sums)
 }
 
-/// One sum from those of the parts, the high one first.
+/// Joins the sums of the parts, the high part first.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn join<const PARTS: usize>(parts: [__m256i; PARTS]) -> __m256i {
@@ -142,7 +148,7 @@ fn join<const PARTS: usize>(parts: [__m256i; PARTS]) -> __m256i {
         .expect("at least one part")
 }
 
-/// See [`scalar::vertical`]; `y` is the target row that `taps` belong to.
+/// See [`scalar::vertical`]. `y` is the target row of `taps`.
 #[target_feature(enable = "avx2")]
 pub(super) fn vertical(
     rows: Cycle<'_>,
@@ -154,14 +160,14 @@ pub(super) fn vertical(
 ) {
     let (parts, weights) = (packed.parts, packed.window(y));
     let mut at = 0;
-    // Two vectors at once share the way to their rows; sums of two parts fill the
-    // registers with one.
+    // Two vectors at a time share the row lookups. With weights of two parts, the sums of one vector
+    // already fill the registers.
     while parts == 1 && at + 2 * VECTOR <= out.len() {
         columns::<1, 2>(rows, at, weights, precision, &mut out[at..]);
         at += 2 * VECTOR;
     }
     while at < out.len() {
-        // The last vector ends with the row and may write bytes of its neighbour again.
+        // The last vector ends with the row and may overlap the vector before it.
         let Some(last) = out.len().checked_sub(VECTOR) else {
             return scalar::vertical(rows, taps, precision, out);
         };
@@ -174,7 +180,9 @@ pub(super) fn vertical(
     }
 }
 
-/// Sums `N` vectors of columns, from `at` on, into the beginning of `out`.
+/// Computes `N` vectors of columns, starting at column `at`, into the start of `out`.
+///
+/// Over 40 lines: the sums stay in registers from the first row to the store.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn columns<const PARTS: usize, const N: usize>(
@@ -195,7 +203,7 @@ fn columns<const PARTS: usize, const N: usize>(
             *both = _mm256_set1_epi32(pair as i32);
         }
         for (vector, sums) in sums.iter_mut().enumerate() {
-            // SAFETY: asserted above.
+            // SAFETY: the assertion at the top bounds the offset.
             let load = |row: &[u8]| unsafe {
                 _mm256_loadu_si256(row.as_ptr().add(at + vector * VECTOR).cast())
             };
@@ -220,9 +228,9 @@ fn columns<const PARTS: usize, const N: usize>(
     let to_bytes = |sums| _mm256_srav_epi32(_mm256_add_epi32(join(sums), half), precision);
     for (vector, sums) in sums.into_iter().enumerate() {
         let [a, b, c, d] = sums.map(to_bytes);
-        // Within each half of a vector packing undoes unpacking.
+        // Packing reverses the unpacking within each half of a vector.
         let bytes = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-        // SAFETY: asserted above.
+        // SAFETY: the assertion at the top bounds the offset.
         unsafe { _mm256_storeu_si256(out.as_mut_ptr().add(vector * VECTOR).cast(), bytes) };
     }
 }

@@ -1,12 +1,11 @@
-//! Which source pixels a target pixel sees along one axis, and with what weight.
+//! The source pixels that contribute to each target pixel along one axis, and their weights.
 //!
 //! Weights are computed once per axis in double precision, in Pillow's order of
-//! operations, and then quantised to integers: with 22 bits as Pillow does, or with as
-//! many as fit 16-bit weights as `ATen` does.
+//! operations. Then they are quantised to integers: with 22 fraction bits as in Pillow, or
+//! with as many as fit 16-bit weights, as in `ATen`.
 //!
-//! Invariant: every window lies inside the source and is never empty, and no sum of
-//! `255 * weight` plus the rounding half leaves `i32`: the absolute weights of a window
-//! sum to less than 2.
+//! Invariant: every window is inside the source and is not empty. The absolute weights of a
+//! window sum to less than 2, so a sum of `255 * weight` plus the rounding half fits `i32`.
 
 use std::{f64::consts::PI, ops::Range};
 
@@ -17,7 +16,7 @@ use crate::common::memory::{OutOfMemory, empty, zeroed};
 pub enum Filter {
     /// Windowed sinc over six source pixels.
     Lanczos,
-    /// Cubic convolution over four, with a = -0.5.
+    /// Cubic convolution over four source pixels, with a = -0.5.
     Bicubic,
 }
 
@@ -39,7 +38,7 @@ impl Filter {
 }
 
 fn lanczos(x: f64) -> f64 {
-    // Half open, as Pillow has it.
+    // Half open, as in Pillow.
     if (-3.0..3.0).contains(&x) {
         sinc(x) * sinc(x / 3.0)
     } else {
@@ -55,7 +54,7 @@ fn sinc(x: f64) -> f64 {
     x.sin() / x
 }
 
-/// Written as Pillow factors it: another form would round differently.
+/// Factored as in Pillow: another form would round differently.
 fn bicubic(x: f64) -> f64 {
     const A: f64 = -0.5;
     let t = x.abs();
@@ -68,25 +67,25 @@ fn bicubic(x: f64) -> f64 {
     }
 }
 
-/// How many fraction bits the integer weights of an axis have.
+/// How the number of fraction bits of the integer weights is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quantization {
     /// Always 22.
     Pillow,
-    /// The most, up to 22, with which the largest weight stays below 2^15.
+    /// The largest number up to 22 for which the largest weight is below 2^15.
     Aten,
 }
 
-/// 32 bits less 8 for the pixel and 2 for weights beyond 1.
-const MOST_BITS: u32 = 22;
+/// 32 bits less 8 for the pixel and 2 for weights above 1.
+const MAX_BITS: u32 = 22;
 
 impl Quantization {
     fn precision(self, weights: &[f64]) -> u32 {
         match self {
-            Self::Pillow => MOST_BITS,
+            Self::Pillow => MAX_BITS,
             Self::Aten => {
                 let largest = weights.iter().copied().fold(0.0, f64::max);
-                (0..=MOST_BITS)
+                (0..=MAX_BITS)
                     .take_while(|&bits| quantize(largest, bits) < 1 << 15)
                     .last()
                     .unwrap_or(0)
@@ -95,10 +94,10 @@ impl Quantization {
     }
 }
 
-/// To the nearest integer, halves away from zero.
+/// Rounds to the nearest integer, halves away from zero.
 fn quantize(weight: f64, bits: u32) -> i32 {
     let scaled = weight * f64::from(1_u32 << bits);
-    // `as` truncates toward zero.
+    // `as` truncates towards zero.
     (if weight < 0.0 {
         scaled - 0.5
     } else {
@@ -109,9 +108,9 @@ fn quantize(weight: f64, bits: u32) -> i32 {
 /// The window of one target pixel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taps<'a> {
-    /// First source pixel.
+    /// The first source pixel.
     pub(super) start: usize,
-    /// Weights of it and its followers.
+    /// The weights of the source pixels from `start`.
     pub(super) weights: &'a [i32],
 }
 
@@ -122,7 +121,7 @@ impl Taps<'_> {
     }
 }
 
-/// The source pixels that a target pixel sees.
+/// The range of source pixels that contribute to a target pixel.
 pub(super) struct Window {
     pub(super) start: usize,
     len: usize,
@@ -131,7 +130,7 @@ pub(super) struct Window {
 /// The windows of every target pixel along one axis.
 pub(super) struct Axis {
     windows: Vec<Window>,
-    /// One row per window, each `stride` long; what a window does not use stays 0.
+    /// One row of `stride` weights per window. The unused weights are 0.
     weights: Vec<i32>,
     stride: usize,
     precision: u32,
@@ -145,9 +144,9 @@ impl Axis {
         to: usize,
     ) -> Result<Self, OutOfMemory> {
         let kernel = Kernel::new(filter, from, to);
-        let stride = kernel.most_taps();
+        let stride = kernel.max_taps();
         let len = to.checked_mul(stride).ok_or(OutOfMemory)?;
-        // All memory first: what is refused must be refused before any work is done.
+        // Allocates everything first, so that a lack of memory is reported before any work.
         let mut windows = empty(to)?;
         let mut weights = zeroed(len)?;
         let mut exact = zeroed::<f64>(len)?;
@@ -173,8 +172,8 @@ impl Axis {
         self.windows.len()
     }
 
-    /// The most source pixels that a target pixel sees.
-    pub(super) fn most_taps(&self) -> usize {
+    /// The largest number of source pixels per window.
+    pub(super) fn max_taps(&self) -> usize {
         self.stride
     }
 
@@ -183,7 +182,7 @@ impl Axis {
         self.precision
     }
 
-    /// The windows, which never move left from one target pixel to the next.
+    /// The windows of all target pixels. Their starts never decrease.
     pub(super) fn windows(&self) -> &[Window] {
         &self.windows
     }
@@ -196,7 +195,7 @@ impl Axis {
         }
     }
 
-    /// The windows of target pixel `first` and its followers.
+    /// The windows of the target pixels from `first`.
     pub(super) fn taps_from(&self, first: usize) -> impl Iterator<Item = Taps<'_>> {
         self.windows[first..]
             .iter()
@@ -208,7 +207,7 @@ impl Axis {
     }
 }
 
-/// A filter stretched over one axis; the formulas, before any rounding.
+/// The filter scaled to one axis: the formulas, before any rounding.
 struct Kernel {
     filter: Filter,
     from: usize,
@@ -230,7 +229,7 @@ impl Kernel {
         }
     }
 
-    fn most_taps(&self) -> usize {
+    fn max_taps(&self) -> usize {
         (self.support.ceil() as usize * 2 + 1).min(self.from)
     }
 
@@ -240,7 +239,7 @@ impl Kernel {
 
     fn window(&self, x: usize) -> Window {
         let center = self.center(x);
-        // `as` truncates toward zero and clamps below it.
+        // `as` truncates towards zero and clamps negative values to 0.
         let start = (center - self.support + 0.5) as usize;
         let end = ((center + self.support + 0.5) as usize).min(self.from);
         Window {
@@ -249,7 +248,7 @@ impl Kernel {
         }
     }
 
-    /// The weights of `window`, normalised to sum 1.
+    /// Writes the weights of `window`, normalised to a sum of 1.
     fn fill(&self, x: usize, window: &Window, row: &mut [f64]) {
         let center = self.center(x);
         let row = &mut row[..window.len];
@@ -276,8 +275,8 @@ mod tests {
     }
 
     #[test]
-    fn aten_precision_follows_the_largest_weight() {
-        // The last row reaches the cap of 22.
+    fn aten_precision_depends_on_the_largest_weight() {
+        // The last row reaches the limit of 22.
         #[rustfmt::skip]
         let cases = [
             (8, 5, 15), (6, 4, 15), (53, 106, 14), (37, 74, 14), (320, 111, 16), (200, 90, 16),
@@ -293,7 +292,7 @@ mod tests {
         }
     }
 
-    /// The invariant of the module, over every small pair of lengths.
+    /// Checks the invariant of the module for every pair of small lengths.
     #[test]
     fn windows_fit_and_sums_stay_in_range() {
         for filter in [Filter::Lanczos, Filter::Bicubic] {
@@ -305,12 +304,12 @@ mod tests {
                         let starts = axis.windows().iter().map(|window| window.start);
                         assert!(starts.is_sorted(), "{filter:?} {from} to {to}");
                         for (x, taps) in axis.taps_from(0).enumerate() {
-                            let what = format!("{filter:?} {from} to {to}, pixel {x}");
-                            assert_eq!(taps, axis.taps(x), "{what}");
-                            assert!(!taps.weights.is_empty(), "{what}");
-                            assert!(taps.start + taps.weights.len() <= from, "{what}");
+                            let case = format!("{filter:?} {from} to {to}, pixel {x}");
+                            assert_eq!(taps, axis.taps(x), "{case}");
+                            assert!(!taps.weights.is_empty(), "{case}");
+                            assert!(taps.start + taps.weights.len() <= from, "{case}");
                             let size: i64 = taps.weights.iter().map(|w| i64::from(w.abs())).sum();
-                            assert!(size < 2 << axis.precision(), "{what}: {size}");
+                            assert!(size < 2 << axis.precision(), "{case}: {size}");
                         }
                     }
                 }

@@ -3,17 +3,17 @@
 //! Both a whole image and the ring buffer of `rows` are read through it, so a pass does not
 //! need to know which of them it reads.
 
-/// Rows in memory, from one of them on; the first follows the last, without end.
+/// Rows in memory, starting at one of them. After the last row comes the first again.
 #[derive(Clone, Copy)]
 pub(super) struct Cycle<'a> {
     bytes: &'a [u8],
     row_len: usize,
-    /// Where the next row lies.
+    /// The offset of the next row.
     at: usize,
 }
 
 impl<'a> Cycle<'a> {
-    /// The rows of `bytes`, from number `first` on.
+    /// The rows of `bytes`, starting at row `first`.
     pub(super) fn new(bytes: &'a [u8], row_len: usize, first: usize) -> Self {
         let at = first * row_len;
         assert!(bytes.len().is_multiple_of(row_len) && at < bytes.len());
@@ -32,8 +32,8 @@ impl<'a> Cycle<'a> {
         if self.at == self.bytes.len() {
             self.at = 0;
         }
-        // SAFETY: `new` asserts that whole rows fill `bytes` and that the first begins in
-        // it, and each step leads to the row behind or to the first.
+        // SAFETY: `new` asserts that `bytes` consists of whole rows and that the first row starts
+        // inside. Each step leads to the next row or to the first.
         unsafe { self.bytes.get_unchecked(at..at + self.row_len) }
     }
 }

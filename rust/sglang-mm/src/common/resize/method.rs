@@ -6,22 +6,22 @@ use super::{
 };
 use crate::common::{Size, excerpt::excerpt, memory::OutOfMemory};
 
-/// Whose arithmetic to follow.
+/// A resize method: whose arithmetic to reproduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resample {
     /// Pillow's `Image.resize` of an RGB image.
     Pil(Filter, PassOrder),
-    /// The antialiased bicubic that `ATen` (so torchvision) runs on uint8 CPU tensors.
-    /// It goes along the rows first, always.
+    /// The antialiased bicubic that `ATen` (and so torchvision) runs on uint8 CPU tensors.
+    /// Its horizontal pass always comes first.
     AtenU8,
 }
 
 impl Resample {
-    /// The method that callers name `pil_lanczos`, `pil_bicubic` or `aten_u8`.
+    /// The method called `pil_lanczos`, `pil_bicubic` or `aten_u8`.
     ///
     /// # Errors
     ///
-    /// Any other name.
+    /// For any other name.
     pub fn named(name: &str, order: PassOrder) -> Result<Self, UnknownResample> {
         match name {
             "pil_lanczos" => Ok(Self::Pil(Filter::Lanczos, order)),
@@ -46,7 +46,7 @@ impl Resample {
     }
 }
 
-/// No resize method has this name, of which a long one is cut.
+/// No resize method has this name. Long names are shortened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown resample `{0}`: expected `pil_lanczos`, `pil_bicubic` or `aten_u8`")]
 pub struct UnknownResample(pub String);

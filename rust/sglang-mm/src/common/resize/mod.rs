@@ -1,15 +1,17 @@
-//! Resizing RGB images to the very bytes of Pillow, or of `ATen`'s uint8 path.
+//! Resizes RGB images to exactly the bytes of Pillow, or of `ATen`'s uint8 path.
 //!
-//! A resize is two passes, one along each axis, with a rounding to 8 bits after each;
-//! so the *order* of the passes is part of the result, and Pillow has changed it twice.
-//! `axis` decides which source pixels a target pixel sees and with what weight,
-//! `order` which pass comes first, `scalar` what a pass computes and `avx2` the same
-//! faster, from weights that `packed` lays out for it; `pass` chooses between the two.
-//! `rows` makes the target rows one by one, so that a caller can put each where it
-//! belongs at once.
+//! A resize is two passes, one along each axis, with rounding to 8 bits after each. So the
+//! *order* of the passes is part of the result, and Pillow has changed it twice.
 //!
-//! Invariant: all weights are integers with one place that rounds. Whatever computes a
-//! pass, on however many threads, gives the same bytes as `scalar`.
+//! - `axis`: the source pixels and weights of each target pixel.
+//! - `order`, `method`: which pass comes first, and the methods a caller can choose.
+//! - `scalar`, `avx2`: compute a pass. `packed` lays out the weights for `avx2`, and `pass`
+//!   chooses between the two.
+//! - `rows`: produces the target rows one by one, so that a caller can write each to its
+//!   final place. `cycle` is the cursor through which it reads rows.
+//!
+//! Invariant: all weights are integers, and only one place rounds. Every implementation of a
+//! pass gives the bytes of `scalar`, with any number of threads.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -38,8 +40,8 @@ pub use axis::Filter;
 pub use method::{Resample, UnknownResample};
 pub use order::{PassOrder, UnknownPassOrder};
 
-/// Bytes of a band of a plain image: enough to be worth a task, few enough that a small
-/// image still fills the pool.
+/// Bytes of a band of a plain image: large enough for a task, and small enough that a small
+/// image still gives work to all threads.
 const BAND_BYTES: usize = 32 * 1024;
 
 /// The request cannot be resized.
@@ -59,7 +61,7 @@ pub enum ResizeError {
         /// Bytes received.
         got: usize,
     },
-    /// The canvas does not hold the image, or its bands are not those of the output.
+    /// The image does not fit on the canvas, or the bands do not match the output.
     #[error(
         "{canvas:?} does not hold an image {to}, or its bands do not make {out} output elements"
     )]
@@ -71,7 +73,7 @@ pub enum ResizeError {
         /// Elements of the output.
         out: usize,
     },
-    /// Memory for the target, or for the way there, is not to be had.
+    /// The system refused memory for the target or for the passes.
     #[error("resizing from {from} to {to} needs more memory than there is")]
     TooLarge {
         /// Source size.
@@ -81,32 +83,33 @@ pub enum ResizeError {
     },
 }
 
-/// An RGB image, and the size that it is brought to.
+/// A resize request: an RGB image, the target size and the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resizing<'a> {
-    /// The image: height, width, channel.
+    /// The samples in the order height, width, channel.
     pub rgb: &'a [u8],
-    /// Its size.
+    /// The size of the image.
     pub from: Size,
-    /// The size asked for.
+    /// The target size.
     pub to: Size,
-    /// Whose arithmetic to follow.
+    /// The method.
     pub resample: Resample,
 }
 
-/// Where the resized image lies on a canvas that is cut into bands of rows, and how much
-/// of the output each band is.
+/// A canvas that is split into bands of rows: the place of the resized image on it, and the
+/// length of each band in the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Canvas {
     /// Canvas rows above the image.
     pub top: usize,
-    /// Canvas rows in all.
+    /// All canvas rows.
     pub height: usize,
-    /// Canvas rows of a band; the last band may have fewer.
+    /// Canvas rows per band. The last band may have fewer.
     pub band_rows: usize,
-    /// Canvas rows that are handed out at once; the last strip of a band may have fewer.
+    /// Canvas rows per strip, which is what a callback gets at once. The last strip of a band
+    /// may have fewer.
     pub strip_rows: usize,
-    /// Output elements of a band; the last band may have fewer.
+    /// Output elements per band. The last band may have fewer.
     pub band_len: usize,
 }
 
@@ -120,22 +123,22 @@ impl Canvas {
     }
 }
 
-/// Some rows of a canvas: rows of the image between rows that have nothing.
+/// Consecutive rows of a canvas: image rows, with empty rows before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strip<'a> {
-    /// Canvas rows above the first row of the image.
+    /// Empty rows of the strip above its first image row.
     pub above: usize,
-    /// The RGB bytes of the image's rows, one row behind the other.
+    /// The RGB bytes of the image rows, row by row.
     pub rows: &'a [u8],
-    /// Bytes of a row of the image.
+    /// Bytes per image row.
     pub row_len: usize,
 }
 
-/// The RGB image `src`, of size `from`, resized to `to`.
+/// Resizes the RGB image `src` from size `from` to size `to`.
 ///
 /// # Errors
 ///
-/// A size without pixels, a buffer that does not fit `from`, or too little memory.
+/// A size without pixels, a buffer that does not match `from`, or too little memory.
 pub fn resize_rgb(
     src: &[u8],
     from: Size,
@@ -163,18 +166,18 @@ pub fn resize_rgb(
         to,
         resample,
     };
-    // SAFETY: a strip is a row, and there is no row beside those of the image.
+    // SAFETY: a strip is one row, and all canvas rows are image rows.
     filled(len, too_large, |out| unsafe {
         fill(&resizing, canvas, out, copy)
     })
 }
 
-/// As [`resize_into`], for room that nobody has written yet.
+/// As [`resize_into`], for uninitialised output.
 ///
 /// # Safety
 ///
-/// The bands of `canvas` must be exactly those of `out`, and `write` must have written
-/// every element of a band when it got all strips of it.
+/// The bands of `canvas` must match `out` exactly. After the calls for all strips of a band,
+/// `write` must have written every element of the band.
 pub(super) unsafe fn fill<'o, T: Copy + Send>(
     resizing: &Resizing<'_>,
     canvas: Canvas,
@@ -182,19 +185,19 @@ pub(super) unsafe fn fill<'o, T: Copy + Send>(
     write: impl Fn(usize, Strip<'_>, &mut [MaybeUninit<T>]) + Send + Sync,
 ) -> Result<&'o mut [T], ResizeError> {
     resize_into(resizing, canvas, out, write)?;
-    // SAFETY: every strip of every band was handed out, so everything is written, the caller says.
+    // SAFETY: `write` got every strip of every band, so by the contract every element is written.
     Ok(unsafe { out.assume_init_mut() })
 }
 
-/// Resizes without ever holding the resized image: `write(y, strip, window)` gets every
-/// strip of the canvas, in order within its band, with its first canvas row `y` and the
-/// band's window of `out`.
+/// Resizes without storing the resized image. Calls `write(y, strip, window)` for every strip
+/// of the canvas, in order within its band: `y` is the first canvas row of the strip, and
+/// `window` is the part of `out` for the band.
 ///
-/// Bands fan out through [`par`]; what is written does not depend on how.
+/// Bands may run in parallel, through [`par`]. The output does not depend on that.
 ///
 /// # Errors
 ///
-/// A size without pixels, a buffer that does not fit `from`, a canvas that does not fit
+/// A size without pixels, a buffer that does not match `from`, a canvas that does not match
 /// the image or `out`, or too little memory.
 pub fn resize_into<T, W>(
     resizing: &Resizing<'_>,
@@ -223,25 +226,25 @@ where
     let too_large = |OutOfMemory| ResizeError::TooLarge { from, to };
     let plan = Plan::new(Isa::best(), rgb, from, to, resample).map_err(too_large)?;
     let row_len = to.width * CHANNELS;
-    let inside = |y: usize| y.saturating_sub(canvas.top).min(to.height);
-    let hand_out = |rows: &mut Rows<'_>, band: usize, window: &mut [T]| {
+    let image_row = |y: usize| y.saturating_sub(canvas.top).min(to.height);
+    let write_band = |rows: &mut Rows<'_>, band: usize, window: &mut [T]| {
         let first = band * canvas.band_rows;
         let last = canvas.height.min(first.saturating_add(canvas.band_rows));
         for y in (first..last).step_by(canvas.strip_rows) {
             let end = last.min(y.saturating_add(canvas.strip_rows));
             let strip = Strip {
                 above: canvas.top.saturating_sub(y).min(end - y),
-                rows: rows.get(inside(y)..inside(end)),
+                rows: rows.get(image_row(y)..image_row(end)),
                 row_len,
             };
             write(y, strip, window);
         }
     };
     let scratch = || plan.rows(canvas.strip_rows);
-    par::for_chunks_mut_with(out, canvas.band_len, scratch, hand_out).map_err(too_large)
+    par::for_chunks_mut_with(out, canvas.band_len, scratch, write_band).map_err(too_large)
 }
 
-/// What can be refused without any work: callers that take memory of their own ask before.
+/// Checks a request without any work. Callers that allocate their own output call it first.
 pub(crate) fn check(src: &[u8], from: Size, to: Size) -> Result<(), ResizeError> {
     if to.is_empty() {
         return Err(ResizeError::EmptyOutput(to));

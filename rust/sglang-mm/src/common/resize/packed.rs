@@ -1,26 +1,26 @@
 //! Weights as the 16-bit numbers that multiply-add instructions take.
 //!
-//! Weights beyond 16 bits are cut in two: `weight = high * 2^15 + low`, where the low
-//! part is never negative. Sums of the parts may wrap, but they wrap modulo 2^32, and
-//! the whole sum is known to fit: so the parts join to the very sum of the definition.
+//! Weights that do not fit 16 bits are split: `weight = high * 2^15 + low`, where `low` is
+//! never negative. Sums of the parts may wrap modulo 2^32. The joined sum is known to fit
+//! 32 bits, so it equals the sum of the scalar definition.
 //!
-//! Invariant: windows are filled up to whole groups with weights of 0, and all windows
-//! of an axis have the same number of groups.
+//! Invariant: windows are padded to whole groups with weights of 0, and all windows of an
+//! axis have the same number of groups.
 
 use super::axis::Axis;
 use crate::common::memory::{OutOfMemory, zeroed};
 
-/// Bits of the low part.
+/// Bits in the low part.
 pub(super) const LOW_BITS: i32 = 15;
 
-/// The weights of an axis, laid out `[target pixel][group][part][lane]`; the high part
-/// comes first.
+/// The weights of an axis, laid out `[target pixel][group][part][lane]`. The high part comes
+/// before the low part.
 pub(super) struct Packed {
-    /// Groups of taps in a window.
+    /// Groups of taps per window.
     pub(super) groups: usize,
-    /// 1 where all weights fit 16 bits, else 2.
+    /// 1 if all weights fit 16 bits, else 2.
     pub(super) parts: usize,
-    /// Numbers of a window.
+    /// Numbers per window.
     pub(super) stride: usize,
     weights: Vec<i16>,
 }
@@ -28,7 +28,7 @@ pub(super) struct Packed {
 impl Packed {
     /// Packs the weights of `axis` in groups of `lanes` taps.
     pub(super) fn new(axis: &Axis, lanes: usize) -> Result<Self, OutOfMemory> {
-        let most = axis
+        let max_taps = axis
             .taps_from(0)
             .map(|taps| taps.weights.len())
             .max()
@@ -36,7 +36,7 @@ impl Packed {
         let fit = axis
             .taps_from(0)
             .all(|taps| taps.weights.iter().all(|&w| i16::try_from(w).is_ok()));
-        let (groups, parts) = (most.div_ceil(lanes), if fit { 1 } else { 2 });
+        let (groups, parts) = (max_taps.div_ceil(lanes), if fit { 1 } else { 2 });
         let stride = groups * parts * lanes;
         let mut weights = zeroed(axis.len().checked_mul(stride).ok_or(OutOfMemory)?)?;
         for (taps, window) in axis.taps_from(0).zip(weights.chunks_exact_mut(stride)) {
@@ -78,9 +78,9 @@ mod tests {
         LOW_BITS, Packed,
     };
 
-    /// Parts join to the weights again, and what fills a group up is 0.
+    /// The parts join to the original weights, and the padding of a group is 0.
     #[test]
-    fn parts_join() {
+    fn parts_join_to_the_original_weights() {
         let mut parts_seen = [false; 3];
         for quantization in [Quantization::Pillow, Quantization::Aten] {
             for (from, to) in [
@@ -112,9 +112,9 @@ mod tests {
                                 })
                             })
                             .collect();
-                        let (weights, filling) = joined.split_at(taps.weights.len());
+                        let (weights, padding) = joined.split_at(taps.weights.len());
                         assert_eq!(taps.weights, weights, "{from} to {to}, pixel {x}");
-                        assert!(filling.iter().all(|&w| w == 0), "{from} to {to}, pixel {x}");
+                        assert!(padding.iter().all(|&w| w == 0), "{from} to {to}, pixel {x}");
                     }
                 }
             }

@@ -1,6 +1,6 @@
-//! A pass along one axis, made ready once for the instruction set at hand.
+//! A pass along one axis, prepared once for the chosen instruction set.
 //!
-//! Invariant: whatever runs, the bytes are those of `scalar`.
+//! Invariant: every instruction set gives the bytes of `scalar`.
 
 #[cfg(target_arch = "x86_64")]
 use super::{avx2, packed::Packed};
@@ -17,7 +17,7 @@ enum Variant {
 impl Variant {
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables))]
     fn new(isa: Isa, axis: &Axis, lanes: usize) -> Result<Self, OutOfMemory> {
-        assert!(isa.is_supported(), "{isa:?} asked for on a CPU without it");
+        assert!(isa.is_supported(), "this CPU does not support {isa:?}");
         match isa {
             Isa::Scalar => Ok(Self::Scalar),
             #[cfg(target_arch = "x86_64")]
@@ -26,7 +26,7 @@ impl Variant {
     }
 }
 
-/// Resizes rows along themselves.
+/// The horizontal pass: resizes single rows.
 pub(super) struct Horizontal {
     axis: Axis,
     variant: Variant,
@@ -38,7 +38,7 @@ impl Horizontal {
         Ok(Self { axis, variant })
     }
 
-    /// One row of output from its row of input.
+    /// Resizes the row `src` into `out`.
     pub(super) fn run(&self, src: &[u8], out: &mut [u8]) {
         debug_assert_eq!(out.len(), self.axis.len() * scalar::CHANNELS);
         match &self.variant {
@@ -50,7 +50,7 @@ impl Horizontal {
     }
 }
 
-/// Combines rows into one.
+/// The vertical pass: combines rows into one.
 pub(super) struct Vertical {
     pub(super) axis: Axis,
     variant: Variant,
@@ -62,13 +62,13 @@ impl Vertical {
         Ok(Self { axis, variant })
     }
 
-    /// The first row that row `y` of output sees.
+    /// The first source row of output row `y`.
     pub(super) fn start(&self, y: usize) -> usize {
         self.axis.windows()[y].start
     }
 
-    /// Row `y` of output from `rows`, which begin with the first that `y` sees and are
-    /// as long as the output.
+    /// Computes output row `y`. `rows` starts at the first source row of `y`, and its rows are
+    /// as long as `out`.
     pub(super) fn run(&self, y: usize, rows: Cycle<'_>, out: &mut [u8]) {
         let precision = self.axis.precision();
         match &self.variant {
@@ -95,7 +95,7 @@ mod tests {
         (Filter::Lanczos, Quantization::Pillow),
     ];
 
-    /// Noise, and noise of extremes, which reaches the clamps.
+    /// Noise, and noise of extreme values only, which reaches the clamps.
     fn contents(len: usize) -> [Vec<u8>; 2] {
         let noise = |at: usize| (at * at / 7 + at * 31) as u8;
         let extreme = |at| if noise(at) < 128 { 0 } else { 255 };
@@ -109,9 +109,9 @@ mod tests {
         Axis::new(filter, quantization, from, to).ok().unwrap()
     }
 
-    /// Every length of output, windows of one tap to thousands.
+    /// Tries many output lengths, and windows of one tap to thousands.
     #[test]
-    fn every_variant_resizes_rows_as_scalar_does() {
+    fn every_variant_resizes_rows_like_scalar() {
         let run = |isa, axis, src: &[u8], to| {
             let mut out = vec![0; to * 3];
             Horizontal::new(isa, axis).ok().unwrap().run(src, &mut out);
@@ -133,9 +133,9 @@ mod tests {
         }
     }
 
-    /// Every length of row, and windows that end with the last row.
+    /// Tries many row lengths, and windows that end with the last row.
     #[test]
-    fn every_variant_combines_rows_as_scalar_does() {
+    fn every_variant_combines_rows_like_scalar() {
         for row_len in 1..=200 {
             for (from, to) in [(1, 3), (2, 1), (3, 7), (9, 4), (30, 31), (100, 3)] {
                 for (kind, src) in KINDS

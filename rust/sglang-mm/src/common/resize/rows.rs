@@ -1,13 +1,12 @@
-//! The rows of the resized image, one after the other, without the image.
+//! Produces the rows of the resized image one by one, without storing the image.
 //!
-//! Rows first: source rows are resized along themselves into a ring that holds as many
-//! as one target row needs, and target rows are combined from the ring. Columns first:
-//! source rows are combined, and the one row that comes out is resized. An axis that
-//! keeps its length has no pass, and with neither pass source rows are handed on as
-//! they lie.
+//! Horizontal pass first: source rows are resized into a ring buffer that holds as many rows
+//! as one target row needs, and target rows are combined from it. Vertical pass first: source
+//! rows are combined, and the resulting row is resized. An axis that keeps its length has no
+//! pass. Without any pass source rows are returned as they are.
 //!
-//! Invariant: rows asked for in order cost each source row one horizontal pass; rows
-//! asked for in any order are the same.
+//! Invariant: rows are the same in whatever order they are requested. Requested in order, each
+//! source row takes part in one horizontal pass only.
 
 use std::ops::Range;
 
@@ -23,7 +22,7 @@ use crate::common::{
     memory::{OutOfMemory, zeroed},
 };
 
-/// The passes from one image to rows of another size.
+/// The passes from an image to rows of another size.
 pub(super) struct Plan<'a> {
     src: &'a [u8],
     from: Size,
@@ -53,30 +52,29 @@ impl<'a> Plan<'a> {
         })
     }
 
-    /// A producer of up to `most` rows at once, with buffers of its own.
-    pub(super) fn rows(&self, most: usize) -> Result<Rows<'_>, OutOfMemory> {
+    /// A producer of up to `max_rows` rows at once, with its own buffers.
+    pub(super) fn rows(&self, max_rows: usize) -> Result<Rows<'_>, OutOfMemory> {
         let row_len = self.to.width * CHANNELS;
-        let most = most.min(self.to.height);
-        let made = if self.x.is_none() && self.y.is_none() {
+        let output_rows = if self.x.is_none() && self.y.is_none() {
             0
         } else {
-            most
+            max_rows.min(self.to.height)
         };
-        let (combined, ring) = match (&self.x, &self.y) {
+        let (combined_len, ring_rows) = match (&self.x, &self.y) {
             (Some(_), Some(_)) if self.vertical_first => (self.from.width * CHANNELS, 0),
-            (Some(_), Some(y)) => (0, y.axis.most_taps()),
+            (Some(_), Some(y)) => (0, y.axis.max_taps()),
             _ => (0, 0),
         };
         Ok(Rows {
             plan: self,
-            ring: Ring::new(ring, row_len)?,
-            combined: zeroed(combined)?,
-            made: zeroed(made.checked_mul(row_len).ok_or(OutOfMemory)?)?,
+            ring: Ring::new(ring_rows, row_len)?,
+            combined: zeroed(combined_len)?,
+            output: zeroed(output_rows.checked_mul(row_len).ok_or(OutOfMemory)?)?,
         })
     }
 
-    /// Row `y`, of which at least one pass is due.
-    fn make(&self, y: usize, ring: &mut Ring, combined: &mut [u8], out: &mut [u8]) {
+    /// Computes row `y` into `out`.
+    fn compute(&self, y: usize, ring: &mut Ring, combined: &mut [u8], out: &mut [u8]) {
         match (&self.x, &self.y) {
             (None, None) => out.copy_from_slice(self.source_row(y)),
             (Some(x), None) => x.run(self.source_row(y), out),
@@ -86,8 +84,8 @@ impl<'a> Plan<'a> {
                 x.run(combined, out);
             }
             (Some(x), Some(pass)) => {
-                let seen = pass.axis.taps(y).range();
-                let rows = ring.rows(seen, |y, row| x.run(self.source_row(y), row));
+                let needed = pass.axis.taps(y).range();
+                let rows = ring.rows(needed, |y, row| x.run(self.source_row(y), row));
                 pass.run(y, rows, out);
             }
         }
@@ -102,42 +100,43 @@ impl<'a> Plan<'a> {
         self.source(y..y + 1)
     }
 
-    /// Source rows from `y` on.
+    /// The source rows from `y`.
     fn source_from(&self, y: usize) -> Cycle<'a> {
         Cycle::new(self.src, self.from.width * CHANNELS, y)
     }
 }
 
-/// Hands out rows of the resized image.
+/// Produces rows of the resized image.
 pub(super) struct Rows<'a> {
     plan: &'a Plan<'a>,
     ring: Ring,
+    /// Result of the vertical pass, if that comes first.
     combined: Vec<u8>,
-    made: Vec<u8>,
+    output: Vec<u8>,
 }
 
 impl Rows<'_> {
-    /// The RGB bytes of `rows`, one behind the other.
+    /// The RGB bytes of `rows`, row by row.
     pub(super) fn get(&mut self, rows: Range<usize>) -> &[u8] {
         let plan = self.plan;
         let row_len = plan.to.width * CHANNELS;
         if plan.x.is_none() && plan.y.is_none() {
             return plan.source(rows);
         }
-        let made = &mut self.made[..rows.len() * row_len];
-        for (y, out) in rows.zip(made.chunks_exact_mut(row_len)) {
-            plan.make(y, &mut self.ring, &mut self.combined, out);
+        let output = &mut self.output[..rows.len() * row_len];
+        for (y, out) in rows.zip(output.chunks_exact_mut(row_len)) {
+            plan.compute(y, &mut self.ring, &mut self.combined, out);
         }
-        made
+        output
     }
 }
 
-/// The latest rows of an image that is made row by row.
+/// A ring buffer of the latest rows of an image that is computed row by row.
 struct Ring {
     slots: Vec<u8>,
     row_len: usize,
     count: usize,
-    /// Which rows of the image the slots hold; row `y` is in slot `y % count`.
+    /// The image rows that the slots hold. Row `y` is in slot `y % count`.
     ready: Range<usize>,
 }
 
@@ -151,20 +150,20 @@ impl Ring {
         })
     }
 
-    /// The rows `wanted`, of which `make` writes those that are not there.
-    fn rows(&mut self, wanted: Range<usize>, make: impl Fn(usize, &mut [u8])) -> Cycle<'_> {
-        // Whoever goes back, or leaps ahead, starts afresh.
-        let follows = self.ready.contains(&wanted.start) || self.ready.end == wanted.start;
-        let from = if follows {
+    /// The rows `wanted`. Calls `compute` for those that the buffer does not hold.
+    fn rows(&mut self, wanted: Range<usize>, compute: impl Fn(usize, &mut [u8])) -> Cycle<'_> {
+        // A request for an earlier row, or one after a gap, discards the buffer.
+        let continues = self.ready.contains(&wanted.start) || self.ready.end == wanted.start;
+        let from = if continues {
             self.ready.end
         } else {
             wanted.start
         };
         for y in from..wanted.end {
             let slot = y % self.count;
-            make(y, &mut self.slots[slot * self.row_len..][..self.row_len]);
+            compute(y, &mut self.slots[slot * self.row_len..][..self.row_len]);
         }
-        let end = if follows {
+        let end = if continues {
             wanted.end.max(self.ready.end)
         } else {
             wanted.end
@@ -180,31 +179,31 @@ mod tests {
 
     use super::Ring;
 
-    /// In order, each row is made once; out of order, every row is still the right one.
+    /// In order, each row is computed once. Out of order, every row is still correct.
     #[test]
-    fn ring() {
+    fn ring_recomputes_only_missing_rows() {
         #[rustfmt::skip]
         let cases = [
             ("sliding by one",  vec![(0, 3), (1, 4), (2, 5), (3, 6)], 6),
-            ("standing",        vec![(0, 3), (0, 3), (0, 2), (1, 3)], 3),
+            ("repeated",        vec![(0, 3), (0, 3), (0, 2), (1, 3)], 3),
             ("sliding by more", vec![(0, 2), (2, 5), (5, 8)],         8),
-            ("leaping",         vec![(0, 2), (4, 6)],                 4),
+            ("after a gap",     vec![(0, 2), (4, 6)],                 4),
             ("going back",      vec![(4, 7), (0, 3)],                 6),
             ("back by one",     vec![(4, 7), (3, 6)],                 6),
         ];
         for (name, windows, expected) in cases {
-            let made = Cell::new(0);
+            let computed = Cell::new(0);
             let mut ring = Ring::new(3, 2).ok().unwrap();
             for (start, end) in windows {
                 let mut rows = ring.rows(start..end, |y, row| {
-                    made.set(made.get() + 1);
+                    computed.set(computed.get() + 1);
                     row.fill(y as u8);
                 });
                 for y in start..end {
                     assert_eq!([y as u8; 2], rows.next_row(), "{name}: row {y}");
                 }
             }
-            assert_eq!(expected, made.get(), "{name}");
+            assert_eq!(expected, computed.get(), "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Whole resizes against pinned bytes and against the formulas written plainly.
+//! Compares whole resizes with pinned bytes and with a plain implementation of the formulas.
 
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
@@ -10,7 +10,7 @@ use super::{
 
 const HORIZONTAL: PassOrder = PassOrder::Horizontal;
 
-/// Noise that every implementation can make: smooth pictures hide rounding.
+/// Noise that is easy to generate in any language. Smooth images would hide rounding errors.
 fn noise(size: Size) -> Vec<u8> {
     let mut bytes = Vec::new();
     for y in 0..size.height {
@@ -31,25 +31,25 @@ fn resized(from: Size, to: Size, resample: Resample) -> Vec<u8> {
     resize_rgb(&noise(from), from, to, resample).unwrap()
 }
 
-/// First 16 hex digits of the SHA-256.
+/// The first 16 hex digits of the SHA-256.
 fn digest(bytes: &[u8]) -> String {
     let mut head = [0; 8];
     head.copy_from_slice(&Sha256::digest(bytes)[..8]);
     format!("{:016x}", u64::from_be_bytes(head))
 }
 
-/// Columns first, whatever a rule says: the other half of each pinned pair.
+/// Resizes with the vertical pass first, regardless of the rule for the order.
 fn vertical_first(from: Size, to: Size, filter: Filter) -> Vec<u8> {
     let how = Resample::Pil(filter, HORIZONTAL);
-    let between = Size {
+    let intermediate = Size {
         height: to.height,
         ..from
     };
-    resize_rgb(&resized(from, between, how), between, to, how).unwrap()
+    resize_rgb(&resized(from, intermediate, how), intermediate, to, how).unwrap()
 }
 
 #[test]
-fn noise_is_the_pinned_noise() {
+fn noise_has_the_pinned_bytes() {
     assert_eq!(
         [0, 64, 128, 91, 155, 219, 182, 246, 54, 17, 81, 145],
         noise(size((6, 8)))[..12]
@@ -57,8 +57,8 @@ fn noise_is_the_pinned_noise() {
 }
 
 #[test]
-fn pinned_digests() {
-    // Bicubic and Lanczos rows first, bicubic columns first, ATen.
+fn resizes_have_the_pinned_digests() {
+    // Digests: bicubic, Lanczos (both horizontal first), bicubic vertical first, ATen.
     #[rustfmt::skip]
     let cases = [
         ((6, 8),     (4, 5),    ["6892fcc4e3226741", "4c96c7e1a1ef37e1", "10c55839861786a5", "6892fcc4e3226741"]),
@@ -85,7 +85,7 @@ fn pinned_digests() {
 }
 
 #[test]
-fn pinned_bytes() {
+fn a_resize_has_the_pinned_bytes() {
     #[rustfmt::skip]
     let expected = [
         47, 113, 142, 159, 163, 105, 95, 153, 173, 121, 91, 107, 127, 138, 161, 112, 169, 134, 143, 139,
@@ -96,9 +96,9 @@ fn pinned_bytes() {
     assert_eq!(expected[..], resized(size((6, 8)), size((4, 5)), how));
 }
 
-/// The default rule shows in the bytes: this is what Pillow 13.0 makes of it.
+/// The default rule gives the bytes of Pillow 13.0.
 #[test]
-fn pass_order_is_part_of_the_result() {
+fn pass_order_changes_the_bytes() {
     let (from, to) = (size((300, 100)), size((60, 50)));
     #[rustfmt::skip]
     let cases = [
@@ -128,15 +128,15 @@ fn same_size_is_a_copy() {
 }
 
 #[test]
-fn refused() {
+fn invalid_requests_are_refused() {
     let how = Resample::AtenU8;
     let one = size((1, 1));
     let check = |src: &[u8], from, to| resize_rgb(src, from, to, how).unwrap_err();
     for to in [size((0, 1)), size((1, 0)), size((0, 0))] {
         assert_eq!(ResizeError::EmptyOutput(to), check(&[0; 3], one, to));
     }
-    let none = size((0, 4));
-    assert_eq!(ResizeError::EmptyInput(none), check(&[], none, one));
+    let empty = size((0, 4));
+    assert_eq!(ResizeError::EmptyInput(empty), check(&[], empty, one));
     for got in [0, 2, 4] {
         let expected = ResizeError::Length { size: one, got };
         assert_eq!(expected, check(&vec![0; got], one, one));
@@ -159,7 +159,7 @@ fn refused() {
 }
 
 #[test]
-fn error_texts() {
+fn errors_state_the_sizes() {
     #[rustfmt::skip]
     let cases = [
         (ResizeError::EmptyOutput(size((0, 5))),                "output size must be positive, got 0 high, 5 wide"),
@@ -172,9 +172,9 @@ fn error_texts() {
     }
 }
 
-/// A canvas that does not hold the image, or not the output, is refused before any work.
+/// A canvas that does not match the image or the output is refused before any work.
 #[test]
-fn canvases() {
+fn canvas_must_match_image_and_output() {
     let fits = |[top, height, band_rows, strip_rows, band_len]: [usize; 5], out: usize| {
         let canvas = Canvas {
             top,
@@ -198,13 +198,13 @@ fn canvases() {
         ("one band",                 [0, 4, 4, 4, 3],          3, true),
         ("two bands",                [0, 4, 2, 1, 3],          6, true),
         ("strips over two bands",    [0, 4, 2, 9, 3],          6, true),
-        ("a strip without end",      [0, 4, 2, usize::MAX, 3], 6, true),
-        ("a low last band",          [0, 4, 3, 3, 3],          4, true),
-        ("rows around",              [2, 9, 3, 2, 1],          3, true),
-        ("just below",               [1, 5, 5, 5, 1],          1, true),
-        ("too low",                  [0, 3, 3, 3, 1],          1, false),
-        ("too far below",            [2, 5, 5, 5, 1],          1, false),
-        ("absurdly far below",       [usize::MAX, 5, 5, 5, 1], 1, false),
+        ("the longest strip",        [0, 4, 2, usize::MAX, 3], 6, true),
+        ("a shorter last band",      [0, 4, 3, 3, 3],          4, true),
+        ("rows above and below",     [2, 9, 3, 2, 1],          3, true),
+        ("rows above only",          [1, 5, 5, 5, 1],          1, true),
+        ("canvas too low",           [0, 3, 3, 3, 1],          1, false),
+        ("image past the end",       [2, 5, 5, 5, 1],          1, false),
+        ("image offset overflows",   [usize::MAX, 5, 5, 5, 1], 1, false),
         ("bands without rows",       [0, 4, 0, 1, 1],          4, false),
         ("strips without rows",      [0, 4, 1, 0, 1],          4, false),
         ("bands without elements",   [0, 4, 4, 4, 0],          1, false),
@@ -226,7 +226,7 @@ fn every_method() -> Vec<Resample> {
     methods
 }
 
-/// One pass as the formulas say it: every target byte by itself, in wide integers.
+/// One pass by the formulas: every target byte separately, in 64-bit integers.
 fn plain_pass(src: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
     let along_rows = from.width != to.width;
     let axis = if along_rows {
@@ -254,13 +254,13 @@ fn plain_pass(src: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
 }
 
 fn plain(src: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
-    let between = if how.vertical_first(from, to) {
+    let intermediate = if how.vertical_first(from, to) {
         size((to.height, from.width))
     } else {
         size((from.height, to.width))
     };
     let mut image = (src.to_vec(), from);
-    for next in [between, to] {
+    for next in [intermediate, to] {
         if image.1 != next {
             image = (plain_pass(&image.0, image.1, next, how), next);
         }
@@ -275,10 +275,10 @@ fn side() -> impl Strategy<Value = usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Every canvas row is handed out once and in order within its band, with the image's
-    /// bytes inside the image and with none around it, whatever the bands and strips.
+    /// Every canvas row is passed once and in order within its band. Rows of the image come with its
+    /// bytes, rows around it without bytes, for all sizes of bands and strips.
     #[test]
-    fn strips_hold_their_rows(
+    fn strips_contain_their_rows(
         from in (side(), side()),
         to in (side(), side()),
         how in prop::sample::select(every_method()),
@@ -288,7 +288,7 @@ proptest! {
         let (from, to) = (size(from), size(to));
         let image = resized(from, to, how);
         let height = top + to.height + below;
-        // Each row leaves its number and bytes; a row of none leaves no bytes.
+        // Records the number and bytes of each row. A row outside of the image has no bytes.
         let mut bands: Vec<Vec<(usize, Vec<u8>)>> = vec![vec![]; height.div_ceil(band_rows)];
         let canvas = Canvas { top, height, band_rows, strip_rows, band_len: 1 };
         let resizing = Resizing { rgb: &noise(from), from, to, resample: how };
@@ -315,14 +315,13 @@ proptest! {
         }
     }
 
-    /// Blocks, bands, threads and instructions change nothing: bytes are those of the
-    /// plain formulas.
+    /// Blocks, bands, threads and instruction sets do not change the bytes of the plain formulas.
     #[test]
     fn agrees_with_the_plain_formulas(
         from in (side(), side()),
         to in (side(), side()),
         how in prop::sample::select(every_method()),
-        // Extremes reach the clamps; noise does not.
+        // Extreme values reach the clamps, noise does not.
         contrast in any::<bool>(),
     ) {
         let (from, to) = (size(from), size(to));
