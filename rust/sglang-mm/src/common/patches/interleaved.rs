@@ -1,43 +1,43 @@
-//! Patches whose pixels stay together: `[y][x][channel]`.
+//! Patches with interleaved channels: `[y][x][channel]`.
 
 use std::mem::MaybeUninit;
 
 use super::{Element, ValueTable, overlap};
 use crate::common::resize::{Canvas, ResizeError, Resizing, Strip, fill};
 
-/// Writes rows into patches of the layout `[y][x][channel]`, which follow one another
-/// row by row. A band is one row of patches.
+/// Writes rows into patches of the layout `[y][x][channel]`. Patches come row by row. A band is one
+/// row of patches.
 #[derive(Clone, Copy, Debug)]
 pub struct Interleaved<'a, T> {
-    /// What a byte becomes.
+    /// The value of each byte.
     pub table: &'a ValueTable<T>,
-    /// What surrounds the image, by channel.
+    /// The padding around the image, by channel.
     pub padding: [T; 3],
-    /// Pixels along a side of a patch.
+    /// The side of a patch in pixels.
     pub patch: usize,
-    /// Patches side by side.
+    /// Patches per row.
     pub columns: usize,
-    /// Columns of pixels before the image.
+    /// Padding columns to the left of the image, in pixels.
     pub left: usize,
 }
 
 impl<T: Element> Interleaved<'_, T> {
-    /// Elements of a patch.
+    /// Elements per patch.
     #[must_use]
     pub fn patch_len(&self) -> usize {
         3 * self.patch * self.patch
     }
 
-    /// Elements of `rows` rows of patches, or nothing if that cannot be counted.
+    /// Elements of `rows` rows of patches. `None` if that overflows.
     #[must_use]
     pub fn len(&self, rows: usize) -> Option<usize> {
         let patch = self.patch.checked_mul(self.patch)?.checked_mul(3)?;
-        // A row of patches by itself too: it is counted even where there is none.
+        // Multiplied in this order, so that one row must not overflow even if `rows` is 0.
         self.columns.checked_mul(patch)?.checked_mul(rows)
     }
 
-    /// Writes `rows` rows of patches: the resized picture `top` pixels below their upper
-    /// edge and [`Self::left`] from the left one, with padding around it.
+    /// Writes `rows` rows of patches. The resized image starts `top` pixels below the upper edge and
+    /// [`Self::left`] pixels from the left edge, with padding around it.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl<T: Element> Interleaved<'_, T> {
     ///
     /// # Panics
     ///
-    /// When `out` does not have [`Self::len`] elements.
+    /// If `out` does not have [`Self::len`] elements.
     pub fn fill<'o>(
         &self,
         resizing: &Resizing<'_>,
@@ -53,7 +53,11 @@ impl<T: Element> Interleaved<'_, T> {
         rows: usize,
         out: &'o mut [MaybeUninit<T>],
     ) -> Result<&'o mut [T], ResizeError> {
-        assert_eq!(self.len(rows), Some(out.len()), "patches need other room");
+        assert_eq!(
+            self.len(rows),
+            Some(out.len()),
+            "the output length does not match the patches"
+        );
         let canvas = Canvas {
             top,
             height: rows * self.patch,
@@ -61,7 +65,7 @@ impl<T: Element> Interleaved<'_, T> {
             strip_rows: self.patch,
             band_len: self.columns * self.patch_len(),
         };
-        // SAFETY: whole bands make `out`, a band is a strip, and a strip is written whole.
+        // SAFETY: `out` consists of whole bands, a band is one strip, and `write` writes it completely.
         unsafe {
             fill(resizing, canvas, out, |_, strip, band| {
                 self.write(strip, band);
@@ -78,20 +82,20 @@ impl<T: Element> Interleaved<'_, T> {
 
     fn write_patch(&self, column: usize, strip: Strip<'_>, patch: &mut [MaybeUninit<T>]) {
         let [red, green, blue] = &self.table.0;
-        let (before, seen) = overlap(
+        let (before, visible) = overlap(
             column * self.patch,
             self.patch,
             self.left,
             strip.row_len / 3,
         );
-        if seen.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
+        if visible.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
             for pixel in patch.chunks_exact_mut(3) {
                 pixel.copy_from_slice(&self.padding.map(MaybeUninit::new));
             }
         }
         let lines = patch.chunks_exact_mut(self.patch * 3).skip(strip.above);
         for (line, row) in lines.zip(strip.rows.chunks_exact(strip.row_len)) {
-            let pixels = row[seen.start * 3..seen.end * 3].chunks_exact(3);
+            let pixels = row[visible.start * 3..visible.end * 3].chunks_exact(3);
             for (value, pixel) in line[before * 3..].chunks_exact_mut(3).zip(pixels) {
                 value[0].write(red[usize::from(pixel[0])]);
                 value[1].write(green[usize::from(pixel[1])]);

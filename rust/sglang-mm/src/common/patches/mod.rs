@@ -1,12 +1,12 @@
-//! How strips of RGB rows become the patches that a vision tower reads.
+//! Converts strips of RGB rows to the patches that a vision tower reads.
 //!
-//! Normalisation is a table: a byte of a channel has one value, whatever formula a family
-//! computes it by. So a row of patches is looked up from a strip of resized rows and
-//! written at once, front to back; neither the resized image nor a normalised one exists.
-//! `planar` keeps the channels of a patch apart, `interleaved` keeps pixels together.
+//! Normalisation is a table lookup: for each channel a byte has one value, which a family
+//! computes by its own formula. So a row of patches is written directly from a strip of resized
+//! rows, without storing the resized or the normalised image. `planar` keeps the channels of a
+//! patch apart, and `interleaved` keeps the channels of a pixel together.
 //!
-//! Invariant: the bits written are those of the table and the padding, moved and never
-//! computed with, and every element of a patch is written, once.
+//! Invariant: values are copied from the table and the padding, without arithmetic, and every
+//! element of a patch is written.
 
 mod interleaved;
 mod planar;
@@ -16,11 +16,11 @@ use std::ops::Range;
 pub use interleaved::Interleaved;
 pub use planar::Planar;
 
-/// What each byte of each channel becomes, red first.
+/// The value of each byte in each channel, red first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValueTable<T>(pub [[T; 256]; 3]);
 
-/// What a patch consists of: `f32`, or the bits of a `bf16`.
+/// The element type of a patch: `f32`, or the bits of a `bf16`.
 pub trait Element: sealed::Element {}
 
 impl Element for f32 {}
@@ -33,8 +33,8 @@ mod sealed {
     impl Element for u16 {}
 }
 
-/// Pixels from `at` on that lie in a row of `width` pixels beginning at `left`: how many
-/// of `len` come before the row, and which pixels of the row follow.
+/// The overlap of `len` pixels from `at` with an image row of `width` pixels from `left`: how many of
+/// the `len` pixels come before the row, and which pixels of the row follow.
 fn overlap(at: usize, len: usize, left: usize, width: usize) -> (usize, Range<usize>) {
     let start = at.saturating_sub(left).min(width);
     let end = (at + len).saturating_sub(left).min(width);

@@ -1,4 +1,4 @@
-//! Patches whose channels lie apart: `[channel][copy][y][x]`.
+//! Patches with separate channels: `[channel][copy][y][x]`.
 
 use std::mem::MaybeUninit;
 
@@ -7,34 +7,34 @@ use crate::common::resize::{Canvas, ResizeError, Resizing, Strip, fill};
 
 /// Writes rows into patches of the layout `[channel][copy][y][x]`.
 ///
-/// Patches follow one another row by row, within blocks of `merge` by `merge` patches,
-/// and blocks do the same. A band is one row of blocks.
+/// Patches come row by row within blocks of `merge` by `merge` patches, and blocks come row by
+/// row. A band is one row of blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Planar<'a, T> {
-    /// What a byte becomes.
+    /// The value of each byte.
     pub table: &'a ValueTable<T>,
-    /// What surrounds the image, by channel.
+    /// The padding around the image, by channel.
     pub padding: [T; 3],
-    /// Pixels along a side of a patch.
+    /// The side of a patch in pixels.
     pub patch: usize,
-    /// Patches side by side; a multiple of `merge`.
+    /// Patches per row. A multiple of `merge`.
     pub columns: usize,
-    /// Patches along a side of a block: 1 keeps all patches in plain order.
+    /// The side of a block in patches. 1 keeps all patches in row order.
     pub merge: usize,
-    /// How often each channel stands in a patch: frames that a still image stands for.
+    /// Copies of each channel in a patch: the number of video frames that a still image replaces.
     pub copies: usize,
-    /// Columns of pixels before the image.
+    /// Padding columns to the left of the image, in pixels.
     pub left: usize,
 }
 
 impl<T: Element> Planar<'_, T> {
-    /// Elements of a patch.
+    /// Elements per patch.
     #[must_use]
     pub fn patch_len(&self) -> usize {
         3 * self.copies * self.patch * self.patch
     }
 
-    /// Elements of `rows` rows of patches, or nothing if that cannot be counted.
+    /// Elements of `rows` rows of patches. `None` if that overflows.
     #[must_use]
     pub fn len(&self, rows: usize) -> Option<usize> {
         let plane = self.patch.checked_mul(self.patch)?;
@@ -42,8 +42,8 @@ impl<T: Element> Planar<'_, T> {
         self.columns.checked_mul(patch)?.checked_mul(rows)
     }
 
-    /// Writes `rows` rows of patches: the resized picture `top` pixels below their upper
-    /// edge and [`Self::left`] from the left one, with padding around it.
+    /// Writes `rows` rows of patches. The resized image starts `top` pixels below the upper edge and
+    /// [`Self::left`] pixels from the left edge, with padding around it.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl<T: Element> Planar<'_, T> {
     ///
     /// # Panics
     ///
-    /// When `out` does not have [`Self::len`] elements, or blocks do not fill the rows.
+    /// If `out` does not have [`Self::len`] elements, or a side is not a whole number of blocks.
     pub fn fill<'o>(
         &self,
         resizing: &Resizing<'_>,
@@ -59,9 +59,13 @@ impl<T: Element> Planar<'_, T> {
         rows: usize,
         out: &'o mut [MaybeUninit<T>],
     ) -> Result<&'o mut [T], ResizeError> {
-        assert_eq!(self.len(rows), Some(out.len()), "patches need other room");
+        assert_eq!(
+            self.len(rows),
+            Some(out.len()),
+            "the output length does not match the patches"
+        );
         let blocks = [rows, self.columns].map(|patches| patches.is_multiple_of(self.merge));
-        assert_eq!([true; 2], blocks, "a block lacks patches");
+        assert_eq!([true; 2], blocks, "a side is not a whole number of blocks");
         let canvas = Canvas {
             top,
             height: rows * self.patch,
@@ -69,8 +73,8 @@ impl<T: Element> Planar<'_, T> {
             strip_rows: self.patch,
             band_len: self.merge * self.columns * self.patch_len(),
         };
-        // SAFETY: whole blocks make a band, and whole bands make `out`. A strip is a row of patches:
-        // each of these lies in a place of its own, and is written whole.
+        // SAFETY: `out` consists of whole bands, and a band of whole blocks. A strip is one row of
+        // patches. The patches do not overlap, and `write` writes each completely.
         unsafe {
             fill(resizing, canvas, out, |y, strip, band| {
                 self.write(y, strip, band);
@@ -78,7 +82,7 @@ impl<T: Element> Planar<'_, T> {
         }
     }
 
-    /// Writes a row of patches, the one that begins with canvas row `y`, into its band.
+    /// Writes the row of patches that starts at canvas row `y` into its band.
     fn write(&self, y: usize, strip: Strip<'_>, band: &mut [MaybeUninit<T>]) {
         let patch_row = y / self.patch % self.merge;
         for column in 0..self.columns {
@@ -90,7 +94,7 @@ impl<T: Element> Planar<'_, T> {
     }
 
     fn write_patch(&self, column: usize, strip: Strip<'_>, patch: &mut [MaybeUninit<T>]) {
-        let (before, seen) = overlap(
+        let (before, visible) = overlap(
             column * self.patch,
             self.patch,
             self.left,
@@ -101,7 +105,7 @@ impl<T: Element> Planar<'_, T> {
         let (green, blue) = others.split_at_mut(self.copies * plane);
         let channels = [red, green, blue];
         let mut planes = channels.map(|copies| copies.split_at_mut(plane));
-        if seen.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
+        if visible.len() < self.patch || strip.rows.len() < self.patch * strip.row_len {
             for ((first, _), padding) in planes.iter_mut().zip(self.padding) {
                 first.fill(MaybeUninit::new(padding));
             }
@@ -110,7 +114,7 @@ impl<T: Element> Planar<'_, T> {
         let [reds, greens, blues] = &self.table.0;
         for (y, row) in strip.rows.chunks_exact(strip.row_len).enumerate() {
             let line = (strip.above + y) * self.patch + before..;
-            let pixels = row[seen.start * 3..seen.end * 3].chunks_exact(3);
+            let pixels = row[visible.start * 3..visible.end * 3].chunks_exact(3);
             let reds_out = &mut red[line.clone()];
             let greens_out = &mut green[line.clone()];
             let blues_out = &mut blue[line];

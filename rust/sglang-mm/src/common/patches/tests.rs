@@ -1,4 +1,4 @@
-//! Rows straight into patches against a whole resized image, cut up by its formula.
+//! Compares patches written from rows with patches cut from a whole resized image by the formula.
 
 use std::{mem::MaybeUninit, slice};
 
@@ -10,7 +10,7 @@ use crate::common::{
     resize::{Filter, PassOrder, Resample, ResizeError, Resizing, resize_rgb},
 };
 
-/// Tables that no arithmetic describes.
+/// A table of pseudo-random values.
 fn table<T: Copy + Default>(of: impl Fn(u32) -> T) -> ValueTable<T> {
     let mut table = ValueTable([[T::default(); 256]; 3]);
     let values = table.0.as_flattened_mut().iter_mut();
@@ -21,7 +21,7 @@ fn table<T: Copy + Default>(of: impl Fn(u32) -> T) -> ValueTable<T> {
 }
 
 fn floats() -> (ValueTable<f32>, [f32; 3]) {
-    // NaN and infinity are values like any other, so tests compare bits.
+    // The table has NaN and infinity too, so tests compare bits.
     let table = table(f32::from_bits);
     (table, [f32::NEG_INFINITY, -0.0, 7.0])
 }
@@ -30,7 +30,7 @@ fn halves() -> (ValueTable<u16>, [u16; 3]) {
     (table(|bits| (bits >> 16) as u16), [1, 0, 0xffff])
 }
 
-/// A picture on its canvas of patches.
+/// An image on a canvas of patches.
 #[derive(Clone, Debug)]
 struct Case {
     from: Size,
@@ -51,7 +51,7 @@ impl Case {
         bytes.map(|at| (at * at / 7 % 256) as u8).collect()
     }
 
-    /// What stands at a pixel of the canvas.
+    /// The expected value at `[y, x, channel]` of the canvas.
     fn at<T: Copy>(&self, image: &[u8], values: &(ValueTable<T>, [T; 3]), at: [usize; 3]) -> T {
         let [y, x, c] = at;
         let inside = |at: usize, start, len| at.checked_sub(start).filter(|at| *at < len);
@@ -135,7 +135,8 @@ impl Case {
         })
     }
 
-    /// What `fill` wrote. Once more into other room: what it left out would differ.
+    /// The output of `fill`. Runs it on memory of zeros and on memory of ones: an element that `fill`
+    /// did not write would differ.
     fn into<T: Element + Default>(
         &self,
         len: Option<usize>,
@@ -153,16 +154,16 @@ impl Case {
         let [zeros, ones] = [0, 0xff].map(|byte| {
             let mut out = vec![MaybeUninit::uninit(); len.unwrap()];
             let bytes = size_of_val(out.as_slice());
-            // SAFETY: any byte may stand in room, and the slice is as long.
+            // SAFETY: uninitialised memory may hold any byte, and the slice has `bytes` bytes.
             unsafe { out.as_mut_ptr().cast::<u8>().write_bytes(byte, bytes) };
             fill(&resizing, &mut out).unwrap().to_vec()
         });
         let bits = |values: &[T]| -> Vec<u8> {
             let bytes = size_of_val(values);
-            // SAFETY: the elements are numbers, without padding, all written or filled.
+            // SAFETY: the elements are numbers without padding, and all are initialised.
             unsafe { slice::from_raw_parts(values.as_ptr().cast(), bytes) }.to_vec()
         };
-        assert!(bits(&zeros) == bits(&ones), "something was not written");
+        assert!(bits(&zeros) == bits(&ones), "an element was not written");
         zeros
     }
 }
@@ -182,7 +183,7 @@ fn size() -> impl Strategy<Value = Size> {
 }
 
 prop_compose! {
-    /// The image fits its canvas; a third of the images keep their size.
+    /// The image fits its canvas. A third of the images keep their size.
     fn case()(
         from in size(),
         to in size(),
@@ -209,14 +210,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(150))]
 
     #[test]
-    fn planar_is_the_formula(case in case()) {
+    fn planar_matches_the_formula(case in case()) {
         let bits = |values: Vec<f32>| -> Vec<u32> { values.into_iter().map(f32::to_bits).collect() };
         prop_assert_eq!(bits(case.planar_by_formula(&floats())), bits(case.planar(&floats())));
         prop_assert_eq!(case.planar_by_formula(&halves()), case.planar(&halves()));
     }
 
     #[test]
-    fn interleaved_is_the_formula(case in case()) {
+    fn interleaved_matches_the_formula(case in case()) {
         let bits = |values: Vec<f32>| -> Vec<u32> { values.into_iter().map(f32::to_bits).collect() };
         let case = Case { merge: 1, copies: 1, ..case };
         prop_assert_eq!(
