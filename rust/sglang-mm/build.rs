@@ -1,6 +1,6 @@
-//! Compile the one C file of this crate against the headers of the libjpeg it is linked to.
+//! Compiles the one C file of this crate against the headers of the libjpeg that it links.
 //!
-//! A C compiler is all that is needed; `mozjpeg-sys` names the folders of its headers.
+//! This needs only a C compiler. The build script of `mozjpeg-sys` exports its include folders.
 
 use std::env;
 
@@ -8,7 +8,8 @@ const SHIM: &str = "src/common/decode/jpeg/shim.c";
 
 fn main() {
     println!("cargo:rerun-if-changed={SHIM}");
-    let headers = env::var_os("DEP_JPEG_INCLUDE").expect("mozjpeg-sys names its headers");
+    let headers = env::var_os("DEP_JPEG_INCLUDE")
+        .expect("the build script of mozjpeg-sys exports its include folders");
     cc::Build::new()
         .file(SHIM)
         .includes(env::split_paths(&headers))

@@ -1,10 +1,9 @@
-//! Media preprocessing for multimodal models, exact to Pillow's bytes.
+//! Media preprocessing for multimodal models, byte for byte equal to Pillow.
 //!
-//! Feature `python` adds the extension module `_multimodal`, feature `parallel` a
-//! thread pool. They are independent, and the bytes that come out never depend on
-//! either.
+//! Feature `python` adds the extension module `_multimodal`, and feature `parallel` adds a
+//! thread pool. The features are independent, and the output never depends on them.
 //!
-//! Invariant: without features this crate knows neither Python nor threads.
+//! Invariant: without features this crate does not depend on Python and starts no thread.
 
 pub mod common;
 pub mod driver;

@@ -1,30 +1,30 @@
-//! Which text counts as base64: the standard alphabet, padded, canonical, unbroken.
+//! Strict base64: standard alphabet, with padding, canonical, without white space inside.
 //!
-//! White space is forgiven at the ends only. Two texts never decode to the same
-//! bytes, apart from that white space, so text and bytes may both serve as a key.
+//! White space is accepted only at the ends. Apart from that, different texts never decode to the
+//! same bytes, so either the text or the bytes can be used as a key.
 //!
-//! Invariant: nothing is skipped and nothing is guessed.
+//! Invariant: no character is skipped, and no missing padding is assumed.
 
 use ::base64::{DecodeError, Engine as _, decoded_len_estimate, engine::general_purpose::STANDARD};
 
 use super::memory::{OutOfMemory, empty};
 
-/// No bytes come from the text.
+/// The text could not be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Base64Error {
-    /// It is not base64 as we read it.
+    /// The text is not strict base64.
     #[error("base64 decode error: {0}")]
     Text(#[from] DecodeError),
-    /// The system has no room for them.
+    /// The system refused memory for the bytes.
     #[error("base64 decode error: the bytes need more memory than there is")]
     OutOfMemory,
 }
 
-/// The bytes that `encoded` stands for.
+/// Decodes `encoded`.
 ///
 /// # Errors
 ///
-/// A character outside the alphabet (inner white space too), missing or misplaced
+/// A character outside the alphabet (including white space inside), missing or misplaced
 /// padding, bits after the last byte that are not zero, or too little memory.
 pub fn base64_decode(encoded: &str) -> Result<Vec<u8>, Base64Error> {
     let text = encoded.trim();
@@ -34,8 +34,8 @@ pub fn base64_decode(encoded: &str) -> Result<Vec<u8>, Base64Error> {
     Ok(bytes)
 }
 
-/// The most bytes that `encoded` can decode to: what to reserve from a budget
-/// before decoding.
+/// The largest number of bytes that `encoded` can decode to, to reserve from a budget before
+/// decoding.
 #[must_use]
 pub fn max_decoded_len(encoded: &str) -> usize {
     let text = encoded.trim().as_bytes();
@@ -49,7 +49,7 @@ mod tests {
     use ::base64::{Engine as _, engine::general_purpose::STANDARD};
 
     #[test]
-    fn accepted() {
+    fn strict_base64_is_accepted() {
         #[rustfmt::skip]
         let cases: &[(&str, &str, &[u8])] = &[
             ("empty",                  "",               b""),
@@ -57,7 +57,7 @@ mod tests {
             ("no padding needed",      "Zm9v",           b"foo"),
             ("one pad",                "Zm8=",           b"fo"),
             ("two pads",               "Zg==",           b"f"),
-            ("both odd letters",       "+/+/",           b"\xfb\xff\xbf"),
+            ("plus and slash",         "+/+/",           b"\xfb\xff\xbf"),
             ("spaces at the ends",     " \t\r\nZm9v\n ", b"foo"),
             ("unicode space at an end", "\u{2003}Zm9v\u{a0}", b"foo"),
         ];
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn refused() {
+    fn anything_else_is_refused() {
         #[rustfmt::skip]
         let cases: &[(&str, &str)] = &[
             ("inner space",          "Zm 9v"),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// What one encodes comes back, and the reservation is exact.
+        /// Encoded bytes decode to the original, and the reservation is exact.
         #[test]
         fn round_trip(data: Vec<u8>) {
             let text = STANDARD.encode(&data);
@@ -106,7 +106,7 @@ mod tests {
             proptest::prop_assert_eq!(base64_decode(&text), Ok(data));
         }
 
-        /// No text, however odd, decodes to more than was reserved for it.
+        /// No text decodes to more bytes than were reserved for it.
         #[test]
         fn reservation_is_a_bound(text: String) {
             if let Ok(data) = base64_decode(&text) {

@@ -1,9 +1,9 @@
-//! The identity of a piece of media: a 64-bit digest of its bytes as they arrived.
+//! The identity of a media file: a 64-bit digest of its encoded bytes.
 //!
-//! Invariant: it depends on nothing but the bytes, and its value is a promise to
-//! caches on other machines. It is not comparable with Python's SHA-256 `data_hash`.
+//! Invariant: the digest depends only on the bytes. Caches on other machines use it as a key, so
+//! its value must never change. It is not comparable with Python's SHA-256 `data_hash`.
 
-/// First eight bytes of the BLAKE3 digest, read big-endian.
+/// The first eight bytes of the BLAKE3 digest, read as big-endian.
 #[must_use]
 pub fn content_hash_u64(data: &[u8]) -> u64 {
     let mut head = [0; 8];
@@ -16,7 +16,7 @@ mod tests {
     use super::content_hash_u64;
 
     #[test]
-    fn vectors() {
+    fn hashes_have_the_pinned_values() {
         let counting: Vec<u8> = (0..5).flat_map(|_| 0..=255).collect();
         #[rustfmt::skip]
         let cases: &[(&str, &[u8], u64)] = &[

@@ -1,25 +1,25 @@
-//! Text of callers and servers as errors repeat it: enough to know it again.
+//! Shortens text from callers and servers for error messages.
 //!
-//! Invariant: an error is short, in a log and in memory, however long what it speaks of is.
+//! Invariant: an excerpt is short, in a log and in memory, for text of any length.
 
 use std::fmt::{self, Display, Write};
 
-/// Most characters of it.
-const MOST: usize = 200;
+/// The largest number of characters that are kept.
+const MAX_CHARS: usize = 200;
 
-/// The beginning of `text`; if that is not all, how long it is.
+/// The start of `text`, followed by its full length if it was shortened.
 pub(crate) fn excerpt(text: impl Display) -> String {
     let mut start = Start::default();
-    // Writing to it cannot fail, and a `Display` that fails has said what it could.
+    // Writing to `Start` cannot fail. If the `Display` fails, its text so far is used.
     let _ = write!(start, "{text}");
     let Start { text, length } = start;
-    if length > MOST {
+    if length > MAX_CHARS {
         return format!("{text}... ({length} characters)");
     }
     text
 }
 
-/// The first characters of what is written to it, and the number of all.
+/// A writer that keeps the first characters and counts all of them.
 #[derive(Default)]
 struct Start {
     text: String,
@@ -28,7 +28,7 @@ struct Start {
 
 impl Write for Start {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
-        let room = MOST.saturating_sub(self.length);
+        let room = MAX_CHARS.saturating_sub(self.length);
         self.text.extend(piece.chars().take(room));
         self.length += piece.chars().count();
         Ok(())
@@ -37,24 +37,24 @@ impl Write for Start {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, excerpt};
+    use super::{MAX_CHARS, excerpt};
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
-        let letters = "x".repeat(MOST);
-        let signs = "\u{1f600}".repeat(MOST);
+    fn long_texts_are_shortened_between_characters() {
+        let letters = "x".repeat(MAX_CHARS);
+        let signs = "\u{1f600}".repeat(MAX_CHARS);
         #[rustfmt::skip]
         let cases = [
-            ("nothing",            String::new(),        String::new()),
+            ("empty",              String::new(),        String::new()),
             ("short",              "file".to_owned(),    "file".to_owned()),
-            ("as long as may be",  letters.clone(),      letters.clone()),
-            ("one more",           format!("{letters}y"), format!("{letters}... (201 characters)")),
+            ("exactly the limit",  letters.clone(),      letters.clone()),
+            ("one character more", format!("{letters}y"), format!("{letters}... (201 characters)")),
             ("wide characters",    signs.clone(),        signs.clone()),
-            ("one more of them",   format!("{signs}!"),  format!("{signs}... (201 characters)")),
+            ("one wide more",      format!("{signs}!"),  format!("{signs}... (201 characters)")),
         ];
         for (name, text, expected) in cases {
             assert_eq!(expected, excerpt(&text), "{name}");
-            // In two pieces, as formatted values come.
+            // In two pieces, as formatting machinery writes them.
             let (head, tail) = text.split_at(text.len() / 8 * 4);
             assert_eq!(expected, excerpt(format_args!("{head}{tail}")), "{name}");
         }

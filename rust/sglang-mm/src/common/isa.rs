@@ -1,20 +1,20 @@
-//! Which instruction set a kernel may use, found out at run time.
+//! Detects at run time which instruction set a kernel may use.
 //!
-//! Invariant: the choice shows in the time alone. Whatever has variants gives the same
-//! bytes with each, and a test runs them all.
+//! Invariant: the choice affects only speed. All variants of a kernel give the same bytes, and a
+//! test compares them.
 
-/// An instruction set that some kernel is written for.
+/// An instruction set for which kernels exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Isa {
-    /// What the compiler makes of plain Rust: the definition.
+    /// Plain Rust for any CPU: the reference.
     Scalar,
-    /// 256-bit integers on x86-64.
+    /// 256-bit integer vectors on x86-64.
     #[cfg(target_arch = "x86_64")]
     Avx2,
 }
 
 impl Isa {
-    /// The fastest that this CPU has.
+    /// The fastest instruction set that this CPU supports.
     pub(crate) fn best() -> Self {
         #[cfg(target_arch = "x86_64")]
         if Self::Avx2.is_supported() {
@@ -23,7 +23,7 @@ impl Isa {
         Self::Scalar
     }
 
-    /// Whether this CPU has it; the answer is cached by the standard library.
+    /// Whether this CPU supports it. The standard library caches the answer.
     pub(crate) fn is_supported(self) -> bool {
         match self {
             Self::Scalar => true,
@@ -32,7 +32,7 @@ impl Isa {
         }
     }
 
-    /// All that this CPU has, for tests that compare them.
+    /// All that this CPU supports, for tests that compare them.
     #[cfg(test)]
     pub(crate) fn supported() -> Vec<Self> {
         let all = [

@@ -1,8 +1,7 @@
-//! Memory whose size a file or a caller chose: refused with an error, not with an abort,
-//! and not written before it is filled.
+//! Allocates memory whose size comes from a file or a caller. A refused allocation is an error, not
+//! an abort, and buffers are not zeroed before they are filled.
 //!
-//! Invariant: nothing here ends the process, and nobody sees an element before it is
-//! written.
+//! Invariant: nothing here ends the process, and no element can be read before it is written.
 
 use std::{mem::MaybeUninit, sync::Mutex};
 
@@ -12,10 +11,10 @@ use super::par;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfMemory;
 
-/// `len` zeros, or an error where `vec!` would end the process.
+/// `len` zeros, or an error where `vec!` would abort the process.
 ///
-/// The probe is freed at once: zeros straight from the system need no second write,
-/// and that matters more than asking twice.
+/// It first tests the size with an allocation that it frees at once. Allocating twice is cheaper
+/// than writing the zeros: `vec!` gets zeroed pages directly from the system.
 pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     drop(empty::<T>(len)?);
     let mut zeros = vec![T::default(); len];
@@ -23,7 +22,7 @@ pub(crate) fn zeroed<T: Clone + Default>(len: usize) -> Result<Vec<T>, OutOfMemo
     Ok(zeros)
 }
 
-/// No elements, and room for `len`.
+/// An empty vector with capacity for `len` elements.
 pub(crate) fn empty<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     let mut room = Vec::new();
     room.try_reserve_exact(len).map_err(|_| OutOfMemory)?;
@@ -31,11 +30,11 @@ pub(crate) fn empty<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
     Ok(room)
 }
 
-/// `len` elements, which `write` gets as room and gives back written.
+/// A vector of `len` elements. `write` gets the uninitialised memory and returns it initialised.
 ///
 /// # Errors
 ///
-/// `too_large` for want of memory, or what `write` returned.
+/// `too_large` if memory is refused, or the error of `write`.
 pub(crate) fn filled<T, E>(
     len: usize,
     too_large: E,
@@ -47,17 +46,17 @@ pub(crate) fn filled<T, E>(
     let room = &mut buffer.spare_capacity_mut()[..len];
     let expected = span(room);
     assert_eq!(expected, span(write(room)?), "other elements were written");
-    // SAFETY: a slice of elements came back, and it was this room.
+    // SAFETY: `write` returned initialised elements, and the assertion checks that they are these.
     unsafe { buffer.set_len(len) };
     Ok(buffer)
 }
 
-/// As [`filled`], for many who write side by side: `write(i, room)` gets room for
-/// `lens[i]` elements, which follow one another in the buffer.
+/// As [`filled`], in windows that may be written in parallel: `write(i, window)` gets memory for
+/// `lens[i]` elements. The windows are consecutive in the vector.
 ///
 /// # Errors
 ///
-/// `too_large` for want of memory, or what `write` returned for the lowest index.
+/// `too_large` if memory is refused, or the error of `write` for the lowest index.
 pub(crate) fn filled_in_windows<T, R, E>(
     lens: &[usize],
     too_large: E,
@@ -75,9 +74,9 @@ where
     let mut rest = &mut buffer.spare_capacity_mut()[..len];
     let mut windows = Vec::with_capacity(lens.len());
     for (index, len) in lens.iter().enumerate() {
-        let (window, behind) = rest.split_at_mut(*len);
-        rest = behind;
-        // Each is locked once, by the one thread that takes the item.
+        let (window, next) = rest.split_at_mut(*len);
+        rest = next;
+        // The mutex is locked once, by the one thread that processes the item.
         windows.push((index, Mutex::new(window)));
     }
     let results = par::try_map(&windows, |(index, window)| {
@@ -91,31 +90,36 @@ where
     });
     drop(windows);
     let results = results?;
-    // SAFETY: every window was given back as a slice of elements, and they make up `len`.
+    // SAFETY: `write` returned every window initialised, and the windows have `len` elements in all.
     unsafe { buffer.set_len(len) };
     Ok((buffer, results))
 }
 
-/// Where elements lie, and how many.
+/// The address of a slice and its length.
 fn span<T>(elements: &[T]) -> (usize, usize) {
-    const { assert!(size_of::<T>() > 0, "elements of no size share a place") };
+    const {
+        assert!(
+            size_of::<T>() > 0,
+            "zero-sized elements all have the same address"
+        )
+    };
     (elements.as_ptr().addr(), elements.len())
 }
 
-/// Bytes from which on large pages are asked for.
+/// The smallest buffer in bytes for which large pages are requested.
 const LARGE: usize = 4 << 20;
 
-/// Asks the system to back a large buffer with large pages: a picture of 12 megapixels is 9000 small
-/// ones, and the first touch of each costs more than the pixels in it. A wish, so refusals are ignored.
+/// Asks the system to back a large buffer with large pages. An image of 12 megapixels takes 9000 small
+/// pages, and the first access to a page costs more than its pixels. A refusal is ignored.
 fn prefer_large_pages<T>(buffer: &mut [T]) {
     #[cfg(target_os = "linux")]
     if size_of_val(buffer) >= LARGE {
-        /// The smallest unit of what the system may be asked.
+        /// The alignment of the range: a multiple of every page size of Linux, 4 to 64 KiB.
         const PAGE: usize = 1 << 16;
         let start = buffer.as_mut_ptr().cast::<u8>();
         let skipped = start.align_offset(PAGE);
         let length = (size_of_val(buffer) - skipped) / PAGE * PAGE;
-        // SAFETY: the range lies in the buffer, and the advice changes no byte of it.
+        // SAFETY: the range is inside the buffer, and the advice changes no byte of it.
         unsafe { libc::madvise(start.add(skipped).cast(), length, libc::MADV_HUGEPAGE) };
     }
     #[cfg(not(target_os = "linux"))]
@@ -128,15 +132,15 @@ mod tests {
 
     use super::{LARGE, OutOfMemory, empty, filled, filled_in_windows, zeroed};
 
-    /// Writes `value` everywhere.
+    /// Fills `room` with `value`.
     fn written(room: &mut [MaybeUninit<u8>], value: u8) -> &mut [u8] {
         room.fill(MaybeUninit::new(value));
-        // SAFETY: just written.
+        // SAFETY: the line above wrote every element.
         unsafe { room.assume_init_mut() }
     }
 
     #[test]
-    fn room_becomes_elements_when_it_is_written() {
+    fn filled_returns_what_write_wrote() {
         for len in [3, 0] {
             let sevens = filled(len, "much", |room| Ok(written(room, 7)));
             assert_eq!(Ok(vec![7; len]), sevens);
@@ -149,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_follow_one_another() {
+    fn windows_are_consecutive() {
         let tens = filled_in_windows(&[2, 0, 1, 3], "much", |index, room| {
             Ok((written(room, index as u8), index * 10))
         });
@@ -165,20 +169,20 @@ mod tests {
         }
     }
 
-    /// Whoever returns other elements than those of the room has not written the room.
+    /// If `write` returns other elements, the memory may be uninitialised.
     #[test]
     #[should_panic(expected = "other elements were written")]
-    fn a_part_is_not_the_room() {
+    fn writing_a_part_of_the_buffer_panics() {
         let _ = filled(3, (), |room| Ok(&mut written(room, 7)[1..]));
     }
 
     #[test]
     #[should_panic(expected = "other elements were written")]
-    fn a_part_is_not_the_window() {
+    fn writing_a_part_of_a_window_panics() {
         let _ = filled_in_windows(&[2, 2], (), |_, room| Ok((&mut written(room, 7)[..1], ())));
     }
 
-    /// Whether the system noted our wish about the middle of `buffer`.
+    /// Whether the middle of `buffer` is marked for large pages.
     #[cfg(target_os = "linux")]
     fn has_large_pages(buffer: &[u8]) -> bool {
         let address = buffer.as_ptr() as usize + buffer.len() / 2;
@@ -199,11 +203,11 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn only_large_buffers_ask_for_large_pages() {
+    fn only_large_buffers_request_large_pages() {
         if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
             return;
         }
-        // Larger than what the allocator hands out again.
+        // Too large for memory that the allocator would reuse.
         let length = 10 * LARGE;
         let zeros = zeroed::<u8>(length).unwrap();
         assert!(has_large_pages(&zeros));
@@ -216,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_had_is_an_error() {
+    fn a_refused_allocation_is_an_error() {
         assert_eq!(Ok(vec![0_u8; 3]), zeroed(3));
         assert!(empty::<u8>(3).unwrap().capacity() >= 3);
         for len in [isize::MAX as usize, usize::MAX] {

@@ -1,4 +1,4 @@
-//! What every model family shares: pixels, sizes, hashes and the thread seam.
+//! Code shared by all model families: decoding, resizing, patches, fetching, hashes, threads.
 
 pub mod base64;
 pub mod bf16;

@@ -1,24 +1,24 @@
-//! A panic as a value, so that it ends one piece of work and not the worker.
+//! Turns a panic into an error, so that it fails one request and not the worker.
 //!
-//! Invariant: nothing that the work touched is looked at again after its panic.
+//! Invariant: no state that the closure owned is used after its panic.
 
 use std::{
     any::Any,
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// A bug of ours, in the words of its panic.
+/// A bug in this crate, with the message of its panic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("bug in sglang-mm: {0}")]
 pub struct Panicked(String);
 
-/// What `work` returns, unless it panics.
+/// Runs `work` and returns its result.
 ///
 /// # Errors
 ///
-/// When `work` panics.
+/// If `work` panics.
 pub fn caught<R>(work: impl FnOnce() -> R) -> Result<R, Panicked> {
-    // `work` is used up, so no broken state of its own can be seen after.
+    // `work` is consumed, so its state cannot be observed after a panic.
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| Panicked(text(panic.as_ref()).to_owned()))
 }
 
@@ -35,17 +35,17 @@ mod tests {
     use super::caught;
 
     #[test]
-    fn panics_have_words() {
+    fn panic_messages_are_kept() {
         assert_eq!(Ok(3), caught(|| 3));
-        let said = |work: fn()| caught(work).unwrap_err().to_string();
-        assert_eq!("bug in sglang-mm: plain", said(|| panic!("plain")));
+        let message = |work: fn()| caught(work).unwrap_err().to_string();
+        assert_eq!("bug in sglang-mm: plain", message(|| panic!("plain")));
         assert_eq!(
             "bug in sglang-mm: the number 7",
-            said(|| panic!("the number {}", std::hint::black_box(7)))
+            message(|| panic!("the number {}", std::hint::black_box(7)))
         );
         assert_eq!(
             "bug in sglang-mm: panic without a message",
-            said(|| std::panic::panic_any(7))
+            message(|| std::panic::panic_any(7))
         );
     }
 }

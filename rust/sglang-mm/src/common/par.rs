@@ -1,29 +1,29 @@
-//! Where work fans out over threads, and the only place that may name rayon.
+//! Distributes work over threads. No other module uses rayon.
 //!
-//! With feature `parallel` work runs on one process-wide pool of our own: the host's
-//! pools are not ours to fill, and ours has a name (`sgl-mm-0`, …) and a size
-//! (`SGL_MM_RS_THREADS`, else the cores up to eight). Without the feature the same
-//! functions are loops on the caller. A pool of one thread would not do: entering a
-//! pool blocks the caller, so it would put all concurrent callers in one queue.
+//! With feature `parallel` work runs on one process-wide pool of our own, so that it does not
+//! occupy the pools of the host program. Its threads are called `sgl-mm-0` and so on, and their
+//! number is `SGL_MM_RS_THREADS`, or else the number of cores up to eight. Without the feature
+//! the same functions are loops on the calling thread. A pool of one thread would not replace
+//! those loops: entering a pool blocks the caller, so concurrent callers would run in sequence.
 //!
-//! Invariant: only order-preserving maps and writes to disjoint windows, never a
-//! reduction. So bytes *and* errors are the same for every thread count and build.
+//! Invariant: only order-preserving maps and writes to disjoint windows, never a reduction. So
+//! output *and* errors are the same for every thread count and every build.
 
 #[cfg(feature = "parallel")]
 mod pool;
 
-/// Reads now what the pool would ask of the environment at its start.
+/// Reads the environment variable for the pool size now instead of at the start of the pool.
 #[cfg(feature = "python")]
 pub(crate) fn read_environment() {
     #[cfg(feature = "parallel")]
     pool::size();
 }
 
-/// `f` of every item, in order; if several fail, the error of the lowest index.
+/// Applies `f` to every item and returns the results in order.
 ///
 /// # Errors
 ///
-/// What `f` returned for the first item, in input order, that failed.
+/// If several items fail, the error of the lowest index.
 pub fn try_map<T, R, E, F>(items: &[T], f: F) -> Result<Vec<R>, E>
 where
     T: Send + Sync,
@@ -38,18 +38,18 @@ where
     items.iter().map(f).collect()
 }
 
-/// Hands `f` each window of `chunk` elements with its index; the last may be short.
+/// Calls `f` for each window of `chunk` elements with its index. The last window may be shorter.
 ///
 /// # Panics
 ///
-/// When `chunk` is 0.
+/// If `chunk` is 0.
 pub fn for_chunks_mut<T, F>(buf: &mut [T], chunk: usize, f: F)
 where
     T: Send,
     F: Fn(usize, &mut [T]) + Send + Sync,
 {
     assert_ne!(chunk, 0, "a window must hold at least one element");
-    // One window is no fan-out: stay on this thread.
+    // A single window stays on this thread.
     #[cfg(feature = "parallel")]
     if buf.len() > chunk
         && let Some(pool) = pool::shared()
@@ -61,16 +61,16 @@ where
     }
 }
 
-/// As [`for_chunks_mut`], with scratch memory: windows that follow one another on one
-/// thread share what `scratch` made, and a serial run needs it once.
+/// As [`for_chunks_mut`], with scratch memory: consecutive windows on one thread share the result
+/// of one call to `scratch`. A serial run calls `scratch` once.
 ///
 /// # Errors
 ///
-/// What `scratch` returned; some windows may have been handed out by then.
+/// The error of `scratch`. Some windows may have been processed before it.
 ///
 /// # Panics
 ///
-/// When `chunk` is 0.
+/// If `chunk` is 0.
 pub fn for_chunks_mut_with<T, S, E, I, F>(
     buf: &mut [T],
     chunk: usize,
@@ -97,7 +97,7 @@ where
     Ok(())
 }
 
-/// Runs `f` inside the pool, so that the fan-outs within it share one entry.
+/// Runs `f` inside the pool, so that parallel calls within it do not enter the pool again.
 pub fn in_pool<R, F>(f: F) -> R
 where
     R: Send,
@@ -115,16 +115,16 @@ mod tests {
     use super::{for_chunks_mut, for_chunks_mut_with, in_pool, try_map};
 
     #[test]
-    fn map_keeps_the_order() {
+    fn map_preserves_order() {
         let items: Vec<usize> = (0..1000).collect();
         let doubled: Result<Vec<usize>, ()> = try_map(&items, |item| Ok(item * 2));
         assert_eq!(Ok(items.iter().map(|item| item * 2).collect()), doubled);
         assert_eq!(Ok(vec![]), try_map(&[] as &[u8], |_| Ok::<u8, ()>(0)));
     }
 
-    /// The first failing item is slow and the last is quick: time must not decide.
+    /// The failing item with the lowest index is the slowest, so timing must not decide.
     #[test]
-    fn lowest_index_wins() {
+    fn map_returns_the_error_of_the_lowest_index() {
         let items: Vec<usize> = (0..64).collect();
         for _ in 0..20 {
             let failed = try_map(&items, |&item| match item {
@@ -153,9 +153,9 @@ mod tests {
         }
     }
 
-    /// Scratch that fails is the error; scratch that is kept sees its windows in order.
+    /// Also checks that an error of `scratch` is returned.
     #[test]
-    fn scratch_is_shared_by_neighbours() {
+    fn consecutive_windows_share_scratch() {
         let mut buf = vec![0; 100];
         let fresh = || Ok::<_, ()>(None);
         for_chunks_mut_with(&mut buf, 7, fresh, |last, index, window| {
@@ -176,7 +176,7 @@ mod tests {
         for_chunks_mut(&mut [0], 0, |_, _| ());
     }
 
-    /// The build for servers must not start threads behind their back.
+    /// A server that links this crate must not get threads that it did not start.
     #[cfg(not(feature = "parallel"))]
     #[test]
     fn serial_build_stays_on_the_caller() {
@@ -192,7 +192,7 @@ mod tests {
 
     #[cfg(feature = "parallel")]
     #[test]
-    fn pool_threads_carry_our_name() {
+    fn pool_threads_have_our_name() {
         // Another test of this process may be starting the pool.
         while super::pool::shared().is_none() {
             std::thread::yield_now();

@@ -1,31 +1,31 @@
-//! What size an image gets when a request asks for a fraction of it, and how a file gets there.
+//! Scales an image by a fraction that a request gives, and decodes a file to that size.
 //!
-//! The fraction applies to the longer side; the cap limits *growth* of that side and
-//! never shrinks an image that is already above it.
+//! The fraction applies to the longer side. The cap limits the *growth* of that side and never
+//! shrinks an image that is already above the cap.
 //!
-//! Invariant: a size that had pixels keeps at least one pixel each way.
+//! Invariant: a size with pixels keeps at least one pixel in each direction.
 
 use super::Size;
 use super::decode::{DecodeError, DecodeOptions, RgbImage, decode_rgb_with};
 use super::resize::{Filter, PassOrder, Resample, ResizeError, resize_rgb};
 
-/// The fraction leads to no usable size.
+/// The fraction does not give a usable size.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum RescaleError {
     /// Zero, negative, infinite or not a number.
     #[error("rescale fraction must be finite and positive, got {0}")]
     Fraction(f64),
-    /// The scaled image could not be addressed.
+    /// The scaled image would exceed the address space.
     #[error("rescaling an image {from} by {fraction} gives more pixels than can be addressed")]
     TooLarge {
-        /// Size before scaling.
+        /// The size before scaling.
         from: Size,
-        /// The fraction asked for.
+        /// The requested fraction.
         fraction: f64,
     },
 }
 
-/// Whether any size may be scaled by `fraction`: known before there is one.
+/// Checks the fraction alone, before the size is known.
 pub(crate) fn check_fraction(fraction: Option<f64>) -> Result<(), RescaleError> {
     match fraction {
         Some(fraction) if !(fraction.is_finite() && fraction > 0.0) => {
@@ -35,13 +35,13 @@ pub(crate) fn check_fraction(fraction: Option<f64>) -> Result<(), RescaleError> 
     }
 }
 
-/// `size` scaled by `fraction`, the longer side growing at most to `cap`.
+/// `size` scaled by `fraction`. The longer side grows to `cap` at most.
 ///
-/// Halves round away from zero. No fraction means no change.
+/// Halves are rounded up. Without a fraction the size does not change.
 ///
 /// # Errors
 ///
-/// A fraction that is not a finite positive number, or a size beyond memory.
+/// A fraction that is not finite and positive, or a size beyond the address space.
 pub fn scaled_dims(
     size: Size,
     fraction: Option<f64>,
@@ -62,7 +62,7 @@ pub fn scaled_dims(
     let ratio = target / longer;
     #[expect(
         clippy::float_cmp,
-        reason = "only a ratio of exactly one changes nothing"
+        reason = "only a ratio of exactly one keeps the size"
     )]
     if ratio == 1.0 {
         return Ok(size);
@@ -72,7 +72,7 @@ pub fn scaled_dims(
         height: side(size.height),
         width: side(size.width),
     };
-    // `as` saturates, so a side beyond `usize` fails this check too.
+    // `as` saturates, so a side above `usize::MAX` fails this check too.
     match scaled.rgb_len() {
         Some(_) => Ok(scaled),
         None => Err(RescaleError::TooLarge {
@@ -82,26 +82,26 @@ pub fn scaled_dims(
     }
 }
 
-/// What can go wrong between a file and its scaled image.
+/// Why a file could not be decoded and scaled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum DecodeRescaleError {
-    /// The file.
+    /// Decoding failed.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The size.
+    /// The fraction or the scaled size is invalid.
     #[error(transparent)]
     Rescale(#[from] RescaleError),
-    /// The room for the scaled image.
+    /// The resize failed.
     #[error(transparent)]
     Resize(#[from] ResizeError),
 }
 
-/// Decode `file` and bring it to the size of [`scaled_dims`], with Pillow's Lanczos filter in the
-/// pass order of Pillow 13. An image that keeps its size is not touched.
+/// Decodes `file` and resizes it to the size of [`scaled_dims`], with Pillow's Lanczos filter in the
+/// pass order of Pillow 13. An image that keeps its size is not resampled.
 ///
 /// # Errors
 ///
-/// What decoding, [`scaled_dims`] or the resize refuses.
+/// The errors of decoding, of [`scaled_dims`] and of the resize.
 pub fn decode_rescale(
     file: &[u8],
     options: &DecodeOptions,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes() {
+    fn sizes_are_scaled_and_capped() {
         const FAR: usize = (1 << 60) + 1;
         #[rustfmt::skip]
         let cases = [
@@ -145,13 +145,13 @@ mod tests {
             ("double",                      (80, 60),     Some(2.0), None,       (160, 120)),
             ("growth is capped",            (80, 60),     Some(2.0), Some(120),  (120, 90)),
             ("the cap does not shrink",     (80, 60),     Some(0.9), Some(40),   (72, 54)),
-            ("growth stops at the size",    (80, 60),     Some(2.0), Some(40),   (80, 60)),
-            ("a negative cap is no shrink", (80, 60),     Some(2.0), Some(-1),   (80, 60)),
+            ("no growth above the cap",     (80, 60),     Some(2.0), Some(40),   (80, 60)),
+            ("a negative cap: no shrinking",(80, 60),     Some(2.0), Some(-1),   (80, 60)),
             ("never below one pixel",       (3, 1),       Some(0.1), None,       (1, 1)),
             ("full HD capped",              (1920, 1080), Some(2.0), Some(2048), (2048, 1152)),
             ("a half rounds up",            (5, 1),       Some(0.5), None,       (3, 1)),
             ("exactly one",                 (7, 5),       Some(1.0), None,       (7, 5)),
-            ("exactly one, and no double", (FAR, 1),   Some(1.0), None,       (FAR, 1)),
+            ("exactly one, beyond f64",    (FAR, 1),   Some(1.0), None,       (FAR, 1)),
             ("no pixels",                   (0, 0),       Some(2.0), None,       (0, 0)),
         ];
         for (name, size, fraction, cap, expected) in cases {
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// A bitmap of 4 by 2 pixels whose columns rise from dark to light.
+    /// A BMP file of 4 by 2 pixels whose columns go from dark to light.
     fn ramp() -> Vec<u8> {
         let header = b"BM\0\0\0\0\0\0\0\0\x36\0\0\0\x28\0\0\0\x04\0\0\0\x02\0\0\0\x01\0\x18\0";
         let row: Vec<u8> = [0, 80, 160, 240]
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_comes_out_scaled() {
+    fn files_are_decoded_and_scaled() {
         let scaled = |fraction, cap| {
             let image = decode_rescale(&ramp(), &DecodeOptions::default(), fraction, cap);
             image.map(|image| (image.height, image.width, image.pixels))
@@ -194,29 +194,23 @@ mod tests {
     }
 
     #[test]
-    fn each_step_may_refuse() {
-        let refusal = |file: &[u8], fraction| {
+    fn errors_of_each_step_are_returned() {
+        let error = |file: &[u8], fraction| {
             let image = decode_rescale(file, &DecodeOptions::default(), Some(fraction), None);
             image.unwrap_err()
         };
-        assert!(matches!(
-            refusal(b"text", 2.0),
-            DecodeRescaleError::Decode(_)
-        ));
+        assert!(matches!(error(b"text", 2.0), DecodeRescaleError::Decode(_)));
         for file in [ramp(), b"text".to_vec()] {
             assert!(matches!(
-                refusal(&file, f64::NAN),
+                error(&file, f64::NAN),
                 DecodeRescaleError::Rescale(_)
             ));
         }
-        assert!(matches!(
-            refusal(&ramp(), 4e8),
-            DecodeRescaleError::Resize(_)
-        ));
+        assert!(matches!(error(&ramp(), 4e8), DecodeRescaleError::Resize(_)));
     }
 
     #[test]
-    fn refused_fractions() {
+    fn invalid_fractions_are_refused() {
         for fraction in [0.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
             let error = check((80, 60), Some(fraction), None).unwrap_err();
             assert!(matches!(error, RescaleError::Fraction(_)), "{fraction}");

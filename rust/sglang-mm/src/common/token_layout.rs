@@ -1,22 +1,22 @@
-//! How a prompt with one placeholder per item becomes the prompt that the model reads.
+//! Expands a prompt with one placeholder per media item to the prompt that the model reads.
 //!
-//! Invariant: every token of the source is used exactly once and in order, every item is
-//! placed exactly once, and no item takes zero tokens.
+//! Invariant: every source token is used exactly once and in order, every item is placed exactly
+//! once, and no item takes zero tokens.
 
 use std::ops::Range;
 
 use crate::pipeline::{Segment, TokenLayout, TokenPattern};
 
-/// Most tokens that a prompt may expand to: 64 of the largest pictures that are decoded,
-/// each at its own size. More is a mistake in a layout, and would only eat memory.
+/// The largest number of tokens that a prompt may expand to: 64 images of the largest size that is
+/// decoded, unscaled. More is an error in a layout, and would only waste memory.
 pub const MAX_EXPANDED_TOKENS: usize = 1 << 24;
 
-/// A prompt after expansion.
+/// An expanded prompt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExpandedPrompt {
     /// The tokens.
     pub input_ids: Vec<i32>,
-    /// First and last token of each item, by index of the item.
+    /// The positions of the first and last token of each item, by index of the item.
     pub offsets: Vec<(u32, u32)>,
 }
 
@@ -24,7 +24,7 @@ pub struct ExpandedPrompt {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// Placeholders are typed once per item, no more and no less.
+    /// The prompt does not have exactly one placeholder per item.
     #[error(
         "prompt has {found} media placeholder(s) but {items} media item(s): \
          it must hold exactly one placeholder token per item"
@@ -35,12 +35,12 @@ pub enum LayoutError {
         /// Items of the request.
         items: usize,
     },
-    /// The range names tokens that are not there, or ends before it starts.
+    /// The range goes beyond the source, or ends before it starts.
     #[error("layout: text range {range:?} is out of bounds of {len} source token(s)")]
     TextOutOfBounds {
         /// The range.
         range: Range<usize>,
-        /// Tokens in the source.
+        /// Number of source tokens.
         len: usize,
     },
     /// Source tokens would be skipped or repeated.
@@ -48,24 +48,24 @@ pub enum LayoutError {
     TextOutOfOrder {
         /// The range.
         range: Range<usize>,
-        /// The first token that is not used yet.
+        /// Index of the first unused source token.
         consumed: usize,
     },
-    /// The source has ended.
+    /// No source token is left for the placeholder of the item.
     #[error("layout: media item {item} has no source placeholder at index {consumed}")]
     NoPlaceholder {
         /// The item.
         item: usize,
-        /// Where its placeholder would stand.
+        /// Index where the placeholder was expected.
         consumed: usize,
     },
-    /// An item that the model would not see.
+    /// The item has no tokens, so the model would not see it.
     #[error("layout: media item {item} expands to zero tokens")]
     ZeroTokens {
         /// The item.
         item: usize,
     },
-    /// No such item.
+    /// The request has no such item.
     #[error("layout: media item {item} is out of range of {items} item(s)")]
     ItemOutOfRange {
         /// The item.
@@ -73,36 +73,36 @@ pub enum LayoutError {
         /// Items of the request.
         items: usize,
     },
-    /// One item, two places.
+    /// The layout places one item twice.
     #[error("layout: media item {item} is placed twice")]
     PlacedTwice {
         /// The item.
         item: usize,
     },
-    /// Source tokens were left over.
+    /// The layout ends before the source.
     #[error("layout: covers {covered} of {len} source token(s)")]
     NotCovered {
-        /// Tokens used.
+        /// Source tokens used.
         covered: usize,
-        /// Tokens in the source.
+        /// Number of source tokens.
         len: usize,
     },
-    /// An item without a place.
+    /// The layout does not place an item.
     #[error("layout: media item {item} not placed")]
     NotPlaced {
         /// The item.
         item: usize,
     },
-    /// The expanded prompt would not be one that any model reads.
+    /// The expanded prompt is longer than [`MAX_EXPANDED_TOKENS`].
     #[error("layout: the prompt expands to more than {MAX_EXPANDED_TOKENS} tokens")]
     TooLong,
 }
 
-/// The layout in which the `i`-th `placeholder` becomes `counts[i]` copies of itself.
+/// The layout that replaces the `i`-th `placeholder` by `counts[i]` copies of it.
 ///
 /// # Errors
 ///
-/// When there are more or fewer placeholders than counts.
+/// If the number of placeholders is not the number of counts.
 pub fn layout_by_placeholder(
     ids: &[i32],
     placeholder: i32,
@@ -122,7 +122,7 @@ pub fn layout_by_placeholder(
             segments.push(Segment::Text(at..at + text.len()));
         }
         at += text.len() + 1;
-        // The stretch behind the last placeholder is followed by none.
+        // No placeholder follows the last text.
         if let Some(&n) = counts.get(item) {
             let pattern = TokenPattern::Repeat { id: placeholder, n };
             segments.push(Segment::Media { item, pattern });
@@ -131,14 +131,14 @@ pub fn layout_by_placeholder(
     Ok(TokenLayout { segments })
 }
 
-/// The prompt that `layout` makes of `src`, for a request of `n_items` items.
+/// Expands `src` by `layout`, for a request of `n_items` items.
 ///
-/// Each item takes the place of one source token, whatever that token is. Items may come
-/// in any order; the offsets are in order of the items.
+/// Each item replaces one source token, which may be any token. Items may come in any order. The
+/// offsets are in the order of the items.
 ///
 /// # Errors
 ///
-/// When the layout breaks the invariant of this module, or the result is too long.
+/// If the layout violates the invariant of this module, or the result is too long.
 pub fn apply_layout(
     src: &[i32],
     layout: &TokenLayout,
@@ -181,7 +181,7 @@ pub fn apply_layout(
     Ok(ExpandedPrompt { input_ids, offsets })
 }
 
-/// The tokens of `range`, which must begin where the last stretch ended.
+/// The source tokens of `range`, which must start at `consumed`.
 fn text<'a>(
     src: &'a [i32],
     range: &Range<usize>,
@@ -200,7 +200,7 @@ fn text<'a>(
     Ok(tokens)
 }
 
-/// Notes that `item` takes the tokens from `start` on.
+/// Records that the tokens of `item` start at `start`.
 fn place(
     placed: &mut [Option<(u32, u32)>],
     item: usize,
@@ -217,7 +217,7 @@ fn place(
     if place.is_some() {
         return Err(LayoutError::PlacedTwice { item });
     }
-    // Before anything is appended: the count may be any number at all.
+    // Checked before anything is appended, because the count may be any number.
     let end = start
         .checked_add(last)
         .filter(|&end| end < MAX_EXPANDED_TOKENS)

@@ -1,18 +1,17 @@
-//! The general steps from pixels to patches, one at a time: what a new family starts from.
+//! The general steps from pixels to patches, one function each: the start for a new family.
 //!
-//! Each step reads a whole image and makes another. A family with a kernel of its own
-//! writes patches from resized rows instead ([`patches`](super::patches)), and must give the
-//! same values as these.
+//! Each step reads a whole image and creates another. A family with its own kernel writes patches
+//! directly from resized rows ([`patches`](super::patches)) and must give the same values.
 //!
-//! Invariant: images are height, width, channel (HWC), row by row; no step changes the
-//! order of channels.
+//! Invariant: images are in the order height, width, channel (HWC). No step changes the order of
+//! channels.
 
 use super::{
     Size,
     memory::{OutOfMemory, empty},
 };
 
-/// A step and its data do not fit together.
+/// The data does not match the arguments of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransformError {
     /// The buffer is not an image of the stated size.
@@ -28,23 +27,23 @@ pub enum TransformError {
     /// A patch or a grid cell without pixels.
     #[error("a patch must have pixels, got one {0}")]
     EmptyPatch(Size),
-    /// Patches would not cover the image.
+    /// The image is not a whole number of patches.
     #[error("an image {size} cannot be cut into patches {patch}: pad it first")]
     NotDivisible {
-        /// Size of the image.
+        /// The size of the image.
         size: Size,
-        /// Size of a patch.
+        /// The size of a patch.
         patch: Size,
     },
-    /// Memory for the result is not to be had.
+    /// The system refused memory for the result.
     #[error("an image {0} needs more memory than there is")]
     TooLarge(Size),
 }
 
-/// One channel of a pixel as a network sees it: `(value * (1 / 255) - mean) / std`, in f32.
+/// Normalises one channel of a pixel: `(value * (1 / 255) - mean) / std`, in f32.
 ///
-/// A *multiplication* by the reciprocal: dividing by 255 gives other last bits for about
-/// half of all values.
+/// It *multiplies* by the reciprocal: dividing by 255 gives another last bit for about half of
+/// all values.
 #[must_use]
 pub fn normalized(value: f32, mean: f32, std: f32) -> f32 {
     (value * (1.0 / 255.0) - mean) / std
@@ -54,7 +53,7 @@ pub fn normalized(value: f32, mean: f32, std: f32) -> f32 {
 ///
 /// # Errors
 ///
-/// A buffer that does not fit `size`, or too little memory.
+/// A buffer that does not match `size`, or too little memory.
 pub fn normalize_rgb_f32(
     rgb: &[u8],
     size: Size,
@@ -73,7 +72,7 @@ pub fn normalize_rgb_f32(
     Ok(())
 }
 
-/// How many patches cover an image: rows and columns of them, the last ones maybe partly.
+/// The number of rows and columns of patches that cover an image. The last ones may be partial.
 ///
 /// # Errors
 ///
@@ -88,13 +87,14 @@ pub fn patch_grid(size: Size, patch: Size) -> Result<(usize, usize), TransformEr
     ))
 }
 
-/// The image `data` at the top left of the smallest canvas of whole cells, with its size.
+/// Places the image `data` at the top left of the smallest canvas of whole cells. Returns the canvas
+/// and its size.
 ///
 /// The rest is `pad_value`, which has one value per channel.
 ///
 /// # Errors
 ///
-/// A buffer that does not fit, a cell without pixels, or too little memory.
+/// A buffer that does not match `size`, a cell without pixels, or too little memory.
 pub fn pad_to_grid(
     data: &[f32],
     size: Size,
@@ -113,7 +113,7 @@ pub fn pad_to_grid(
     let mut out: Vec<f32> = empty(len).map_err(|OutOfMemory| too_large)?;
     out.extend(pad_value.iter().copied().cycle().take(len));
     let (row, canvas_row) = (size.width * channels, canvas.width * channels);
-    // Rows of no values are no rows: `max` only keeps the iterators from refusing them.
+    // Chunks of length 0 panic. With `max` rows without values give no chunks instead.
     let rows = out.chunks_exact_mut(canvas_row.max(1));
     for (canvas_row, image_row) in rows.zip(data.chunks_exact(row.max(1))) {
         canvas_row[..row].copy_from_slice(image_row);
@@ -121,12 +121,12 @@ pub fn pad_to_grid(
     Ok((out, canvas))
 }
 
-/// The patches of an image, row by row; each is again an image in HWC order.
+/// The patches of an image, row by row. Each patch is an image in HWC order.
 ///
 /// # Errors
 ///
-/// A buffer that does not fit, patches that would not cover the image, or too little
-/// memory.
+/// A buffer that does not match `size`, an image that is not a whole number of patches, or too
+/// little memory.
 pub fn extract_patches_hwc(
     data: &[f32],
     size: Size,
@@ -139,7 +139,7 @@ pub fn extract_patches_hwc(
         return Err(TransformError::NotDivisible { size, patch });
     }
     if data.is_empty() {
-        // An image without columns may have any number of rows: nothing to walk over.
+        // An image without columns may have any number of rows, and the loop must not visit them.
         return Ok(vec![]);
     }
     let mut out = empty(data.len()).map_err(|OutOfMemory| TransformError::TooLarge(size))?;
@@ -181,16 +181,16 @@ mod tests {
         Size { height, width }
     }
 
-    /// Values that name their own place.
+    /// Values that equal their own index.
     fn numbered(size: Size, channels: usize) -> Vec<f32> {
         (0..size.height * size.width * channels)
             .map(|at| at as f32)
             .collect()
     }
 
-    /// The published difference between the two ways to divide by 255.
+    /// Pins the number of byte values for which the two formulas differ.
     #[test]
-    fn multiplication_is_not_division() {
+    fn multiplication_differs_from_division_for_126_values() {
         let differ = (0..=255_u8)
             .filter(|&value| {
                 let value = f32::from(value);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn channels_have_their_own_mean_and_deviation() {
+    fn each_channel_has_its_own_mean_and_deviation() {
         let mut out = vec![7.0];
         let (mean, std) = ([0.0, 0.5, 1.0], [1.0, 0.5, 0.25]);
         normalize_rgb_f32(&[0, 0, 0, 255, 255, 255], size(1, 2), &mean, &std, &mut out).unwrap();
@@ -228,8 +228,7 @@ mod tests {
         assert_eq!((image, size(4, 6)), padded);
     }
 
-    /// Patches keep their rows, their columns and their channels: every value is found where the
-    /// definition says.
+    /// Compares every value with its place by the definition.
     #[test]
     fn patches_go_row_by_row() {
         let (image, patch, channels) = (size(6, 8), size(3, 2), 2);
@@ -247,7 +246,7 @@ mod tests {
         assert_eq!(expected, patches);
     }
 
-    /// Rows of no pixels are many at no cost, and must not be gone through one by one.
+    /// Rows without pixels cost no memory, so there may be very many. The loop must not visit each.
     #[test]
     fn an_image_without_columns_has_no_patches() {
         let patches = extract_patches_hwc(&[], size(usize::MAX, 0), 3, size(1, 1));
@@ -259,7 +258,7 @@ mod tests {
         #[rustfmt::skip]
         let cases = [
             ("whole patches",  size(4, 6), size(2, 3), (2, 2)),
-            ("a rest each way", size(5, 7), size(2, 3), (3, 3)),
+            ("partial patches", size(5, 7), size(2, 3), (3, 3)),
             ("one patch",      size(1, 1), size(9, 9), (1, 1)),
             ("no pixels",      size(0, 5), size(2, 3), (0, 2)),
         ];
@@ -269,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn mismatched_arguments_are_refused() {
         let image = [0.0; 12];
         let huge = size(usize::MAX, usize::MAX);
         let length = |size, channels, got| TransformError::Length {
@@ -280,13 +279,13 @@ mod tests {
         #[rustfmt::skip]
         let cases: [(&str, Result<(), TransformError>, TransformError); 8] = [
             ("short image",     normalize_rgb_f32(&[0; 11], size(2, 2), &[0.0; 3], &[1.0; 3], &mut vec![]), length(size(2, 2), 3, 11)),
-            ("absurd image",    normalize_rgb_f32(&[], huge, &[0.0; 3], &[1.0; 3], &mut vec![]), length(huge, 3, 0)),
+            ("huge image",      normalize_rgb_f32(&[], huge, &[0.0; 3], &[1.0; 3], &mut vec![]), length(huge, 3, 0)),
             ("short to pad",    pad_to_grid(&image, size(2, 3), size(1, 1), &[0.0]).map(drop), length(size(2, 3), 1, 12)),
-            ("absurd canvas",   pad_to_grid(&image, size(2, 2), huge, &[0.0; 3]).map(drop), TransformError::TooLarge(size(2, 2))),
+            ("huge canvas",     pad_to_grid(&image, size(2, 2), huge, &[0.0; 3]).map(drop), TransformError::TooLarge(size(2, 2))),
             ("empty cell",      pad_to_grid(&image, size(2, 2), size(0, 1), &[0.0; 3]).map(drop), TransformError::EmptyPatch(size(0, 1))),
             ("empty patch",     extract_patches_hwc(&image, size(2, 2), 3, size(1, 0)).map(drop), TransformError::EmptyPatch(size(1, 0))),
-            ("a rest",          extract_patches_hwc(&image, size(2, 2), 3, size(1, 3)).map(drop), TransformError::NotDivisible { size: size(2, 2), patch: size(1, 3) }),
-            ("a rest of a lot", extract_patches_hwc(&[], size(usize::MAX, 0), 3, size(2, 1)).map(drop), TransformError::NotDivisible { size: size(usize::MAX, 0), patch: size(2, 1) }),
+            ("partial patches", extract_patches_hwc(&image, size(2, 2), 3, size(1, 3)).map(drop), TransformError::NotDivisible { size: size(2, 2), patch: size(1, 3) }),
+            ("partial, no data", extract_patches_hwc(&[], size(usize::MAX, 0), 3, size(2, 1)).map(drop), TransformError::NotDivisible { size: size(usize::MAX, 0), patch: size(2, 1) }),
         ];
         for (name, got, expected) in cases {
             assert_eq!(Err(expected), got, "{name}");

@@ -1,7 +1,7 @@
-//! The pool itself: how large it is, when it starts, and when it must not be used.
+//! The thread pool: its size, when it starts, and when it must not be used.
 //!
-//! Invariant: it starts at the first fan-out and never before, and its absence is no
-//! failure. Whoever gets no pool runs plain loops and gets the same bytes.
+//! Invariant: the pool starts at the first parallel call, never earlier. A missing pool is not an
+//! error: the caller then runs plain loops with the same results.
 
 use std::{
     process,
@@ -14,14 +14,14 @@ use std::{
 
 use rayon::{ThreadPool, ThreadPoolBuilder, prelude::*};
 
-/// Sets the size of the pool; read once, at the first fan-out at the latest.
+/// The environment variable for the pool size. Read once, at the first parallel call at the latest.
 const THREADS_VARIABLE: &str = "SGL_MM_RS_THREADS";
 
-/// More threads than this do not make one image faster, and the host has other work.
-const DEFAULT_LIMIT: usize = 8;
+/// The largest default size. More threads do not speed up one image, and the host has other work.
+const DEFAULT_MAX_THREADS: usize = 8;
 
-/// Nor is a mistaken number to take all the threads of the machine.
-const MOST: usize = 1024;
+/// The upper limit for the variable, so that a typing error cannot exhaust the threads of the system.
+const MAX_THREADS: usize = 1024;
 
 struct Shared {
     /// The process that started the threads.
@@ -31,10 +31,12 @@ struct Shared {
 
 /// The process-wide pool.
 ///
-/// Nothing when the system refused the threads, and nothing in a forked child: it
-/// inherits the pool but not its threads, and would wait for them forever. Nothing
-/// while another thread starts the pool, for the same reason: a child that was forked
-/// just then inherits a start that never ends.
+/// `None` in three cases:
+///
+/// - The system refused the threads.
+/// - In a forked child. It inherits the pool but not the threads, and would wait for them forever.
+/// - While another thread starts the pool. A child forked at that moment inherits a start that
+///   never finishes, so waiting for the start could block forever too.
 pub(super) fn shared() -> Option<&'static ThreadPool> {
     static STARTED: AtomicBool = AtomicBool::new(false);
     static SHARED: OnceLock<Shared> = OnceLock::new();
@@ -42,7 +44,7 @@ pub(super) fn shared() -> Option<&'static ThreadPool> {
         && !STARTED.swap(true, Ordering::Relaxed)
         && let Some(started) = start()
     {
-        // Only the thread that swapped comes here, so nothing was set before.
+        // Only the thread that swapped gets here, so `SHARED` was not set before.
         let _ = SHARED.set(started);
     }
     let shared = SHARED.get()?;
@@ -61,26 +63,28 @@ fn start() -> Option<Shared> {
     })
 }
 
-/// How many threads the pool has, or will have.
+/// The number of threads that the pool has or will have.
 pub(super) fn size() -> usize {
     static SIZE: OnceLock<usize> = OnceLock::new();
     *SIZE.get_or_init(|| {
-        let asked = std::env::var(THREADS_VARIABLE).ok();
+        let requested = std::env::var(THREADS_VARIABLE).ok();
         let cores = thread::available_parallelism().ok().map(usize::from);
-        pool_size(asked.as_deref(), cores)
+        pool_size(requested.as_deref(), cores)
     })
 }
 
-fn pool_size(asked: Option<&str>, cores: Option<usize>) -> usize {
-    asked
+fn pool_size(requested: Option<&str>, cores: Option<usize>) -> usize {
+    requested
         .and_then(|text| text.parse().ok())
         .filter(|&count| count > 0)
-        .unwrap_or_else(|| cores.map_or(DEFAULT_LIMIT, |count| count.min(DEFAULT_LIMIT)))
-        .min(MOST)
+        .unwrap_or_else(|| {
+            cores.map_or(DEFAULT_MAX_THREADS, |count| count.min(DEFAULT_MAX_THREADS))
+        })
+        .min(MAX_THREADS)
 }
 
-/// See [`super::try_map`]. Items behind a known failure are skipped: they cannot
-/// change the answer.
+/// See [`super::try_map`]. Items after a known failure are skipped, because they cannot change
+/// the result.
 pub(super) fn try_map<T, R, E, F>(pool: &ThreadPool, items: &[T], f: F) -> Result<Vec<R>, E>
 where
     T: Sync,
@@ -134,12 +138,12 @@ where
     pool.install(|| {
         buf.par_chunks_mut(chunk).enumerate().try_for_each_init(
             || None,
-            |kept, (index, window)| {
-                let made = match kept.take() {
-                    Some(made) => made,
+            |cached, (index, window)| {
+                let value = match cached.take() {
+                    Some(value) => value,
                     None => scratch()?,
                 };
-                f(kept.insert(made), index, window);
+                f(cached.insert(value), index, window);
                 Ok(())
             },
         )
@@ -151,22 +155,22 @@ mod tests {
     use super::pool_size;
 
     #[test]
-    fn sizes() {
+    fn size_from_variable_and_cores() {
         #[rustfmt::skip]
         let cases = [
             ("few cores",       None,       Some(2),  2),
             ("many cores",      None,       Some(64), 8),
             ("cores unknown",   None,       None,     8),
-            ("asked",           Some("3"),  Some(64), 3),
-            ("asked for more",  Some("64"), Some(2),  64),
+            ("requested",       Some("3"),  Some(64), 3),
+            ("more than cores", Some("64"), Some(2),  64),
             ("too many",        Some("99999999"), Some(2), 1024),
             ("zero",            Some("0"),  Some(4),  4),
             ("negative",        Some("-1"), Some(4),  4),
             ("not a number",    Some("x"),  Some(4),  4),
             ("empty",           Some(""),   Some(4),  4),
         ];
-        for (name, asked, cores, expected) in cases {
-            assert_eq!(expected, pool_size(asked, cores), "{name}");
+        for (name, requested, cores, expected) in cases {
+            assert_eq!(expected, pool_size(requested, cores), "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Layouts that cover a prompt, layouts that do not, and placeholders in random places.
+//! Valid layouts, invalid layouts, and placeholders at random positions.
 
 use proptest::prelude::*;
 
@@ -25,7 +25,7 @@ fn check(src: &[i32], segments: &[Segment], items: usize) -> Result<ExpandedProm
 }
 
 #[test]
-fn expansions() {
+fn valid_layouts_expand() {
     use Segment::Text;
     type Row<'a> = (
         &'a str,
@@ -37,11 +37,11 @@ fn expansions() {
     #[rustfmt::skip]
     let cases: &[Row] = &[
         ("text only",             &[1, 2],    vec![Text(0..2)],                           &[1, 2],           &[]),
-        ("text in two stretches", &[1, 2],    vec![Text(0..1), Text(1..1), Text(1..2)],   &[1, 2],           &[]),
+        ("text in two segments",  &[1, 2],    vec![Text(0..1), Text(1..1), Text(1..2)],   &[1, 2],           &[]),
         ("empty",                 &[],        vec![],                                     &[],               &[]),
         ("one item",              &[7, 0, 8], vec![Text(0..1), repeat(0, 3), Text(2..3)], &[7, PAD, PAD, PAD, 8], &[(1, 3)]),
         ("one token",             &[0],       vec![repeat(0, 1)],                         &[PAD],            &[(0, 0)]),
-        ("tokens of its own",     &[0, 8],    vec![explicit(0, &[5, 6]), Text(1..2)],     &[5, 6, 8],        &[(0, 1)]),
+        ("explicit tokens",       &[0, 8],    vec![explicit(0, &[5, 6]), Text(1..2)],     &[5, 6, 8],        &[(0, 1)]),
         ("items out of order",    &[0, 0],    vec![repeat(1, 2), explicit(0, &[4])],      &[PAD, PAD, 4],    &[(2, 2), (0, 1)]),
     ];
     for (name, src, segments, input_ids, offsets) in cases {
@@ -54,10 +54,13 @@ fn expansions() {
 }
 
 #[test]
-fn refused_layouts() {
+fn invalid_layouts_are_refused() {
     use Segment::Text;
     type Row<'a> = (&'a str, &'a [i32], Vec<Segment>, usize, &'a str);
-    #[expect(clippy::reversed_empty_ranges, reason = "that is the fault")]
+    #[expect(
+        clippy::reversed_empty_ranges,
+        reason = "the reversed range is the error under test"
+    )]
     let reversed = Text(2..1);
     #[rustfmt::skip]
     let cases: &[Row] = &[
@@ -65,8 +68,8 @@ fn refused_layouts() {
         ("reversed range",     &[1, 2], vec![reversed],                       0, "text range 2..1 is out of bounds of 2 source token(s)"),
         ("skipped token",      &[1, 2], vec![Text(1..2)],                     0, "text range 1..2 does not resume at source index 0"),
         ("repeated token",     &[1, 2], vec![Text(0..2), Text(1..2)],         0, "text range 1..2 does not resume at source index 2"),
-        ("empty, elsewhere",   &[1, 2], vec![Text(1..1), Text(0..2)],         0, "text range 1..1 does not resume at source index 0"),
-        ("item behind it all", &[1],    vec![Text(0..1), repeat(0, 1)],       1, "media item 0 has no source placeholder at index 1"),
+        ("empty, wrong index", &[1, 2], vec![Text(1..1), Text(0..2)],         0, "text range 1..1 does not resume at source index 0"),
+        ("item after the end", &[1],    vec![Text(0..1), repeat(0, 1)],       1, "media item 0 has no source placeholder at index 1"),
         ("zero copies",        &[1],    vec![repeat(0, 0)],                   1, "media item 0 expands to zero tokens"),
         ("no tokens",          &[1],    vec![explicit(0, &[])],               1, "media item 0 expands to zero tokens"),
         ("no such item",       &[1],    vec![repeat(1, 1)],                   1, "media item 1 is out of range of 1 item(s)"),
@@ -84,7 +87,7 @@ fn refused_layouts() {
 }
 
 #[test]
-fn the_limit_counts_text_too() {
+fn text_counts_towards_the_limit() {
     let src = vec![1; MAX_EXPANDED_TOKENS + 1];
     let whole = |len| check(&src[..len], &[Segment::Text(0..len)], 0).map(|_| ());
     assert_eq!(Ok(()), whole(MAX_EXPANDED_TOKENS));
@@ -92,14 +95,14 @@ fn the_limit_counts_text_too() {
 }
 
 #[test]
-fn placeholders_and_items_are_counted() {
+fn placeholders_must_match_items() {
     #[rustfmt::skip]
     let cases: &[(&str, &[i32], &[usize], usize)] = &[
         ("none for one item",  &[1, 2],        &[4],    0),
         ("two for one item",   &[PAD, 1, PAD], &[4],    2),
         ("one for two items",  &[1, PAD],      &[4, 4], 1),
         ("expanded already",   &[PAD; 4],      &[4],    4),
-        ("typed, and no item", &[PAD; 500],    &[],     500),
+        ("placeholders, no item",&[PAD; 500],    &[],     500),
     ];
     for (name, ids, counts, found) in cases {
         let error = layout_by_placeholder(ids, PAD, counts).expect_err(name);
@@ -110,7 +113,7 @@ fn placeholders_and_items_are_counted() {
 }
 
 proptest! {
-    /// Each placeholder becomes its copies, and nothing else moves.
+    /// Each placeholder is replaced by its copies, and the other tokens keep their order.
     #[test]
     fn placeholders_expand_in_place(
         text in prop::collection::vec(0..5_i32, 0..30),
