@@ -1,15 +1,15 @@
-//! Which addresses are global: out there, and not a way back into this network or host.
+//! Decides which addresses are global: on the public internet, not in this network or host.
 //!
-//! The tables are IANA's registries of special-purpose addresses, and what lies in none of
-//! the blocks that are given out. An IPv6 address that carries an IPv4 one is refused,
-//! except under the well-known NAT64 prefix, by which a host without IPv4 reaches the rest
-//! of the world: there the carried address decides.
+//! The tables follow IANA's registries of special-purpose addresses. Addresses in blocks that are
+//! not allocated are not global either. An IPv6 address that embeds an IPv4 address is refused.
+//! The exception is the well-known NAT64 prefix, through which a host without IPv4 reaches IPv4
+//! hosts: there the embedded address decides.
 //!
-//! Invariant: in doubt an address is not global.
+//! Invariant: in case of doubt an address is not global.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Every address that begins with the bits of another.
+/// An address block: the first address and the length of the prefix in bits.
 struct Block<A>(A, u32);
 
 #[rustfmt::skip]
@@ -18,7 +18,7 @@ const NOT_GLOBAL_V4: [Block<Ipv4Addr>; 16] = [
     Block(Ipv4Addr::new(10, 0, 0, 0), 8),        // private
     Block(Ipv4Addr::new(100, 64, 0, 0), 10),     // shared by carriers (CGNAT)
     Block(Ipv4Addr::new(127, 0, 0, 0), 8),       // loopback
-    Block(Ipv4Addr::new(168, 63, 129, 16), 32),  // Azure's host agent, in every virtual machine there
+    Block(Ipv4Addr::new(168, 63, 129, 16), 32),  // Azure's host agent, reachable from every virtual machine
     Block(Ipv4Addr::new(169, 254, 0, 0), 16),    // link-local; metadata of most clouds
     Block(Ipv4Addr::new(172, 16, 0, 0), 12),     // private
     Block(Ipv4Addr::new(192, 0, 0, 0), 24),      // protocol assignments
@@ -32,11 +32,11 @@ const NOT_GLOBAL_V4: [Block<Ipv4Addr>; 16] = [
     Block(Ipv4Addr::new(240, 0, 0, 0), 4),       // reserved; broadcast
 ];
 
-/// All global unicast there is. Loopback, unspecified, mapped and compatible IPv4, unique
-/// local, link-local and multicast addresses lie outside.
+/// All global unicast addresses. Loopback, unspecified, IPv4-mapped, IPv4-compatible, unique local,
+/// link-local and multicast addresses are outside of it.
 const UNICAST_V6: Block<Ipv6Addr> = Block(Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0), 3);
 
-/// The IPv4 world behind a translator (RFC 6052).
+/// IPv4 addresses behind a NAT64 translator (RFC 6052).
 const NAT64: Block<Ipv6Addr> = Block(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
 #[rustfmt::skip]
@@ -51,35 +51,35 @@ const NOT_GLOBAL_V6: [Block<Ipv6Addr>; 4] = [
 pub(super) fn is_global(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_global_v4(v4),
-        IpAddr::V6(v6) if NAT64.holds(v6) => is_global_v4(carried(v6)),
+        IpAddr::V6(v6) if NAT64.contains(v6) => is_global_v4(embedded_v4(v6)),
         IpAddr::V6(v6) => {
-            UNICAST_V6.holds(v6) && !NOT_GLOBAL_V6.iter().any(|block| block.holds(v6))
+            UNICAST_V6.contains(v6) && !NOT_GLOBAL_V6.iter().any(|block| block.contains(v6))
         }
     }
 }
 
 fn is_global_v4(address: Ipv4Addr) -> bool {
-    !NOT_GLOBAL_V4.iter().any(|block| block.holds(address))
+    !NOT_GLOBAL_V4.iter().any(|block| block.contains(address))
 }
 
-/// The last 32 bits.
-fn carried(address: Ipv6Addr) -> Ipv4Addr {
+/// The IPv4 address in the last 32 bits.
+fn embedded_v4(address: Ipv6Addr) -> Ipv4Addr {
     Ipv4Addr::from_bits(address.to_bits() as u32)
 }
 
 impl Block<Ipv4Addr> {
-    fn holds(&self, address: Ipv4Addr) -> bool {
+    fn contains(&self, address: Ipv4Addr) -> bool {
         same_prefix(address.into(), self.0.into(), self.1)
     }
 }
 
 impl Block<Ipv6Addr> {
-    fn holds(&self, address: Ipv6Addr) -> bool {
+    fn contains(&self, address: Ipv6Addr) -> bool {
         same_prefix(address.into(), self.0.into(), self.1)
     }
 }
 
-/// Whether two addresses of one family agree in their first `bits`.
+/// Whether two addresses of one family have the same first `bits`.
 pub(super) fn same_prefix(a: IpAddr, b: IpAddr, bits: u32) -> bool {
     match (a, b) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (a.to_bits() ^ b.to_bits()).leading_zeros() >= bits,
@@ -93,9 +93,9 @@ mod tests {
     use super::{is_global, same_prefix};
     use std::net::IpAddr;
 
-    /// Each block by its first and its last address.
+    /// The first and the last address of each block. Over 40 lines: one row per block.
     #[test]
-    fn what_is_not_global() {
+    fn special_purpose_addresses_are_not_global() {
         #[rustfmt::skip]
         let cases = [
             ("unspecified",               "0.0.0.0",            "0.0.0.0"),
@@ -124,15 +124,15 @@ mod tests {
             ("v4-mapped, private",        "::ffff:10.0.0.1",    "::ffff:127.0.0.1"),
             ("v4-mapped, global",         "::ffff:8.8.8.8",     "::ffff:1.1.1.1"),
             ("v4-translated",             "::ffff:0:8.8.8.8",   "::ffff:0:127.0.0.1"),
-            ("NAT64 to what is private",  "64:ff9b::10.0.0.1",  "64:ff9b::169.254.169.254"),
+            ("NAT64 to private",          "64:ff9b::10.0.0.1",  "64:ff9b::169.254.169.254"),
             ("NAT64 of a site",           "64:ff9b:1::",        "64:ff9b:1:ffff:ffff:ffff:ffff:ffff"),
             ("discard only",              "100::",              "100::ffff:ffff:ffff:ffff"),
-            ("not given out",             "1000::",             "1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
+            ("not allocated",             "1000::",             "1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
             ("Teredo",                    "2001::",             "2001:0:ffff:ffff:ffff:ffff:ffff:ffff"),
             ("v6 benchmarking",           "2001:2::",           "2001:2:0:ffff:ffff:ffff:ffff:ffff"),
             ("ORCHID",                    "2001:10::",          "2001:2f:ffff:ffff:ffff:ffff:ffff:ffff"),
             ("v6 documentation",          "2001:db8::",         "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff"),
-            ("6to4 of a private one",     "2002:a00:1::",       "2002:7f00:1::1"),
+            ("6to4 of private",           "2002:a00:1::",       "2002:7f00:1::1"),
             ("6to4",                      "2002::",             "2002:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
             ("v6 documentation, new",     "3fff::",             "3fff:fff:ffff:ffff:ffff:ffff:ffff:ffff"),
             ("above unicast",             "4000::",             "fbff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
@@ -149,9 +149,9 @@ mod tests {
         }
     }
 
-    /// The neighbours of each block, and a few that everybody knows.
+    /// The neighbours of each block, and some public addresses.
     #[test]
-    fn what_is_global() {
+    fn public_addresses_are_global() {
         #[rustfmt::skip]
         let cases = [
             "1.0.0.0", "9.255.255.255", "11.0.0.0", "100.63.255.255", "100.128.0.0", "126.255.255.255", "128.0.0.0",
@@ -159,7 +159,8 @@ mod tests {
             "191.255.255.255", "192.0.1.0", "192.0.1.255", "192.0.3.0", "192.88.98.255", "192.88.100.0",
             "192.167.255.255", "192.169.0.0", "198.17.255.255", "198.20.0.0", "198.51.99.255", "198.51.101.0",
             "203.0.112.255", "203.0.114.0", "223.255.255.255", "8.8.8.8", "93.184.216.34",
-            "2000::", "2001:200::", "2001:db7:ffff::1", "2001:db9::", "2001:4860:4860::8888", "2003::", "2606:4700::1111",
+            "2000::", "2001:200::", "2001:db7:ffff::1", "2001:db9::", "2001:4860:4860::8888", "2003::",
+            "2606:4700::1111",
             "3ffe:ffff::1", "3fff:1000::", "64:ff9b::8.8.8.8",
         ];
         for text in cases {
@@ -168,17 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn prefixes() {
+    fn prefixes_are_compared_by_bits() {
         #[rustfmt::skip]
         let cases = [
             ("all of IPv4",          "1.2.3.4",    "200.0.0.0", 0,   true),
             ("one address",          "1.2.3.4",    "1.2.3.4",   32,  true),
-            ("its neighbour",        "1.2.3.5",    "1.2.3.4",   32,  false),
-            ("a bit less",           "1.2.3.5",    "1.2.3.4",   31,  true),
+            ("a neighbour",          "1.2.3.5",    "1.2.3.4",   32,  false),
+            ("one bit less",         "1.2.3.5",    "1.2.3.4",   31,  true),
             ("families do not mix",  "1.2.3.4",    "::",        0,   false),
             ("all of IPv6",          "2001::",     "::",        0,   true),
             ("one of IPv6",          "::1",        "::1",       128, true),
-            ("its neighbour",        "::2",        "::1",       127, false),
+            ("one bit less, IPv6",   "::2",        "::1",       127, false),
         ];
         for (name, a, b, bits, expected) in cases {
             assert_eq!(expected, same_prefix(parse(a), parse(b), bits), "{name}");

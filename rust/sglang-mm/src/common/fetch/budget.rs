@@ -1,35 +1,35 @@
-//! How many bytes of media one request may still hold.
+//! The budget of a request: the number of media bytes that it may hold.
 //!
-//! What is fetched is claimed as it arrives, and stays claimed for as long as the request
-//! lives; a fetch that fails gives back all that it had claimed.
+//! Fetched bytes are claimed as they arrive and stay claimed while the request lives. A failed fetch
+//! releases everything that it claimed.
 //!
-//! Invariant: claims never sum to more than the budget, whichever threads make them.
+//! Invariant: the claims of all threads never sum to more than the budget.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::FetchError;
 
-/// The bytes that a request may still take up, shared by all its fetches.
+/// The number of bytes that a request may still claim, shared by all its fetches.
 #[derive(Debug)]
 pub struct ByteBudget(AtomicU64);
 
 impl ByteBudget {
-    /// A budget of so many bytes.
+    /// A budget of `bytes` bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(AtomicU64::new(bytes))
     }
 
-    /// The bytes that are left.
+    /// The number of bytes left.
     #[must_use]
     pub fn remaining(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes `bytes`, or nothing if fewer are left. Says whether it did.
+    /// Claims `bytes`, or nothing if fewer are left. Returns whether it claimed them.
     #[must_use]
     pub fn claim(&self, bytes: u64) -> bool {
-        // Relaxed: the number guards no other memory.
+        // Relaxed is enough, because the number protects no other memory.
         self.0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 left.checked_sub(bytes)
@@ -37,27 +37,27 @@ impl ByteBudget {
             .is_ok()
     }
 
-    /// Gives back what was claimed.
+    /// Releases `bytes` that were claimed.
     pub fn release(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Takes what is in memory already; `what` names it in the error.
+    /// Claims bytes that are in memory already. `name` is their name in the error.
     ///
     /// # Errors
     ///
-    /// Fewer than `bytes` are left; none are taken.
-    pub fn charge_existing(&self, bytes: u64, what: &str) -> Result<(), FetchError> {
+    /// If fewer than `bytes` are left. Then nothing is claimed.
+    pub fn charge_existing(&self, bytes: u64, name: &str) -> Result<(), FetchError> {
         if self.claim(bytes) {
             return Ok(());
         }
         Err(FetchError::OverBudget {
-            what: what.to_owned(),
+            name: name.to_owned(),
         })
     }
 }
 
-/// What one fetch has claimed so far. Dropped, it gives all back.
+/// The bytes that one fetch has claimed so far. Dropping it releases them.
 pub(super) struct Claim<'a> {
     budget: &'a ByteBudget,
     bytes: u64,
@@ -68,16 +68,16 @@ impl<'a> Claim<'a> {
         Self { budget, bytes: 0 }
     }
 
-    /// Claims `bytes` more. Says whether they could be had.
+    /// Claims `bytes` more. Returns whether that succeeded.
     pub(super) fn grow(&mut self, bytes: u64) -> bool {
-        let had = self.budget.claim(bytes);
-        if had {
+        let claimed = self.budget.claim(bytes);
+        if claimed {
             self.bytes += bytes;
         }
-        had
+        claimed
     }
 
-    /// The fetch succeeded, and needs no more than `bytes`: the request holds them from now on.
+    /// Ends a successful fetch: `bytes` stay claimed by the request, and the rest is released.
     pub(super) fn keep(mut self, bytes: u64) {
         self.bytes -= bytes;
     }
@@ -95,7 +95,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_claim_is_whole_or_nothing() {
+    fn a_claim_takes_all_bytes_or_none() {
         let budget = ByteBudget::new(10);
         assert!(budget.claim(7));
         assert!(!budget.claim(4));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_charged_by_name() {
+    fn existing_bytes_are_charged_with_a_name() {
         let budget = ByteBudget::new(10);
         budget.charge_existing(10, "image 0").unwrap();
         let error = budget.charge_existing(1, "image 1").unwrap_err();
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_fetch_gives_back_and_a_good_one_keeps() {
+    fn a_failed_fetch_releases_and_a_successful_one_keeps() {
         let budget = ByteBudget::new(10);
         let mut failed = Claim::new(&budget);
         assert!(failed.grow(4) && failed.grow(5) && !failed.grow(2));
@@ -126,22 +126,25 @@ mod tests {
         drop(failed);
         assert_eq!(10, budget.remaining());
 
-        let mut good = Claim::new(&budget);
-        assert!(good.grow(9));
-        good.keep(6);
+        let mut successful = Claim::new(&budget);
+        assert!(successful.grow(9));
+        successful.keep(6);
         assert_eq!(4, budget.remaining());
     }
 
-    /// Eight threads fight for 1000 bytes, three at a time: exactly 333 win.
+    /// Eight threads claim three bytes at a time from 1000: exactly 333 claims succeed.
     #[test]
-    fn threads_never_claim_more_than_there_is() {
+    fn threads_never_claim_more_than_the_budget() {
         let budget = ByteBudget::new(1000);
-        let won: usize = thread::scope(|scope| {
-            let fighters: Vec<_> = (0..8)
+        let succeeded: usize = thread::scope(|scope| {
+            let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| (0..200).filter(|_| budget.claim(3)).count()))
                 .collect();
-            fighters.into_iter().map(|one| one.join().unwrap()).sum()
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .sum()
         });
-        assert_eq!((333, 1), (won, budget.remaining()));
+        assert_eq!((333, 1), (succeeded, budget.remaining()));
     }
 }

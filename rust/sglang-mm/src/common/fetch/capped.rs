@@ -1,10 +1,11 @@
-//! Reads a stream whose length nobody can be trusted about.
+//! Reads a stream whose declared length is not trusted.
 //!
-//! Bytes are charged to the budget as they arrive, so what fits is always accepted, however
-//! many threads share the budget; at most one step per stream is in memory before it is
-//! charged. One byte past the cap is read, so that too long is an error and never a cut.
+//! Bytes are charged to the budget as they arrive. So a stream that fits is always accepted, with
+//! any number of threads that share the budget. At most one step per stream is in memory before it
+//! is charged. One byte beyond the cap is read, so that a longer stream is an error and is not
+//! truncated.
 //!
-//! Invariant: memory follows what arrives, never what was announced.
+//! Invariant: memory grows with the bytes received, not with the declared length.
 
 use std::io::{self, Read};
 
@@ -13,10 +14,10 @@ use super::{
     budget::{ByteBudget, Claim},
 };
 
-/// How much is read between two charges.
+/// Bytes that are read between two charges.
 const STEP: u64 = 256 << 10;
 
-/// Why a stream was not read to its end.
+/// Why reading stopped before the end of the stream.
 #[derive(Debug)]
 pub(super) enum Stopped {
     Io(io::Error),
@@ -26,18 +27,18 @@ pub(super) enum Stopped {
 }
 
 impl Stopped {
-    /// The same, told of `what`.
-    pub(super) fn reading(self, what: String, cap: u64) -> FetchError {
+    /// The error for the source called `name`.
+    pub(super) fn into_fetch_error(self, name: String, cap: u64) -> FetchError {
         match self {
-            Self::Io(source) => FetchError::Read { what, source },
-            Self::OverCap => FetchError::TooLarge { what, cap },
-            Self::OverBudget => FetchError::OverBudget { what },
-            Self::OutOfMemory => FetchError::OutOfMemory { what },
+            Self::Io(source) => FetchError::Read { name, source },
+            Self::OverCap => FetchError::TooLarge { name, cap },
+            Self::OverBudget => FetchError::OverBudget { name },
+            Self::OutOfMemory => FetchError::OutOfMemory { name },
         }
     }
 }
 
-/// All of `reader`, which may hold at most `cap` bytes.
+/// Reads all of `reader`, which may have at most `cap` bytes.
 pub(super) fn read(
     reader: &mut impl Read,
     cap: u64,
@@ -75,7 +76,7 @@ mod tests {
     use crate::common::fetch::ByteBudget;
     use std::io::{self, Read};
 
-    /// Gives its bytes in odd pieces, then ends or fails; counts what was asked of it.
+    /// Returns its bytes in pieces, then ends or fails.
     struct Stream {
         left: u64,
         piece: usize,
@@ -85,7 +86,7 @@ mod tests {
     impl Read for Stream {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             if self.left == 0 && self.fails {
-                return Err(io::Error::other("torn"));
+                return Err(io::Error::other("broken"));
             }
             let len = buffer.len().min(self.piece).min(self.left as usize);
             buffer[..len].fill(7);
@@ -97,7 +98,7 @@ mod tests {
     fn outcome(result: &Result<Vec<u8>, Stopped>) -> &'static str {
         match result {
             Ok(_) => "ok",
-            Err(Stopped::Io(_)) => "torn",
+            Err(Stopped::Io(_)) => "broken",
             Err(Stopped::OverCap) => "cap",
             Err(Stopped::OverBudget) => "budget",
             Err(Stopped::OutOfMemory) => "memory",
@@ -105,24 +106,24 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_exact() {
+    fn cap_and_budget_are_exact() {
         #[rustfmt::skip]
         let cases = [
-            ("nothing",                        0,            10,       10,       "ok"),
-            ("the whole cap",                  10,           10,       10,       "ok"),
-            ("one past the cap",               11,           10,       100,      "cap"),
-            ("the cap is named first",         11,           10,       10,       "cap"),
-            ("one past the budget",            11,           20,       10,       "budget"),
-            ("no budget, nothing to read",     0,            10,       0,        "ok"),
+            ("empty",                          0,            10,       10,       "ok"),
+            ("exactly the cap",                10,           10,       10,       "ok"),
+            ("one byte over the cap",          11,           10,       100,      "cap"),
+            ("over cap and budget",            11,           10,       10,       "cap"),
+            ("one byte over the budget",       11,           20,       10,       "budget"),
+            ("no budget, empty",               0,            10,       0,        "ok"),
             ("no budget",                      1,            10,       0,        "budget"),
-            ("no cap, nothing to read",        0,            0,        0,        "ok"),
-            ("no cap",                         1,            0,        9,        "cap"),
+            ("cap 0, empty",                   0,            0,        0,        "ok"),
+            ("cap 0",                          1,            0,        9,        "cap"),
             ("exactly one step",               STEP,         2 * STEP, 2 * STEP, "ok"),
-            ("one past a step",                STEP + 1,     2 * STEP, 2 * STEP, "ok"),
-            ("cap on a step's edge",           2 * STEP,     2 * STEP, 2 * STEP, "ok"),
-            ("past a cap on a step's edge",    2 * STEP + 1, 2 * STEP, 9 * STEP, "cap"),
-            ("budget on a step's edge",        2 * STEP,     9 * STEP, 2 * STEP, "ok"),
-            ("past a budget on a step's edge", 2 * STEP + 1, 9 * STEP, 2 * STEP, "budget"),
+            ("one byte over a step",           STEP + 1,     2 * STEP, 2 * STEP, "ok"),
+            ("cap at the end of a step",       2 * STEP,     2 * STEP, 2 * STEP, "ok"),
+            ("over a cap at a step's end",     2 * STEP + 1, 2 * STEP, 9 * STEP, "cap"),
+            ("budget at the end of a step",    2 * STEP,     9 * STEP, 2 * STEP, "ok"),
+            ("over a budget at a step's end",  2 * STEP + 1, 9 * STEP, 2 * STEP, "budget"),
         ];
         for (name, len, cap, allowed, expected) in cases {
             for piece in [1_000, usize::MAX] {
@@ -133,15 +134,19 @@ mod tests {
                     fails: false,
                 };
                 let result = read(&mut stream, cap, &budget);
-                assert_eq!(expected, outcome(&result), "{name}, by {piece}");
+                assert_eq!(expected, outcome(&result), "{name}, in pieces of {piece}");
                 let held = result.map_or(0, |bytes| bytes.len() as u64);
-                assert_eq!(allowed - held, budget.remaining(), "{name}, by {piece}");
+                assert_eq!(
+                    allowed - held,
+                    budget.remaining(),
+                    "{name}, in pieces of {piece}"
+                );
             }
         }
     }
 
     #[test]
-    fn no_more_is_read_than_one_byte_past_the_cap() {
+    fn at_most_one_byte_over_the_cap_is_read() {
         let mut endless = Stream {
             left: u64::MAX,
             piece: usize::MAX,
@@ -153,9 +158,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever fails, wherever: what is not handed over is given back.
+        /// After any failure, bytes that were not returned are released.
         #[test]
-        fn the_budget_never_leaks(
+        fn failures_release_the_budget(
             len in 0..3 * STEP, cap in 0..3 * STEP, allowed in 0..3 * STEP, piece in 1_usize..400_000, fails: bool,
         ) {
             let budget = ByteBudget::new(allowed);

@@ -1,17 +1,17 @@
-//! Connections: names to addresses, addresses to an HTTP client that dials nothing else,
-//! and whose certificates count.
+//! Connections: resolves names, makes HTTP clients that dial only given addresses, and decides
+//! which certificates are trusted.
 //!
-//! Names are resolved by the system, which cannot be interrupted: the time it takes counts
-//! against the deadline, which is looked at again afterwards.
+//! Names are resolved by the system, which cannot be interrupted. The time counts against the
+//! deadline, which is checked again afterwards.
 //!
-//! Trusted are Mozilla's roots as compiled in, so that each container trusts the same; like
-//! `requests`, `REQUESTS_CA_BUNDLE` or `CURL_CA_BUNDLE` name a PEM file that takes their
-//! place. It is read once.
+//! The trusted roots are Mozilla's, compiled in, so that every container trusts the same ones. As in
+//! Python's `requests`, the variable `REQUESTS_CA_BUNDLE` or `CURL_CA_BUNDLE` names a PEM file that
+//! replaces them. The file is read once.
 //!
-//! No connection outlives its request. A pooled socket would be shared with forked
-//! children, and may be closed by the server at the moment it is used again.
+//! No connection outlives its request. Forked children would share a pooled socket, and the server
+//! may close one just when it is reused.
 //!
-//! Invariant: no thread is started; a client dials only the addresses that were handed to it.
+//! Invariant: no thread is started, and a client dials only the addresses that it was given.
 
 use std::{
     env, fs, io,
@@ -40,9 +40,9 @@ use super::{HttpError, forward::Forward};
 /// Resolves names and makes clients.
 #[derive(Clone, Debug)]
 pub(super) struct Dialler {
-    /// The system's resolver; tests have their own.
+    /// The resolver: that of the system, or one of a test.
     pub(super) lookup: fn(&str, u16) -> io::Result<Vec<SocketAddr>>,
-    /// `None`: what the environment says, once.
+    /// `None`: the roots from the environment, read once.
     pub(super) trust: Option<Arc<Trust>>,
 }
 
@@ -56,17 +56,17 @@ impl Default for Dialler {
 }
 
 impl Dialler {
-    /// The same, having asked the environment whom to trust. What is wrong there is told by
-    /// the request that needs it.
+    /// The dialler with the trusted roots read from the environment now. An error in the variables is
+    /// reported by the first request that needs them.
     pub(super) fn with_environment(self) -> Self {
         settings();
         Self {
-            trust: self.trust.or_else(|| Trust::of_environment().ok()),
+            trust: self.trust.or_else(|| Trust::from_environment().ok()),
             ..self
         }
     }
 
-    /// All addresses of a host; there is at least one.
+    /// All addresses of a host, at least one.
     pub(super) fn resolve(
         &self,
         host: &Host<&str>,
@@ -85,21 +85,21 @@ impl Dialler {
         Ok(found)
     }
 
-    /// A client for one exchange, that goes by `way` and dials `addresses` for whatever it is asked.
+    /// A client for one request, which uses `route` and dials `addresses` for any host.
     pub(super) fn client(
         &self,
         addresses: Vec<SocketAddr>,
-        way: Way,
+        route: Route,
         time: Duration,
     ) -> Result<Client, HttpError> {
         let trust = match &self.trust {
             Some(trust) => trust.clone(),
-            None => Trust::of_environment()?,
+            None => Trust::from_environment()?,
         };
-        let (origin, tunnel) = match way {
-            Way::Direct => (None, None),
-            Way::Forwarded(origin) => (Some(origin), None),
-            Way::Tunnelled(proxy) => (None, Some(proxy)),
+        let (origin, tunnel) = match route {
+            Route::Direct => (None, None),
+            Route::Forwarded(origin) => (Some(origin), None),
+            Route::Tunnelled(proxy) => (None, Some(proxy)),
         };
         let connector =
             ().chain(ConnectProxyConnector::default())
@@ -115,9 +115,10 @@ impl Dialler {
     }
 }
 
-/// What all clients have in common.
+/// The settings shared by all clients.
 ///
-/// Made once: whatever settings they begin with, ureq asks the environment for proxies.
+/// Created once, because ureq reads the proxy variables of the environment whenever a configuration
+/// is created.
 fn settings() -> &'static Config {
     static SETTINGS: OnceLock<Config> = OnceLock::new();
     SETTINGS.get_or_init(|| {
@@ -137,7 +138,7 @@ fn settings() -> &'static Config {
     })
 }
 
-/// A client for one exchange.
+/// A client for one request.
 #[derive(Debug)]
 pub(super) struct Client {
     agent: Agent,
@@ -147,7 +148,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Sends `request` and reads the head of its answer.
+    /// Sends `request` and reads the head of its response.
     pub(super) fn run(&self, request: Request<()>) -> Result<Response<Body>, ureq::Error> {
         let request = self
             .agent
@@ -160,19 +161,19 @@ impl Client {
     }
 }
 
-/// How a request gets to its host.
-pub(super) enum Way {
+/// How a request reaches its host.
+pub(super) enum Route {
     Direct,
-    /// By a proxy that is told the origin of the request, and asks itself.
+    /// Through a proxy that gets the request with its origin and forwards it.
     Forwarded(String),
-    /// Through a proxy that only passes bytes on.
+    /// Through a proxy that tunnels the connection.
     Tunnelled(ureq::Proxy),
 }
 
-/// What ureq's list of addresses holds. More would only be tried after all these had failed.
-const MOST_ADDRESSES: usize = 16;
+/// The capacity of ureq's address list. More addresses would be tried only after all of these failed.
+const MAX_ADDRESSES: usize = 16;
 
-/// Addresses that were found, and checked if need be.
+/// A resolver that returns addresses resolved (and, if required, checked) before.
 #[derive(Debug)]
 struct Resolved(Vec<SocketAddr>);
 
@@ -184,14 +185,14 @@ impl Resolver for Resolved {
         _: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let mut addresses = self.empty();
-        for address in self.0.iter().take(MOST_ADDRESSES) {
+        for address in self.0.iter().take(MAX_ADDRESSES) {
             addresses.push(*address);
         }
         Ok(addresses)
     }
 }
 
-/// Which certificates count, and what TLS remembers between connections.
+/// The trusted certificates, and the TLS sessions kept between connections.
 #[derive(Debug)]
 pub(super) struct Trust {
     config: TlsConfig,
@@ -206,22 +207,24 @@ impl Trust {
         })
     }
 
-    /// What the environment says, looked at once.
-    fn of_environment() -> Result<Arc<Self>, HttpError> {
+    /// The roots from the environment, read once.
+    fn from_environment() -> Result<Arc<Self>, HttpError> {
         static FOUND: OnceLock<Result<Arc<Trust>, String>> = OnceLock::new();
         FOUND
             .get_or_init(|| {
                 let named = |variable| env::var(variable).ok().filter(|path| !path.is_empty());
                 match named("REQUESTS_CA_BUNDLE").or_else(|| named("CURL_CA_BUNDLE")) {
                     None => Ok(Self::new(RootCerts::WebPki)),
-                    Some(path) => Self::of_file(&path).map_err(|why| format!("{path}: {why}")),
+                    Some(path) => {
+                        Self::from_file(&path).map_err(|error| format!("{path}: {error}"))
+                    }
                 }
             })
             .clone()
             .map_err(HttpError::Trust)
     }
 
-    fn of_file(path: &str) -> Result<Arc<Self>, String> {
+    fn from_file(path: &str) -> Result<Arc<Self>, String> {
         let pem = fs::read(path).map_err(|error| error.to_string())?;
         let certificates: Vec<_> = parse_pem(&pem)
             .filter_map(|item| match item {
@@ -237,7 +240,7 @@ impl Trust {
     }
 }
 
-/// The shared TLS connector: clients come and go, sessions are resumed.
+/// The TLS connector. It is shared by all clients, so that sessions can be resumed.
 #[derive(Debug)]
 struct Tls(Arc<Trust>);
 

@@ -1,140 +1,140 @@
-//! What can go wrong with a source, in words that are safe to show to whoever sent it.
+//! The errors of a fetch. Their texts are safe to show to the client that sent the source.
 //!
-//! Invariant: of a URL only scheme, host and port appear, never its credentials, path or
-//! query, which may be signatures; of inline data nothing appears; what appears is short.
+//! Invariant: a text has only the scheme, host and port of a URL, never its credentials, path or
+//! query, which may contain signatures. It has no inline data, and it is short.
 
 use std::{error::Error, io, time::Duration};
 
 use super::MAX_REDIRECTS;
 use crate::common::{base64::Base64Error, excerpt::excerpt};
 
-/// A source gave no bytes.
+/// A source could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// A request failed, or was refused before it was made.
+    /// A request failed, or was refused before it was sent.
     #[error("media fetch: GET {origin}: {cause}")]
     Http {
-        /// Scheme, host and port of the request that failed, which may follow a redirect.
+        /// Scheme, host and port of the failed request, which may have followed a redirect.
         origin: String,
         /// What happened.
         #[source]
         cause: HttpError,
     },
-    /// What begins like an http URL is none.
+    /// The source starts like an http URL but is not a URL.
     #[error("media fetch: malformed URL: {0}")]
     MalformedUrl(#[source] url::ParseError),
-    /// A URL that no request can hold.
+    /// The URL is longer than a request can hold.
     #[error("media fetch: malformed URL: {0} bytes are more than a request can hold")]
     LongUrl(usize),
-    /// Reading failed half-way.
-    #[error("media fetch: read {what}: {source}")]
+    /// Reading failed.
+    #[error("media fetch: read {name}: {source}")]
     Read {
         /// The origin or the path.
-        what: String,
-        /// What the system or the decoder says.
+        name: String,
+        /// The error of the system or of the decompressor.
         source: io::Error,
     },
-    /// The source holds more than one source may.
-    #[error("media fetch: {what}: exceeds {cap} bytes")]
+    /// The source is longer than [`MAX_FETCH_BYTES`](super::MAX_FETCH_BYTES).
+    #[error("media fetch: {name}: exceeds {cap} bytes")]
     TooLarge {
         /// The origin or the path.
-        what: String,
-        /// How much it may hold.
+        name: String,
+        /// The limit in bytes.
         cap: u64,
     },
-    /// The source holds more than the request may still take up.
-    #[error("media fetch: {what}: exceeds the request media byte budget")]
+    /// The source is longer than the rest of the request's budget.
+    #[error("media fetch: {name}: exceeds the request media byte budget")]
     OverBudget {
-        /// The origin, the path or what kind of inline data.
-        what: String,
+        /// The origin, the path or the kind of inline data.
+        name: String,
     },
-    /// The system has no room for it.
-    #[error("media fetch: {what}: more memory than there is")]
+    /// The system refused memory for the source.
+    #[error("media fetch: {name}: more memory than there is")]
     OutOfMemory {
-        /// The origin, the path or what kind of inline data.
-        what: String,
+        /// The origin, the path or the kind of inline data.
+        name: String,
     },
-    /// There is no comma before the data.
+    /// The `data:` URL has no comma.
     #[error("media fetch: malformed data: URL: no comma")]
     MalformedDataUrl,
-    /// What is behind the comma of a data: URL, or is neither URL nor absolute path, is not base64.
-    #[error("media fetch: {what}: {source}")]
+    /// Invalid base64, in a `data:` URL or in a source that is neither a URL nor an absolute path.
+    #[error("media fetch: {name}: {source}")]
     Base64 {
         /// What kind of inline data.
-        what: &'static str,
-        /// Where it breaks the rules.
+        name: &'static str,
+        /// The error of the base64 decoder.
         source: Base64Error,
     },
-    /// The policy reads no local files.
+    /// The policy allows no local files.
     #[error("media fetch: local files are not allowed here")]
     FilesRefused,
-    /// The media folder has no such file. One error for all reasons: from it nobody learns
-    /// what else exists on the machine.
+    /// The media folder has no such file. All reasons give this one error, so that it does not reveal
+    /// which other files exist on the machine.
     #[error("media fetch: no such file in the media folder")]
     NotInMediaFolder,
-    /// A directory, a pipe, a device.
-    #[error("media fetch: read {what}: not a regular file")]
+    /// The path is a directory, a pipe or a device.
+    #[error("media fetch: read {name}: not a regular file")]
     NotAFile {
         /// The path.
-        what: String,
+        name: String,
     },
-    /// The file grew or shrank meanwhile.
-    #[error("media fetch: read {what}: changed size while reading")]
+    /// The file grew or shrank during the read.
+    #[error("media fetch: read {name}: changed size while reading")]
     Changed {
         /// The path.
-        what: String,
+        name: String,
     },
 }
 
-/// Why a request gave no bytes.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The whole request, redirects included, took too long.
     #[error("timed out after {0:?} (REQUEST_TIMEOUT)")]
     Timeout(Duration),
-    /// The server did not send what was asked for.
+    /// The server responded with an error status.
     #[error("status {0}")]
     Status(ureq::http::StatusCode),
-    /// The server sent nothing.
+    /// The response has an empty body.
     #[error("status {0} with an empty body")]
     Empty(ureq::http::StatusCode),
-    /// Redirects never end.
+    /// There were too many redirects.
     #[error("more than {MAX_REDIRECTS} redirects")]
     TooManyRedirects,
-    /// A redirect without a destination.
+    /// A redirect has no `Location` header.
     #[error("status {0} without a Location")]
     NoLocation(ureq::http::StatusCode),
-    /// A redirect whose destination is no text.
+    /// The `Location` header of a redirect is not UTF-8.
     #[error("status {0} with a Location that is not UTF-8")]
     RedirectText(ureq::http::StatusCode),
-    /// A redirect to what is no URL.
+    /// The `Location` header of a redirect is not a URL.
     #[error("redirect to a malformed URL: {0}")]
     BadRedirect(#[source] url::ParseError),
-    /// A redirect away from HTTP.
+    /// A redirect leads to a scheme other than http and https.
     #[error("redirect to a `{0}:` URL is refused")]
     RedirectScheme(String),
-    /// The policy names the hosts it allows, and this is none of them.
+    /// The policy lists the allowed hosts, and this host is not one of them.
     #[error("this host is not allowed")]
     HostRefused,
-    /// The policy allows global addresses, and this host has another one.
+    /// The policy allows global addresses only, and this host has an address that is not global.
     #[error("this host is not allowed: it has an address that is not global")]
     NotGlobal,
-    /// The host's name has no address.
+    /// The host name could not be resolved.
     #[error("name resolution failed: {0}")]
     Unresolved(#[source] io::Error),
-    /// The URL is valid and HTTP cannot carry it.
+    /// The URL is valid but cannot be sent in an HTTP request.
     #[error("malformed URL")]
     BadUrl,
-    /// A proxy variable of the environment holds no URL.
+    /// A proxy variable of the environment is not a URL.
     #[error("a proxy variable holds no URL")]
     BadProxy,
-    /// A proxy of another kind.
+    /// The proxy is neither an http nor an https proxy.
     #[error("the proxy's scheme is `{0}`: only http and https proxies are supported")]
     ProxyScheme(String),
-    /// The file of trusted certificates cannot be used.
+    /// The file of trusted certificates could not be read.
     #[error("trusted certificates: {0}")]
     Trust(String),
-    /// The body is compressed in a way that was not asked for.
+    /// The body has a compression that was not requested.
     #[error("unexpected content encoding `{0}`")]
     Encoding(String),
     /// Connecting, TLS or the protocol failed.

@@ -1,12 +1,13 @@
-//! Local files, by absolute path or `file://` URL. What follows `file://` is the path as it
-//! stands: nothing in it is decoded, and no host is split off.
+//! Local files, by absolute path or `file://` URL. The text after `file://` is the path: nothing in
+//! it is decoded, and no host is split off.
 //!
-//! A file is opened so that nothing waits, looked at once it is open, and never trusted
-//! about its length. Without a media folder a character device is read like a file, up to
-//! the cap; everything else that is no regular file is refused.
+//! Opening and reading never block. The kind of a file is checked after it is opened, and its
+//! declared length is not trusted. Without a media folder a character device is read like a file,
+//! up to the cap. Anything else that is not a regular file is refused.
 //!
-//! Invariant: from a media folder only regular files come that lie in it once all links are
-//! followed, and its one error tells nothing about what lies elsewhere.
+//! Invariant: with a media folder only regular files are read that are inside the folder after all
+//! symbolic links are resolved. All refusals give one error, which reveals nothing about other
+//! files.
 
 use std::{
     fs::{self, File, FileType, Metadata, OpenOptions},
@@ -17,7 +18,7 @@ use std::{
 use super::{ByteBudget, FetchError, Files, MAX_FETCH_BYTES, budget::Claim, capped};
 use crate::common::excerpt::excerpt;
 
-/// The bytes of a file, at most [`MAX_FETCH_BYTES`].
+/// Reads a file of at most [`MAX_FETCH_BYTES`].
 pub(super) fn read(
     files: &Files,
     source: &str,
@@ -26,15 +27,15 @@ pub(super) fn read(
     let opened = open(files, source)?;
     if opened.len > MAX_FETCH_BYTES {
         return Err(FetchError::TooLarge {
-            what: opened.what,
+            name: opened.name,
             cap: MAX_FETCH_BYTES,
         });
     }
     capped::read(&mut &opened.file, MAX_FETCH_BYTES, budget)
-        .map_err(|why| why.reading(opened.what, MAX_FETCH_BYTES))
+        .map_err(|stopped| stopped.into_fetch_error(opened.name, MAX_FETCH_BYTES))
 }
 
-/// The bytes of a regular file of any length that the budget bears.
+/// Reads a regular file of any length that fits the budget.
 pub(super) fn read_whole(
     files: &Files,
     source: &str,
@@ -42,24 +43,24 @@ pub(super) fn read_whole(
 ) -> Result<Vec<u8>, FetchError> {
     let Opened {
         file,
-        what,
+        name,
         len,
         regular,
     } = open(files, source)?;
     if !regular {
-        return Err(FetchError::NotAFile { what });
+        return Err(FetchError::NotAFile { name });
     }
     let mut claim = Claim::new(budget);
     if !claim.grow(len) {
-        return Err(FetchError::OverBudget { what });
+        return Err(FetchError::OverBudget { name });
     }
     let mut bytes = Vec::new();
     if bytes.try_reserve_exact(len as usize).is_err() {
-        return Err(FetchError::OutOfMemory { what });
+        return Err(FetchError::OutOfMemory { name });
     }
     match file.take(len + 1).read_to_end(&mut bytes) {
-        Err(source) => Err(FetchError::Read { what, source }),
-        Ok(got) if got as u64 != len => Err(FetchError::Changed { what }),
+        Err(source) => Err(FetchError::Read { name, source }),
+        Ok(got) if got as u64 != len => Err(FetchError::Changed { name }),
         Ok(_) => {
             claim.keep(len);
             Ok(bytes)
@@ -69,8 +70,8 @@ pub(super) fn read_whole(
 
 pub(super) struct Opened {
     file: File,
-    /// What to call it.
-    what: String,
+    /// The path for error messages.
+    name: String,
     len: u64,
     regular: bool,
 }
@@ -80,7 +81,7 @@ fn open(files: &Files, source: &str) -> Result<Opened, FetchError> {
     let opened = match files {
         Files::Nowhere => return Err(FetchError::FilesRefused),
         Files::Anywhere => open_if(path, false, |kind| kind.is_file() || is_char_device(kind)),
-        // Not the error itself: it would tell what is there.
+        // The original error is dropped, because it would reveal whether the file exists.
         Files::Under(folder) => {
             return open_under(folder, path).map_err(|_| FetchError::NotInMediaFolder);
         }
@@ -89,14 +90,14 @@ fn open(files: &Files, source: &str) -> Result<Opened, FetchError> {
 }
 
 fn refusal(path: &Path, source: io::Error) -> FetchError {
-    let what = shown(path);
+    let name = display_path(path);
     match source.kind() {
-        io::ErrorKind::Unsupported => FetchError::NotAFile { what },
-        _ => FetchError::Read { what, source },
+        io::ErrorKind::Unsupported => FetchError::NotAFile { name },
+        _ => FetchError::Read { name, source },
     }
 }
 
-/// Opens a file that lies in `folder`, links followed.
+/// Opens a file that is inside `folder` after symbolic links are resolved.
 fn open_under(folder: &Path, path: &Path) -> io::Result<Opened> {
     let folder = fs::canonicalize(folder)?;
     let real = fs::canonicalize(path)?;
@@ -106,18 +107,18 @@ fn open_under(folder: &Path, path: &Path) -> io::Result<Opened> {
     open_resolved(&folder, &real)
 }
 
-/// Opens a path that has no links in it, unless somebody puts one there meanwhile: then the
-/// file lies elsewhere, and is refused.
+/// Opens a resolved path, which has no symbolic links. If a link was inserted since then, the file
+/// may be outside of `folder` and is refused.
 pub(super) fn open_resolved(folder: &Path, real: &Path) -> io::Result<Opened> {
     let opened = open_if(real, true, |kind| kind.is_file())?;
-    if !place(&opened.file, real)?.starts_with(folder) {
+    if !real_path(&opened.file, real)?.starts_with(folder) {
         return Err(io::ErrorKind::PermissionDenied.into());
     }
     Ok(opened)
 }
 
-/// Opens what is of a kind that `accepts`. It is asked twice: before, because to open a
-/// device or a pipe is an act already, and after, because only then it holds still.
+/// Opens a file whose type `accepts` allows. The type is checked twice: before opening, because
+/// opening a device or a pipe can have side effects, and after, because the path may have changed.
 fn open_if(path: &Path, resolved: bool, accepts: impl Fn(FileType) -> bool) -> io::Result<Opened> {
     let check = |metadata: &Metadata| {
         if accepts(metadata.file_type()) {
@@ -132,13 +133,13 @@ fn open_if(path: &Path, resolved: bool, accepts: impl Fn(FileType) -> bool) -> i
     check(&metadata)?;
     Ok(Opened {
         file,
-        what: shown(path),
+        name: display_path(path),
         len: metadata.len(),
         regular: metadata.is_file(),
     })
 }
 
-/// Read only; neither opening nor reading waits. `resolved`: the last name is no link.
+/// Opens read-only and without blocking. `resolved`: the last component must not be a link.
 #[cfg(unix)]
 fn options(resolved: bool) -> OpenOptions {
     use std::os::unix::fs::OpenOptionsExt;
@@ -168,20 +169,21 @@ fn is_char_device(_: FileType) -> bool {
     false
 }
 
-/// Where an open file lies. Linux says it of the file itself; elsewhere only the path can be asked again.
+/// The real path of an open file. Linux reports it for the descriptor. Other systems can only resolve
+/// the path again.
 #[cfg(target_os = "linux")]
-fn place(file: &File, _: &Path) -> io::Result<PathBuf> {
+fn real_path(file: &File, _: &Path) -> io::Result<PathBuf> {
     use std::os::fd::AsRawFd;
 
     fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn place(_: &File, path: &Path) -> io::Result<PathBuf> {
+fn real_path(_: &File, path: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(path)
 }
 
-/// A path as errors show it.
-fn shown(path: &Path) -> String {
+/// A path for error messages.
+fn display_path(path: &Path) -> String {
     excerpt(path.display())
 }

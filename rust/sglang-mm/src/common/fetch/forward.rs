@@ -1,19 +1,19 @@
-//! Plain requests through a proxy that forwards them: the request line holds the whole URL.
+//! Plain requests through a forwarding proxy: the request line contains the whole URL.
 //!
-//! ureq itself only tunnels, and many proxies tunnel to port 443 alone. So the origin is
-//! put into the first line on its way out.
+//! ureq can only tunnel, and many proxies tunnel to port 443 only. So this module inserts the
+//! origin into the request line when it is sent.
 //!
-//! Invariant: nothing else of what the client writes is changed.
+//! Invariant: no other output of the client is changed.
 
 use ureq::{
     Error,
     unversioned::transport::{Buffers, ConnectionDetails, Connector, NextTimeout, Transport},
 };
 
-/// Where the method ends and the path begins.
+/// The offset of the path in the request line.
 const PATH: usize = "GET ".len();
 
-/// Puts this origin, if there is one, before the path of each request.
+/// A connector that inserts this origin, if any, before the path of each request.
 #[derive(Debug)]
 pub(super) struct Forward(pub(super) Option<String>);
 
@@ -44,7 +44,7 @@ impl<T: Transport> Transport for Forwarded<T> {
     }
 
     fn transmit_output(&mut self, mut amount: usize, timeout: NextTimeout) -> Result<(), Error> {
-        // The first write begins with the request line, and only that needs it.
+        // Only the first write, which starts with the request line, gets the origin.
         if let Some(origin) = self.origin.take() {
             let output = self.transport.buffers().output();
             let from = PATH + origin.len();

@@ -1,10 +1,9 @@
-//! Lists of hosts, as `NO_PROXY` spells them; the hosts a policy lets through are spelled alike.
+//! Lists of hosts in the syntax of `NO_PROXY`. The host lists of a policy use the same syntax.
 //!
-//! Entries are separated by commas; white space around them, leading dots and case do not
-//! count. `*` is every host. `a.b.c.d/bits` (or an IPv6 network) holds the hosts that are
-//! addresses in it, and an address holds itself. `host:port` holds a host under that port
-//! only. A name holds itself and all below it, on the border of a label: `internal` holds
-//! `a.internal` and never `notinternal`.
+//! Entries are separated by commas. White space around them, leading dots and case are ignored.
+//! `*` matches every host. `a.b.c.d/bits` (or an IPv6 network) matches addresses in that network,
+//! and an address matches itself. `host:port` matches the host with that port only. A name matches
+//! itself and its subdomains: `internal` matches `a.internal` but not `notinternal`.
 //!
 //! Invariant: names are compared as text and never resolved.
 
@@ -27,7 +26,7 @@ enum Entry {
 }
 
 impl HostList {
-    /// Reads a list. Empty entries are skipped, and what means nothing matches nothing.
+    /// Parses a list. Empty entries are skipped, and invalid entries match nothing.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let entries = text
@@ -41,9 +40,9 @@ impl HostList {
         )
     }
 
-    /// Whether the list holds `host`, asked for under `port`.
-    pub(super) fn holds(&self, host: &Host<&str>, port: Option<u16>) -> bool {
-        self.0.iter().any(|entry| entry.holds(host, port))
+    /// Whether the list matches `host` with the explicit port `port`.
+    pub(super) fn contains(&self, host: &Host<&str>, port: Option<u16>) -> bool {
+        self.0.iter().any(|entry| entry.matches(host, port))
     }
 }
 
@@ -55,7 +54,7 @@ impl Entry {
         if let Some((address, bits)) = network(text) {
             return Self::Network(address, bits);
         }
-        // An IPv6 address has colons of its own, so it comes before the port.
+        // Tried before the port is split off, because an IPv6 address has colons itself.
         if let Some(address) = bare_address(text) {
             return Self::Address {
                 address,
@@ -72,19 +71,21 @@ impl Entry {
         }
     }
 
-    fn holds(&self, host: &Host<&str>, asked: Option<u16>) -> bool {
-        let fits = |port: &Option<u16>| port.is_none() || *port == asked;
+    fn matches(&self, host: &Host<&str>, requested: Option<u16>) -> bool {
+        let port_matches = |port: &Option<u16>| port.is_none() || *port == requested;
         match (self, address(host)) {
             (Self::Every, _) => true,
             (Self::Network(network, bits), Some(address)) => same_prefix(address, *network, *bits),
-            (Self::Address { address, port }, Some(asked)) => *address == asked && fits(port),
-            (Self::Name { name, port }, None) => is_or_is_below(host, name) && fits(port),
+            (Self::Address { address, port }, Some(requested)) => {
+                *address == requested && port_matches(port)
+            }
+            (Self::Name { name, port }, None) => is_or_is_below(host, name) && port_matches(port),
             _ => false,
         }
     }
 }
 
-/// `host` is `name`, or ends in it right after a dot. Both are lower-case.
+/// Whether `host` is `name` or a subdomain of it. Both are lower-case.
 fn is_or_is_below(host: &Host<&str>, name: &str) -> bool {
     let Host::Domain(host) = host else {
         return false;
@@ -106,14 +107,14 @@ fn address(host: &Host<&str>) -> Option<IpAddr> {
 fn network(text: &str) -> Option<(IpAddr, u32)> {
     let (address, bits) = text.split_once('/')?;
     let address = bare_address(address)?;
-    let most = if address.is_ipv4() { 32 } else { 128 };
+    let max_bits = if address.is_ipv4() { 32 } else { 128 };
     bits.parse()
         .ok()
-        .filter(|bits| *bits <= most)
+        .filter(|bits| *bits <= max_bits)
         .map(|bits| (address, bits))
 }
 
-/// An address, with or without the brackets of IPv6.
+/// An address. An IPv6 address may have brackets.
 fn bare_address(text: &str) -> Option<IpAddr> {
     match text.strip_prefix('[') {
         Some(rest) => rest.strip_suffix(']')?.parse().ok().map(IpAddr::V6),
@@ -121,7 +122,7 @@ fn bare_address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// The host and, behind the last colon, its port.
+/// The host, and the port after the last colon.
 fn split_port(text: &str) -> (&str, Option<u16>) {
     let split = text.rsplit_once(':');
     match split.and_then(|(host, port)| Some((host, port.parse().ok()?))) {
@@ -135,24 +136,25 @@ mod tests {
     use super::HostList;
     use url::Url;
 
-    /// Whether a list holds the host of a URL, under the port that the URL shows.
-    fn holds(list: &str, url: &str) -> bool {
+    /// Whether a list matches the host and explicit port of a URL.
+    fn contains(list: &str, url: &str) -> bool {
         let url = Url::parse(url).unwrap();
-        HostList::parse(list).holds(&url.host().unwrap(), url.port())
+        HostList::parse(list).contains(&url.host().unwrap(), url.port())
     }
 
+    /// Over 40 lines: one row per kind of entry.
     #[test]
-    fn entries() {
+    fn entries_match_hosts() {
         #[rustfmt::skip]
         let cases = [
-            ("nothing holds nothing",        "",                    "http://a.b",             false),
+            ("an empty list",                "",                    "http://a.b",             false),
             ("empty entries",                " , ,",                "http://a.b",             false),
             ("every host",                   "x, *",                "http://a.b",             true),
             ("every address",                "*",                   "http://[::1]",           true),
             ("the host itself",              "a.b",                 "http://a.b",             true),
-            ("a host below",                 "internal",            "http://x.a.internal",    true),
-            ("no label's border",            "internal",            "http://notinternal",     false),
-            ("a host above",                 "a.internal",          "http://internal",        false),
+            ("a subdomain",                  "internal",            "http://x.a.internal",    true),
+            ("not at a dot",                 "internal",            "http://notinternal",     false),
+            ("a parent domain",              "a.internal",          "http://internal",        false),
             ("a leading dot",                ".svc",                "http://x.svc",           true),
             ("a leading dot, itself",        ".svc",                "http://svc",             true),
             ("case of the entry",            "A.Internal",          "http://a.internal",      true),
@@ -161,9 +163,9 @@ mod tests {
             ("a host with a last dot",       "a.b",                 "http://a.b.",            true),
             ("an entry with a last dot",     "a.b.",                "http://a.b",             true),
             ("with the port",                "a.b:8080",            "http://a.b:8080",        true),
-            ("with the port, below",         "b:8080",              "http://a.b:8080",        true),
+            ("with the port, a subdomain",   "b:8080",              "http://a.b:8080",        true),
             ("with another port",            "a.b:8080",            "http://a.b:8081",        false),
-            ("a port not spelled",           "a.b:80",              "http://a.b",             false),
+            ("port not explicit in the URL", "a.b:80",              "http://a.b",             false),
             ("any port",                     "a.b",                 "http://a.b:8080",        true),
             ("a port beyond 16 bits",        "a.b:99999",           "http://a.b",             false),
             ("an address",                   "10.0.0.7",            "http://10.0.0.7:1",      true),
@@ -181,21 +183,21 @@ mod tests {
             ("a name is in no network",      "0.0.0.0/0",           "http://a.b",             false),
             ("IPv6 is not in IPv4",          "0.0.0.0/0",           "http://[::1]",           false),
             ("bits beyond 32",               "10.0.0.0/33",         "http://10.0.0.0",        false),
-            ("bits that are none",           "10.0.0.0/x",          "http://10.0.0.0",        false),
+            ("bits that are not a number",   "10.0.0.0/x",          "http://10.0.0.0",        false),
             ("IPv6",                         "::1",                 "http://[::1]:9",         true),
             ("IPv6 in brackets",             "[::1]",               "http://[::1]",           true),
             ("IPv6 with its port",           "[::1]:9",             "http://[::1]:9",         true),
             ("IPv6, other port",             "[::1]:9",             "http://[::1]:8",         false),
             ("IPv6, other spelling",         "0:0:0:0:0:0:0:1",     "http://[::1]",           true),
-            ("IPv6, its end is no port",     "::1:9",               "http://[::1]:9",         false),
+            ("IPv6, its end is not a port",  "::1:9",               "http://[::1]:9",         false),
             ("IPv6 network",                 "fd00::/8",            "http://[fd12::3]",       true),
             ("outside the IPv6 network",     "fd00::/8",            "http://[fe80::3]",       false),
-            ("userinfo is no host",          "evil",                "http://evil@good.x",     false),
+            ("userinfo is not a host",       "evil",                "http://evil@good.x",     false),
             ("a backslash ends the host",    "evil",                "http://good.x\\@evil",   false),
             ("international name",           "xn--bcher-kva.x",     "http://b\u{fc}cher.x",   true),
         ];
         for (name, list, url, expected) in cases {
-            assert_eq!(expected, holds(list, url), "{name}: {list} and {url}");
+            assert_eq!(expected, contains(list, url), "{name}: {list} and {url}");
         }
     }
 }

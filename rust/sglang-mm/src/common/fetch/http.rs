@@ -1,8 +1,8 @@
-//! GET: the redirects, the deadline over all of them, and what counts as an answer.
+//! HTTP GET with redirects, one deadline for all hops, and checks of the response.
 //!
-//! Each hop is a request of its own: policy, addresses and proxy are decided anew.
+//! Each hop is a new request: its policy, addresses and proxy are determined separately.
 //!
-//! Invariant: nothing is asked of a host before the policy has let it through.
+//! Invariant: no request goes to a host before the policy has allowed it.
 
 use std::{
     env,
@@ -22,24 +22,24 @@ use super::{
     ByteBudget, FetchError, FetchPolicy, HttpError, MAX_FETCH_BYTES, MAX_REDIRECTS,
     address::is_global,
     capped::{self, Stopped},
-    dial::Way,
+    dial::Route,
     proxies::Proxies,
     target::{Target, basic_authorization},
 };
 
-/// Bytes of the longest URL that the client can send.
-const MOST_URL: usize = 65_534;
+/// The longest URL in bytes that the client can send.
+const MAX_URL_LEN: usize = 65_534;
 
-/// The body that a URL stands for in the end.
+/// Fetches `source`, following redirects, and returns the body.
 pub(super) fn get(
     policy: &FetchPolicy,
     source: &str,
     budget: &ByteBudget,
 ) -> Result<Vec<u8>, FetchError> {
-    if source.len() > MOST_URL {
+    if source.len() > MAX_URL_LEN {
         return Err(FetchError::LongUrl(source.len()));
     }
-    let deadline = Deadline::after(policy.timeout.unwrap_or_else(timeout_of_environment));
+    let deadline = Deadline::after(policy.timeout.unwrap_or_else(timeout_from_environment));
     let proxies = policy
         .proxies
         .clone()
@@ -47,7 +47,7 @@ pub(super) fn get(
     let mut target = Target::parse(source).map_err(FetchError::MalformedUrl)?;
     for _ in 0..=MAX_REDIRECTS {
         let failed = |cause| FetchError::Http {
-            origin: target.shown(),
+            origin: target.display_origin(),
             cause,
         };
         let response = exchange(policy, &proxies, &target, &deadline).map_err(failed)?;
@@ -57,12 +57,12 @@ pub(super) fn get(
         };
     }
     Err(FetchError::Http {
-        origin: target.shown(),
+        origin: target.display_origin(),
         cause: HttpError::TooManyRedirects,
     })
 }
 
-/// One request and the head of its answer.
+/// Sends one request and reads the head of its response.
 fn exchange(
     policy: &FetchPolicy,
     proxies: &Proxies,
@@ -71,28 +71,29 @@ fn exchange(
 ) -> Result<Response<Body>, HttpError> {
     let proxy = proxies.route(target)?;
     let addresses = addresses(policy, target, proxy.as_ref())?;
-    // A plain proxy forwards what is plain: many tunnel to port 443 only.
+    // A plain request is forwarded by a plain proxy instead of tunnelled, because many proxies tunnel to
+    // port 443 only.
     let (forwarder, tunnel) = match proxy {
         Some(proxy) if proxy.scheme() == "http" && !target.is_https() => (Some(proxy), None),
         other => (None, other),
     };
     let request = request(target, forwarder.as_ref())?;
-    let way = match (forwarder, tunnel) {
-        (Some(_), _) => Way::Forwarded(target.origin()),
+    let route = match (forwarder, tunnel) {
+        (Some(_), _) => Route::Forwarded(target.origin()),
         (_, Some(proxy)) => {
-            Way::Tunnelled(Proxy::new(proxy.as_str()).map_err(|_| HttpError::BadProxy)?)
+            Route::Tunnelled(Proxy::new(proxy.as_str()).map_err(|_| HttpError::BadProxy)?)
         }
-        _ => Way::Direct,
+        _ => Route::Direct,
     };
     let client = policy
         .dialler
-        .client(addresses, way, deadline.remaining()?)?;
+        .client(addresses, route, deadline.remaining()?)?;
     client
         .run(request)
-        .map_err(|error| deadline.or_exchange(error))
+        .map_err(|error| deadline.http_error(error))
 }
 
-/// What to dial: the host's addresses, which the policy lets through, or the proxy's.
+/// The addresses to dial: those of the host, if the policy allows them, or those of the proxy.
 fn addresses(
     policy: &FetchPolicy,
     target: &Target,
@@ -132,7 +133,7 @@ fn request(target: &Target, forwarder: Option<&Url>) -> Result<Request<()>, Http
         .map_err(|error| HttpError::Exchange(error.into()))
 }
 
-/// Where the answer sends us, if it is no answer yet.
+/// The location of a redirect. `None` if the response is not a redirect.
 fn redirect(response: &Response<Body>) -> Result<Option<&str>, HttpError> {
     let status = response.status();
     match status.as_u16() {
@@ -150,14 +151,14 @@ fn redirect(response: &Response<Body>) -> Result<Option<&str>, HttpError> {
         .map_err(|_| HttpError::RedirectText(status))
 }
 
-/// The body of an answer, its compression undone.
+/// The decompressed body of a response.
 fn body(
     response: Response<Body>,
     target: &Target,
     deadline: &Deadline,
     budget: &ByteBudget,
 ) -> Result<Vec<u8>, FetchError> {
-    let origin = target.shown();
+    let origin = target.display_origin();
     let failed = |cause| FetchError::Http {
         origin: origin.clone(),
         cause,
@@ -171,12 +172,13 @@ fn body(
         Err(Stopped::Io(error)) if is_timeout(&error) => {
             Err(failed(HttpError::Timeout(deadline.limit)))
         }
-        Err(why) => Err(why.reading(origin, MAX_FETCH_BYTES)),
+        Err(stopped) => Err(stopped.into_fetch_error(origin, MAX_FETCH_BYTES)),
     }
 }
 
-/// Only gzip was asked for. What is compressed otherwise would fail as "no image"; what is
-/// merely labelled (stores keep odd labels) passes.
+/// Decompresses gzip, the only compression that was requested. Other known compressions are refused
+/// here, because their bytes would fail later as an unknown format. Unknown labels are ignored,
+/// because some object stores set odd ones.
 fn decoded(response: Response<Body>) -> Result<Box<dyn Read>, HttpError> {
     let (head, body) = response.into_parts();
     let encoding = head
@@ -193,23 +195,23 @@ fn decoded(response: Response<Body>) -> Result<Box<dyn Read>, HttpError> {
     }
 }
 
-/// `REQUEST_TIMEOUT` in whole seconds, else three.
-pub(super) fn timeout_of_environment() -> Duration {
+/// The variable `REQUEST_TIMEOUT` in whole seconds, or three seconds.
+pub(super) fn timeout_from_environment() -> Duration {
     let seconds = env::var("REQUEST_TIMEOUT")
         .ok()
         .and_then(|text| text.trim().parse().ok());
     Duration::from_secs(seconds.unwrap_or(3))
 }
 
-/// The end of the time for one source.
+/// The deadline for one source.
 struct Deadline {
     limit: Duration,
     start: Instant,
 }
 
 impl Deadline {
-    /// What a fetch can take at most: clocks do not reach further.
-    const MOST: Duration = Duration::from_hours(365 * 24);
+    /// The longest timeout in effect, so that adding it to a time cannot overflow.
+    const MAX: Duration = Duration::from_hours(365 * 24);
 
     fn after(limit: Duration) -> Self {
         Self {
@@ -221,7 +223,7 @@ impl Deadline {
     fn remaining(&self) -> Result<Duration, HttpError> {
         let left = self
             .limit
-            .min(Self::MOST)
+            .min(Self::MAX)
             .saturating_sub(self.start.elapsed());
         if left.is_zero() {
             Err(HttpError::Timeout(self.limit))
@@ -230,11 +232,11 @@ impl Deadline {
         }
     }
 
-    fn or_exchange(&self, error: ureq::Error) -> HttpError {
+    fn http_error(&self, error: ureq::Error) -> HttpError {
         match error {
             ureq::Error::Timeout(_) => HttpError::Timeout(self.limit),
             ureq::Error::Io(error) if is_timeout(&error) => HttpError::Timeout(self.limit),
-            // Its text would hold the URL.
+            // The original text would contain the URL.
             ureq::Error::BadUri(_) => HttpError::BadUrl,
             error => HttpError::Exchange(error.into()),
         }

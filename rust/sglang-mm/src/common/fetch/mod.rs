@@ -1,13 +1,13 @@
-//! The bytes of a source: an http(s) URL, a local file, a `data:` URL or bare base64.
+//! Fetches the bytes of a source: an http(s) URL, a local file, a `data:` URL or bare base64.
 //!
-//! What a source is shows in how it begins, letter by letter: `http://`, `https://`,
-//! `file://`, `/`, `data:`; anything else is base64, so a relative path is none. What may
-//! be reached is the policy's to say, how much the budget's.
+//! The start of a source decides its kind, case-sensitively: `http://`, `https://`, `file://`,
+//! `/`, `data:`. Anything else is base64, so a relative path is not a file. The policy limits
+//! what may be reached, and the budget limits how many bytes.
 //!
-//! A fetch blocks and starts no thread. It never runs on the pool of `par`: who has a fixed
-//! number of workers fetches elsewhere and hands over bytes.
+//! A fetch blocks and starts no thread. It never runs on the pool of `par`. A program with a
+//! fixed number of worker threads should fetch on other threads and pass bytes to the workers.
 //!
-//! Invariant: a fetch that fails leaves the budget as it found it.
+//! Invariant: a failed fetch leaves the budget unchanged.
 
 mod address;
 mod budget;
@@ -30,13 +30,13 @@ pub use error::{FetchError, HttpError};
 pub use hosts::HostList;
 pub use policy::{FetchPolicy, Files, Reach};
 
-/// The most bytes that one file or one answer may hold, once decompressed.
+/// The largest size in bytes of one file or of one decompressed response.
 pub const MAX_FETCH_BYTES: u64 = 64 << 20;
 
-/// How many redirects are followed.
+/// The largest number of redirects that are followed.
 pub const MAX_REDIRECTS: usize = 5;
 
-/// The bytes of `source`, at most [`MAX_FETCH_BYTES`], by the open policy.
+/// Fetches `source` with the open policy, at most [`MAX_FETCH_BYTES`].
 ///
 /// # Errors
 ///
@@ -45,7 +45,7 @@ pub fn fetch_bytes(source: &str) -> Result<Vec<u8>, FetchError> {
     fetch_bytes_budgeted(source, &ByteBudget::new(MAX_FETCH_BYTES))
 }
 
-/// The bytes of `source` by the open policy.
+/// Fetches `source` with the open policy.
 ///
 /// # Errors
 ///
@@ -54,7 +54,7 @@ pub fn fetch_bytes_budgeted(source: &str, budget: &ByteBudget) -> Result<Vec<u8>
     FetchPolicy::open().fetch(source, budget)
 }
 
-/// A local file by the open policy, however long.
+/// Reads a local file of any length that fits the budget, with the open policy.
 ///
 /// # Errors
 ///
@@ -64,33 +64,33 @@ pub fn fetch_local_file_budgeted(source: &str, budget: &ByteBudget) -> Result<Ve
 }
 
 impl FetchPolicy {
-    /// The bytes of `source`. Files and answers hold at most [`MAX_FETCH_BYTES`]; inline data
-    /// is bounded by `budget` alone. What is returned stays charged to `budget`.
+    /// Fetches `source`. Files and responses may have at most [`MAX_FETCH_BYTES`]. Inline data is
+    /// limited by `budget` alone. The returned bytes stay charged to `budget`.
     ///
     /// # Errors
     ///
-    /// Anything but those bytes: a refusal, a failure, an answer that is none or empty, too
-    /// many bytes, bad base64. `budget` is then as before.
+    /// If the policy refuses the source, the fetch fails, the response is empty, there are too
+    /// many bytes, or the base64 is invalid. `budget` is then unchanged.
     pub fn fetch(&self, source: &str, budget: &ByteBudget) -> Result<Vec<u8>, FetchError> {
-        let begins = |prefix| source.starts_with(prefix);
-        if begins("http://") || begins("https://") {
+        let starts_with = |prefix| source.starts_with(prefix);
+        if starts_with("http://") || starts_with("https://") {
             http::get(self, source, budget)
-        } else if begins("file://") || begins("/") {
+        } else if starts_with("file://") || starts_with("/") {
             files::read(&self.files, source, budget)
-        } else if begins("data:") {
+        } else if starts_with("data:") {
             inline::data_url(source, budget)
         } else {
             inline::bare(source, budget)
         }
     }
 
-    /// The bytes of a regular file, by absolute path or `file://` URL, bounded by `budget`
-    /// alone: for media that are longer than what a stranger may send.
+    /// Reads a regular file, by absolute path or `file://` URL. Only `budget` limits its length,
+    /// so it may be longer than [`MAX_FETCH_BYTES`].
     ///
     /// # Errors
     ///
-    /// A refusal or a failure, a file that is not regular, longer than `budget`, or that
-    /// changes its size meanwhile. `budget` is then as before.
+    /// If the policy refuses the file, reading fails, or the file is not regular, exceeds
+    /// `budget` or changes its size during the read. `budget` is then unchanged.
     pub fn fetch_local_file(
         &self,
         source: &str,

@@ -1,64 +1,65 @@
-//! What a fetch may reach.
+//! The policy of a fetch: which hosts and files it may reach.
 //!
-//! The library is open: it does what the program that calls it says. A server that fetches
-//! what strangers name starts from `closed()` and opens what it must.
+//! The default of the library is open. A server that fetches sources named by untrusted clients
+//! should start from `closed()` and allow what it needs.
 
 use std::{path::PathBuf, time::Duration};
 
 use super::{
-    HostList, HttpError, dial::Dialler, http::timeout_of_environment, proxies::Proxies,
+    HostList, HttpError, dial::Dialler, http::timeout_from_environment, proxies::Proxies,
     target::Target,
 };
 
-/// What a fetch may reach, and for how long.
+/// Which hosts and files a fetch may reach, and how long it may take.
 #[derive(Clone, Debug)]
 pub struct FetchPolicy {
-    /// Which hosts requests may go to, redirects included.
+    /// The hosts that requests and redirects may go to.
     pub reach: Reach,
-    /// Which local files may be read.
+    /// The local files that may be read.
     pub files: Files,
-    /// The time for one source, redirects included. `None`: as many seconds as the variable
-    /// `REQUEST_TIMEOUT` says at the time, 3 without it.
+    /// The timeout for one source, redirects included. `None`: the variable `REQUEST_TIMEOUT` in
+    /// seconds, read at each fetch, or 3 seconds if it is not set.
     pub timeout: Option<Duration>,
-    /// `None`: the environment's at the time.
+    /// `None`: the proxies of the environment, read at each fetch.
     pub(super) proxies: Option<Proxies>,
     pub(super) dialler: Dialler,
 }
 
-/// Which hosts requests may go to.
+/// The hosts that requests may go to.
 ///
-/// Where addresses count, a name is resolved once, is refused if *any* of its addresses is
-/// not global, and exactly those addresses are dialled. Each redirect is a request of its
-/// own. A proxy of the environment is used in every case and need not be global itself.
-/// The name must resolve here all the same, and the proxy resolves it anew: a name that
-/// changes its addresses in between reaches what the proxy reaches, so let the proxy refuse
-/// its own network too.
+/// If addresses are checked, a name is resolved once and refused if *any* of its addresses is
+/// not global. Only those addresses are dialled. Each redirect is checked like a new request.
+///
+/// A proxy of the environment is always used, and its own address need not be global. The name
+/// is still resolved and checked here, and then resolved again by the proxy. If the addresses
+/// change in between (DNS rebinding), the request reaches any host that the proxy can reach. So
+/// the proxy should refuse its own network too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Every host.
     Anywhere,
-    /// Hosts with global addresses only, and the listed ones whatever their addresses.
+    /// Hosts with only global addresses, and the listed hosts with any addresses.
     Global {
-        /// Hosts that are trusted by name, such as an image store of one's own.
-        and: HostList,
+        /// Hosts that are trusted by name, such as an internal image store.
+        also: HostList,
     },
-    /// The listed hosts, whatever their addresses, and no others.
+    /// Only the listed hosts, with any addresses.
     Only(HostList),
 }
 
-/// Which local files may be read.
+/// The local files that may be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Files {
-    /// Every file, by absolute path or `file://` URL.
+    /// All files, by absolute path or `file://` URL.
     Anywhere,
-    /// None.
+    /// No files.
     Nowhere,
-    /// Regular files that lie in this folder once all links are followed.
+    /// Regular files in this folder, after all symbolic links are resolved.
     Under(PathBuf),
 }
 
 impl FetchPolicy {
-    /// Everything: for a program that names its sources itself.
+    /// Allows everything: for a program that chooses its sources itself.
     #[must_use]
     pub fn open() -> Self {
         Self {
@@ -70,24 +71,24 @@ impl FetchPolicy {
         }
     }
 
-    /// Global addresses over http and https, and no files: for sources that strangers name.
+    /// Allows http and https to global addresses, and no files: for sources named by untrusted clients.
     #[must_use]
     pub fn closed() -> Self {
         Self {
             reach: Reach::Global {
-                and: HostList::default(),
+                also: HostList::default(),
             },
             files: Files::Nowhere,
             ..Self::open()
         }
     }
 
-    /// The same with all that it would ask the environment for while it fetches, asked now:
-    /// for a host whose other threads change the environment, but not at this moment.
+    /// The policy with all environment variables read now instead of during a fetch. For a program
+    /// whose other threads may change the environment later.
     #[must_use]
     pub fn with_environment(self) -> Self {
         Self {
-            timeout: self.timeout.or_else(|| Some(timeout_of_environment())),
+            timeout: self.timeout.or_else(|| Some(timeout_from_environment())),
             proxies: self.proxies.or_else(|| Some(Proxies::from_environment())),
             dialler: self.dialler.with_environment(),
             ..self
@@ -96,13 +97,13 @@ impl FetchPolicy {
 }
 
 impl Reach {
-    /// Whether the addresses of `target` must be global, if it may be reached at all.
+    /// Whether the addresses of `target` must be global. An error if the policy refuses the host.
     pub(super) fn must_be_global(&self, target: &Target) -> Result<bool, HttpError> {
-        let holds = |hosts: &HostList| hosts.holds(&target.host(), Some(target.port()));
+        let listed = |hosts: &HostList| hosts.contains(&target.host(), Some(target.port()));
         match self {
             Self::Anywhere => Ok(false),
-            Self::Global { and } => Ok(!holds(and)),
-            Self::Only(hosts) if holds(hosts) => Ok(false),
+            Self::Global { also } => Ok(!listed(also)),
+            Self::Only(hosts) if listed(hosts) => Ok(false),
             Self::Only(_) => Err(HttpError::HostRefused),
         }
     }

@@ -1,8 +1,8 @@
-//! What a request asks for: a URL, read once.
+//! The target of a request: a URL, parsed once.
 //!
-//! The `url` crate reads as browsers do: `0x7f000001`, `127.1` and `2130706433` are
-//! addresses, `\` ends the host as `/` does, names in other scripts become ASCII. What is
-//! checked, dialled, sent and shown all comes from that one reading.
+//! The `url` crate parses like browsers: `0x7f000001`, `127.1` and `2130706433` are addresses,
+//! `\` ends the host like `/`, and names in other scripts become ASCII. The host that is checked,
+//! dialled, sent and shown in errors comes from this one parse.
 //!
 //! Invariant: the scheme is http or https, and there is a host.
 
@@ -20,21 +20,21 @@ use ::base64::{Engine as _, engine::general_purpose::STANDARD};
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     url: Url,
-    /// The same under the other scheme. A URL drops a port that is its scheme's own; this one
-    /// keeps it.
-    twin: Url,
+    /// The same URL with the other scheme. `Url` drops an explicit port if it is the default of the
+    /// scheme. This one keeps it.
+    swapped: Url,
 }
 
 impl Target {
-    /// Reads a source that begins with `http://` or `https://`.
+    /// Parses a source that starts with `http://` or `https://`.
     pub(super) fn parse(text: &str) -> Result<Self, ParseError> {
         Ok(Self {
             url: Url::parse(text)?,
-            twin: Url::parse(&under_the_other_scheme(text))?,
+            swapped: Url::parse(&swap_scheme(text))?,
         })
     }
 
-    /// Where a redirect leads. Credentials go along to the same origin only.
+    /// The target of a redirect. Credentials are kept for the same origin only.
     pub(super) fn follow(&self, location: &str) -> Result<Self, HttpError> {
         let join = |base: &Url, location: &str| base.join(location).map_err(HttpError::BadRedirect);
         let mut url = join(&self.url, location)?;
@@ -45,12 +45,12 @@ impl Target {
             && url.username().is_empty()
             && url.password().is_none()
         {
-            // Neither can fail: the URL has a host.
+            // Neither call can fail, because the URL has a host.
             let _ = url.set_username(self.url.username());
             let _ = url.set_password(self.url.password());
         }
-        let twin = join(&self.twin, &under_the_other_scheme(location))?;
-        Ok(Self { url, twin })
+        let swapped = join(&self.swapped, &swap_scheme(location))?;
+        Ok(Self { url, swapped })
     }
 
     pub(super) fn is_https(&self) -> bool {
@@ -67,9 +67,9 @@ impl Target {
             .expect("http and https have a default port")
     }
 
-    /// The port, if the URL spells one.
-    pub(super) fn spelled_port(&self) -> Option<u16> {
-        self.url.port().or(self.twin.port())
+    /// The port that the URL gives explicitly.
+    pub(super) fn explicit_port(&self) -> Option<u16> {
+        self.url.port().or(self.swapped.port())
     }
 
     /// Scheme, host and port.
@@ -77,12 +77,12 @@ impl Target {
         self.url.origin().ascii_serialization()
     }
 
-    /// The origin as errors show it: the rest may be a secret.
-    pub(super) fn shown(&self) -> String {
+    /// The origin for error messages. The rest of the URL may be secret.
+    pub(super) fn display_origin(&self) -> String {
         excerpt(self.origin())
     }
 
-    /// The URL as the client sends it, without credentials.
+    /// The URL that the client sends, without credentials.
     pub(super) fn uri(&self) -> Result<Uri, HttpError> {
         let origin = self.origin();
         let path = &self.url[Position::BeforePath..Position::AfterQuery];
@@ -91,26 +91,26 @@ impl Target {
             .map_err(|_| HttpError::BadUrl)
     }
 
-    /// The value of `Authorization`, if the URL holds credentials.
+    /// The value of the `Authorization` header, if the URL has credentials.
     pub(super) fn authorization(&self) -> Option<String> {
         basic_authorization(&self.url)
     }
 }
 
-/// An absolute URL under https instead of http, or the other way round; else as it stands.
-fn under_the_other_scheme(text: &str) -> Cow<'_, str> {
-    let behind = |scheme: &str| {
+/// Swaps http and https in an absolute URL. Other text is returned unchanged.
+fn swap_scheme(text: &str) -> Cow<'_, str> {
+    let after = |scheme: &str| {
         let (start, rest) = text.split_at_checked(scheme.len())?;
         start.eq_ignore_ascii_case(scheme).then_some(rest)
     };
-    match (behind("http:"), behind("https:")) {
+    match (after("http:"), after("https:")) {
         (Some(rest), _) => format!("https:{rest}").into(),
         (_, Some(rest)) => format!("http:{rest}").into(),
         _ => text.into(),
     }
 }
 
-/// Basic authorization by the credentials in a URL.
+/// Basic authorization from the credentials in a URL.
 pub(super) fn basic_authorization(url: &Url) -> Option<String> {
     if url.username().is_empty() && url.password().is_none() {
         return None;
@@ -126,33 +126,33 @@ mod tests {
     use super::Target;
 
     #[test]
-    fn one_reading() {
+    fn urls_are_parsed_like_browsers_do() {
         #[rustfmt::skip]
         let cases = [
-            ("plain",                   "http://h.x/a.png",                "http://h.x",            "/a.png"),
-            ("no path",                 "http://h.x",                      "http://h.x",            "/"),
-            ("only a query",            "http://h.x?q=1",                  "http://h.x",            "/?q=1"),
-            ("fragment",                "http://h.x/a#f",                  "http://h.x",            "/a"),
-            ("default port",            "https://h.x:443/a",               "https://h.x",           "/a"),
-            ("other port",              "https://h.x:80/a",                "https://h.x:80",        "/a"),
-            ("credentials",             "http://u:p@h.x/a",                "http://h.x",            "/a"),
-            ("two at signs",            "http://a@b@h.x/",                 "http://h.x",            "/"),
-            ("backslash",               "http://h.x\\@evil/",              "http://h.x",            "/@evil/"),
-            ("case of the host",        "http://H.X/A",                    "http://h.x",            "/A"),
-            ("last dot",                "http://h.x./",                    "http://h.x.",           "/"),
-            ("other script",            "http://b\u{fc}cher.x/\u{fc}",     "http://xn--bcher-kva.x", "/%C3%BC"),
-            ("full-width letters",      "http://\u{ff48}.x/",              "http://h.x",            "/"),
-            ("hexadecimal address",     "http://0x7f000001/",              "http://127.0.0.1",      "/"),
-            ("decimal address",         "http://2130706433/",              "http://127.0.0.1",      "/"),
-            ("octal address",           "http://0177.0.0.1/",              "http://127.0.0.1",      "/"),
-            ("short address",           "http://127.1/",                   "http://127.0.0.1",      "/"),
-            ("address, last dot",       "http://127.0.0.1./",              "http://127.0.0.1",      "/"),
-            ("percent-encoded host",    "http://%31%32%37.1/",             "http://127.0.0.1",      "/"),
-            ("IPv6",                    "http://[::1]:8/a",                "http://[::1]:8",        "/a"),
-            ("mapped address",          "http://[::ffff:127.0.0.1]/",      "http://[::ffff:7f00:1]", "/"),
-            ("space in the path",       "http://h.x/a b.png?c d",          "http://h.x",            "/a%20b.png?c%20d"),
-            ("dots in the path",        "http://h.x/a/../b",               "http://h.x",            "/b"),
-            ("odd characters",          "http://h.x/{a}|\"b\"?<c>'",       "http://h.x",            "/%7Ba%7D|%22b%22?%3Cc%3E%27"),
+            ("plain",                   "http://h.x/a.png", "http://h.x", "/a.png"),
+            ("no path",                 "http://h.x", "http://h.x", "/"),
+            ("only a query",            "http://h.x?q=1", "http://h.x", "/?q=1"),
+            ("fragment",                "http://h.x/a#f", "http://h.x", "/a"),
+            ("default port",            "https://h.x:443/a", "https://h.x", "/a"),
+            ("other port",              "https://h.x:80/a", "https://h.x:80", "/a"),
+            ("credentials",             "http://u:p@h.x/a", "http://h.x", "/a"),
+            ("two at signs",            "http://a@b@h.x/", "http://h.x", "/"),
+            ("backslash",               "http://h.x\\@evil/", "http://h.x", "/@evil/"),
+            ("case of the host",        "http://H.X/A", "http://h.x", "/A"),
+            ("last dot",                "http://h.x./", "http://h.x.", "/"),
+            ("other script",            "http://b\u{fc}cher.x/\u{fc}", "http://xn--bcher-kva.x", "/%C3%BC"),
+            ("full-width letters",      "http://\u{ff48}.x/", "http://h.x", "/"),
+            ("hexadecimal address",     "http://0x7f000001/", "http://127.0.0.1", "/"),
+            ("decimal address",         "http://2130706433/", "http://127.0.0.1", "/"),
+            ("octal address",           "http://0177.0.0.1/", "http://127.0.0.1", "/"),
+            ("short address",           "http://127.1/", "http://127.0.0.1", "/"),
+            ("address, last dot",       "http://127.0.0.1./", "http://127.0.0.1", "/"),
+            ("percent-encoded host",    "http://%31%32%37.1/", "http://127.0.0.1", "/"),
+            ("IPv6",                    "http://[::1]:8/a", "http://[::1]:8", "/a"),
+            ("mapped address",          "http://[::ffff:127.0.0.1]/", "http://[::ffff:7f00:1]", "/"),
+            ("space in the path",       "http://h.x/a b.png?c d", "http://h.x", "/a%20b.png?c%20d"),
+            ("dots in the path",        "http://h.x/a/../b", "http://h.x", "/b"),
+            ("odd characters",          "http://h.x/{a}|\"b\"?<c>'", "http://h.x", "/%7Ba%7D|%22b%22?%3Cc%3E%27"),
         ];
         for (name, text, origin, path) in cases {
             let target = Target::parse(text).unwrap();
@@ -169,10 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn no_urls() {
+    fn invalid_urls_are_refused() {
         #[rustfmt::skip]
         let cases = [
-            "http://", "http:///", "https://:80/", "http://h.x:99999/", "http://h.x:a/", "http://[::1/", "http://[::1%25eth0]/",
+            "http://", "http:///", "https://:80/", "http://h.x:99999/", "http://h.x:a/", "http://[::1/",
+            "http://[::1%25eth0]/",
             "http://a b/", "http://1.2.3.4.5/", "http://256.1.1.1/", "http://h%00.x/", "http://h<x/",
         ];
         for text in cases {
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn spelled_ports() {
+    fn explicit_ports_are_kept() {
         #[rustfmt::skip]
         let cases = [
             ("http://h.x/",         None),
@@ -195,34 +196,34 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(
                 expected,
-                Target::parse(text).unwrap().spelled_port(),
+                Target::parse(text).unwrap().explicit_port(),
                 "{text}"
             );
         }
     }
 
     #[test]
-    fn ports_that_redirects_spell() {
+    fn explicit_ports_of_redirects_are_kept() {
         #[rustfmt::skip]
         let cases = [
             ("absolute",               "http://h.x/",     "http://e.x:80/",   Some(80)),
             ("absolute, upper case",   "http://h.x/",     "HTTP://e.x:80/",   Some(80)),
             ("without scheme",         "http://h.x/",     "//e.x:80/",        Some(80)),
-            ("without, not spelled",   "http://h.x:80/",  "//e.x/",           None),
+            ("without scheme or port", "http://h.x:80/",  "//e.x/",           None),
             ("relative",               "http://h.x:80/",  "/c",               Some(80)),
-            ("relative, not spelled",  "http://h.x/",     "./c:80",             None),
+            ("relative, without port", "http://h.x/",     "./c:80",             None),
             ("other scheme",           "http://h.x/",     "https://h.x:443/", Some(443)),
             ("its default elsewhere",  "https://h.x/",    "http://h.x:443/",  Some(443)),
             ("scheme without slashes", "http://h.x:80/a", "http:c",           Some(80)),
         ];
         for (name, from, location, expected) in cases {
             let target = Target::parse(from).unwrap().follow(location).unwrap();
-            assert_eq!(expected, target.spelled_port(), "{name}");
+            assert_eq!(expected, target.explicit_port(), "{name}");
         }
     }
 
     #[test]
-    fn redirects() {
+    fn redirects_keep_credentials_for_the_same_origin() {
         const FROM: &str = "https://u:p@h.x/a/b?q";
         #[rustfmt::skip]
         let cases = [
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials() {
+    fn credentials_become_basic_authorization() {
         #[rustfmt::skip]
         let cases = [
             ("none",             "http://h.x/",             None),
@@ -276,9 +277,9 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever the URL: what is sent names the host that was read.
+        /// For any URL, the host that the client sends is the host that was parsed.
         #[test]
-        fn the_client_sees_the_same_host(rest in "[a-z0-9@:/?#\\\\\\[\\]%.\u{e4} ]{0,30}") {
+        fn the_client_sends_the_parsed_host(rest in "[a-z0-9@:/?#\\\\\\[\\]%.\u{e4} ]{0,30}") {
             if let Ok(target) = Target::parse(&format!("http://{rest}"))
                 && let Ok(uri) = target.uri()
             {

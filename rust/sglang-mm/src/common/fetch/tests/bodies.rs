@@ -1,4 +1,4 @@
-//! Bodies that are long, endless or slow.
+//! Long, endless and slow bodies.
 
 use std::{
     io::{self, Read, Write},
@@ -10,14 +10,14 @@ use std::{
 use flate2::{Compression, write::GzEncoder};
 
 use super::{
-    budgeted, fetch, open, refusal,
+    budgeted, error_of, fetch, open,
     server::{Server, answer, ok, wait_for_close},
 };
 use crate::common::fetch::{ByteBudget, FetchPolicy, MAX_FETCH_BYTES};
 
 static PIECE: [u8; 1 << 16] = [7; 1 << 16];
 
-/// Sends a head and `len` bytes after it.
+/// A server that sends a head and then `len` bytes.
 fn sending(head: &'static str, len: u64) -> Server {
     Server::start(move |_, stream| {
         stream.write_all(&answer("200 OK", head, b""))?;
@@ -26,8 +26,8 @@ fn sending(head: &'static str, len: u64) -> Server {
     })
 }
 
-/// Until the client has had enough.
-fn chunks_without_end(stream: &mut TcpStream) -> io::Result<()> {
+/// Sends chunks until the client closes the connection.
+fn send_endless_chunks(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&answer("200 OK", "Transfer-Encoding: chunked\r\n", b""))?;
     loop {
         stream.write_all(b"10000\r\n")?;
@@ -44,30 +44,30 @@ fn over_cap(server: &Server) -> String {
 }
 
 #[test]
-fn the_cap_is_exact() {
+fn the_response_cap_is_exact() {
     let exact = sending("Content-Length: 67108864\r\n", MAX_FETCH_BYTES);
     let body = fetch(&open(), &exact.url("/")).unwrap();
     assert!(body.len() as u64 == MAX_FETCH_BYTES && body.iter().all(|byte| *byte == 7));
 
     let more = sending("Content-Length: 67108865\r\n", MAX_FETCH_BYTES + 1);
-    assert_eq!(over_cap(&more), refusal(&open(), &more.url("/")));
+    assert_eq!(over_cap(&more), error_of(&open(), &more.url("/")));
 }
 
-/// The server learns at once that nobody listens any more.
+/// The client closes the connection at the cap, so the server's next write fails.
 #[test]
-fn without_end() {
-    let chunked = Server::start(|_, stream| chunks_without_end(stream));
-    assert_eq!(over_cap(&chunked), refusal(&open(), &chunked.url("/")));
+fn endless_bodies_stop_at_the_cap() {
+    let chunked = Server::start(|_, stream| send_endless_chunks(stream));
+    assert_eq!(over_cap(&chunked), error_of(&open(), &chunked.url("/")));
     assert!(chunked.next().sent.is_err());
 
     let endless = sending("", u64::MAX);
-    assert_eq!(over_cap(&endless), refusal(&open(), &endless.url("/")));
+    assert_eq!(over_cap(&endless), error_of(&open(), &endless.url("/")));
     assert!(endless.next().sent.is_err());
 }
 
-/// A length is believed only as far as it is short.
+/// A declared length limits what is read, but is not trusted for allocation.
 #[test]
-fn announced_lengths_that_lie() {
+fn wrong_content_lengths_are_handled() {
     let short = sending("Content-Length: 1\r\n", 100 << 20);
     assert_eq!(Ok(vec![7]), fetch(&open(), &short.url("/")));
     assert!(short.next().sent.is_err());
@@ -77,19 +77,19 @@ fn announced_lengths_that_lie() {
         "Content-Length: 9000000000000000000\r\n",
         b"pixels",
     ));
-    let error = refusal(&open(), &long.url("/"));
+    let error = error_of(&open(), &long.url("/"));
     assert!(error.ends_with("Peer disconnected"), "{error}");
 }
 
-/// What counts is what comes out of the compression.
+/// The cap applies to the decompressed bytes.
 #[test]
-fn a_small_body_that_becomes_large() {
+fn a_decompression_bomb_stops_at_the_cap() {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     io::copy(&mut io::repeat(0).take(MAX_FETCH_BYTES + 1), &mut encoder).unwrap();
     let bomb = encoder.finish().unwrap();
     assert!(bomb.len() < 1 << 20);
     let server = Server::closing(answer("200 OK", "Content-Encoding: gzip\r\n", &bomb));
-    assert_eq!(over_cap(&server), refusal(&open(), &server.url("/")));
+    assert_eq!(over_cap(&server), error_of(&open(), &server.url("/")));
 }
 
 fn impatient() -> FetchPolicy {
@@ -99,30 +99,32 @@ fn impatient() -> FetchPolicy {
     }
 }
 
-/// Each waits for the client to give up, which it does long before the test does.
-#[test]
-fn slow_servers() {
-    fn drip(stream: &mut TcpStream, byte: u8) -> io::Result<()> {
-        stream.set_read_timeout(Some(Duration::from_millis(20)))?;
-        loop {
-            stream.write_all(&[byte])?;
-            match stream.read(&mut [0]) {
-                Ok(0) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                other => return other.map(drop),
-            }
+/// Sends `byte` again and again until the client closes the connection.
+fn drip(stream: &mut TcpStream, byte: u8) -> io::Result<()> {
+    stream.set_read_timeout(Some(Duration::from_millis(20)))?;
+    loop {
+        stream.write_all(&[byte])?;
+        match stream.read(&mut [0]) {
+            Ok(0) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            other => return other.map(drop),
         }
     }
+}
+
+/// Each server waits for the client to give up.
+#[test]
+fn slow_servers_time_out() {
     type Answer = fn(&str, &mut TcpStream) -> io::Result<()>;
     let cases: [(&str, Answer); 5] = [
-        ("accepts and never answers", |_, stream| {
+        ("accepts and never responds", |_, stream| {
             wait_for_close(stream)
         }),
         ("half a head", |_, stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nContent-")?;
             wait_for_close(stream)
         }),
-        ("head letter by letter", |_, stream| {
+        ("head byte by byte", |_, stream| {
             stream.write_all(b"HTTP/1.1 200 OK\r\nX-Drip: ")?;
             drip(stream, b'x')
         }),
@@ -138,7 +140,7 @@ fn slow_servers() {
     for (name, slow) in cases {
         let server = Server::start(slow);
         let start = Instant::now();
-        let error = refusal(&impatient(), &server.url("/"));
+        let error = error_of(&impatient(), &server.url("/"));
         let words = format!(
             "media fetch: GET http://{}: timed out after 300ms (REQUEST_TIMEOUT)",
             server.address
@@ -153,11 +155,11 @@ fn slow_servers() {
     }
 }
 
-/// The time is for all hops together: none of them is slow.
+/// The timeout is for all requests together. No single one is slow.
 #[test]
 fn redirects_share_one_deadline() {
     let server = Server::start(|_, stream| {
-        // Waits until 120 of the 300 milliseconds are over, or the client is gone.
+        // Waits for 120 of the 300 milliseconds, or until the client closes.
         stream.set_read_timeout(Some(Duration::from_millis(120)))?;
         match stream.read(&mut [0]) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -166,7 +168,7 @@ fn redirects_share_one_deadline() {
             other => other.map(drop),
         }
     });
-    let error = refusal(&impatient(), &server.url("/"));
+    let error = error_of(&impatient(), &server.url("/"));
     assert!(
         error.ends_with("timed out after 300ms (REQUEST_TIMEOUT)"),
         "{error}"
@@ -174,7 +176,7 @@ fn redirects_share_one_deadline() {
 }
 
 #[test]
-fn time_that_cannot_be_kept() {
+fn extreme_timeouts_are_handled() {
     let server = Server::closing(ok(b"pixels"));
     let forever = FetchPolicy {
         timeout: Some(Duration::MAX),
@@ -185,11 +187,11 @@ fn time_that_cannot_be_kept() {
         timeout: Some(Duration::ZERO),
         ..open()
     };
-    assert!(refusal(&never, &server.url("/")).ends_with("timed out after 0ns (REQUEST_TIMEOUT)"));
+    assert!(error_of(&never, &server.url("/")).ends_with("timed out after 0ns (REQUEST_TIMEOUT)"));
 }
 
 #[test]
-fn the_budget_is_exact() {
+fn the_budget_is_charged_exactly() {
     let server = Server::closing(ok(&[7; 1000]));
     let get = |budget: &ByteBudget| open().fetch(&server.url("/"), budget);
     assert_eq!(1000, budgeted(get, 1000).unwrap().len());
@@ -202,20 +204,21 @@ fn the_budget_is_exact() {
     );
 }
 
-/// Eight threads and a budget for five answers: five succeed, whoever comes first.
+/// Eight threads share a budget for five responses: exactly five succeed.
 #[test]
 fn threads_share_a_budget() {
     let server = Server::closing(ok(&vec![7; 300_000]));
     let budget = ByteBudget::new(5 * 300_000 + 299_999);
     let url = server.url("/");
-    let good = thread::scope(|scope| {
-        let all: Vec<_> = (0..8)
+    let succeeded = thread::scope(|scope| {
+        let fetches: Vec<_> = (0..8)
             .map(|_| scope.spawn(|| open().fetch(&url, &budget).is_ok()))
             .collect();
-        all.into_iter()
-            .map(|one| one.join().unwrap())
-            .filter(|good| *good)
+        fetches
+            .into_iter()
+            .map(|fetch| fetch.join().unwrap())
+            .filter(|ok| *ok)
             .count()
     });
-    assert_eq!((5, 299_999), (good, budget.remaining()));
+    assert_eq!((5, 299_999), (succeeded, budget.remaining()));
 }

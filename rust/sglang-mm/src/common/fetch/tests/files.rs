@@ -1,8 +1,13 @@
-//! Local files: which are read, and what a media folder keeps in.
+//! Local files: which are read, and which a media folder allows.
 
-use std::{fs, path::Path, process::Command, time::Instant};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Instant,
+};
 
-use super::{Folder, budgeted, fetch, open, refusal, text};
+use super::{Folder, budgeted, error_of, fetch, open, text};
 use crate::common::fetch::{ByteBudget, FetchPolicy, Files, MAX_FETCH_BYTES, files::open_resolved};
 
 fn under(folder: &Path) -> FetchPolicy {
@@ -13,7 +18,7 @@ fn under(folder: &Path) -> FetchPolicy {
 }
 
 #[test]
-fn by_path_or_url() {
+fn files_are_read_by_path_or_url() {
     let folder = Folder::new();
     let plain = folder.file("a.png", b"pixels");
     let odd = folder.file("a%20b#c?d.png", b"odd");
@@ -31,10 +36,10 @@ fn by_path_or_url() {
     );
 }
 
-/// Each at once, and nothing waits for anybody.
+/// No case blocks, for instance to wait for a writer of the pipe.
 #[cfg(unix)]
 #[test]
-fn what_is_no_file() {
+fn anything_but_regular_files_is_refused() {
     let folder = Folder::new();
     let pipe = folder.0.join("pipe");
     assert!(
@@ -51,8 +56,8 @@ fn what_is_no_file() {
     #[rustfmt::skip]
     let cases = [
         ("absent",             text(&absent), "No such file or directory (os error 2)"),
-        ("absent, by host",    "file://localhost/etc/passwd",  "No such file or directory (os error 2)"),
-        ("encoded",            "file:///etc/%70asswd",         "No such file or directory (os error 2)"),
+        ("host in the URL",    "file://localhost/etc/passwd",  "No such file or directory (os error 2)"),
+        ("percent-encoded",    "file:///etc/%70asswd",         "No such file or directory (os error 2)"),
         ("a folder",           text(&folder.0),                ": not a regular file"),
         ("a pipe",             text(&pipe),                    ": not a regular file"),
         ("a socket",           text(&socket),                  ": not a regular file"),
@@ -63,7 +68,7 @@ fn what_is_no_file() {
     ];
     for (name, source, words) in cases {
         let start = Instant::now();
-        let error = refusal(&open(), source);
+        let error = error_of(&open(), source);
         assert!(error.ends_with(words), "{name}: {error}");
         assert!(start.elapsed().as_secs() < 10, "{name}");
     }
@@ -71,13 +76,13 @@ fn what_is_no_file() {
 }
 
 #[test]
-fn the_cap_is_exact() {
+fn the_file_cap_is_exact() {
     let folder = Folder::new();
     #[rustfmt::skip]
     let cases = [
-        ("the cap",     MAX_FETCH_BYTES,     true),
-        ("one past it", MAX_FETCH_BYTES + 1, false),
-        ("three GiB",   3 << 30,             false),
+        ("exactly the cap", MAX_FETCH_BYTES,     true),
+        ("one byte over",   MAX_FETCH_BYTES + 1, false),
+        ("three GiB",       3 << 30,             false),
     ];
     for (name, len, fits) in cases {
         let path = folder.sparse("zeros", len);
@@ -95,7 +100,7 @@ fn the_cap_is_exact() {
 }
 
 #[test]
-fn whole_files_are_bounded_by_the_budget() {
+fn whole_files_are_limited_by_the_budget() {
     let folder = Folder::new();
     let short = folder.file("short", b"pixels");
     let long = folder.sparse("long", MAX_FETCH_BYTES + 1);
@@ -103,17 +108,18 @@ fn whole_files_are_bounded_by_the_budget() {
     let over = "exceeds the request media byte budget";
     #[rustfmt::skip]
     let cases = [
-        ("short",              text(&short), 6,               Ok(6)),
-        ("short, one less",    text(&short), 5,               Err(over)),
-        ("longer than a stream", text(&long), 65 << 20,       Ok(MAX_FETCH_BYTES + 1)),
-        ("three GiB",          text(&huge),  1_342_177_280,   Err(over)),
-        ("absent",             "/nowhere",   9,               Err("No such file or directory (os error 2)")),
-        ("a folder",           text(&folder.0), 9,            Err("not a regular file")),
+        ("short",              text(&short), 6, Ok(6)),
+        ("budget too small",   text(&short), 5, Err(over)),
+        ("over the stream cap", text(&long), 65 << 20, Ok(MAX_FETCH_BYTES + 1)),
+        ("three GiB",          text(&huge), 1_342_177_280, Err(over)),
+        ("absent",             "/nowhere", 9, Err("No such file or directory (os error 2)")),
+        ("a folder",           text(&folder.0), 9, Err("not a regular file")),
         #[cfg(unix)]
-        ("a device",           "/dev/null",  9,               Err("media fetch: read /dev/null: not a regular file")),
-        // It says that it is empty.
+        ("a device",           "/dev/null", 9, Err("media fetch: read /dev/null: not a regular file")),
+        // Its declared length is 0.
         #[cfg(target_os = "linux")]
-        ("longer than it says", "/proc/self/status", 1 << 20, Err("media fetch: read /proc/self/status: changed size while reading")),
+        ("longer than declared", "/proc/self/status", 1 << 20,
+            Err("media fetch: read /proc/self/status: changed size while reading")),
     ];
     for (name, source, bytes, expected) in cases {
         let got = budgeted(
@@ -141,48 +147,64 @@ fn whole_files_are_bounded_by_the_budget() {
 #[cfg(unix)]
 const REFUSED: &str = "media fetch: no such file in the media folder";
 
-/// All that is refused is refused in the same words.
+/// A media folder with links of all kinds, and a folder outside of it.
+#[cfg(unix)]
+struct MediaFolder {
+    folder: Folder,
+    outside: Folder,
+    secret: PathBuf,
+}
+
+#[cfg(unix)]
+impl MediaFolder {
+    fn new() -> Self {
+        use std::os::unix::fs::symlink;
+
+        let (folder, outside) = (Folder::new(), Folder::new());
+        folder.file("a.png", b"pixels");
+        folder.file("deep/er/b.png", b"deep");
+        let secret = outside.file("secret", b"secret");
+        let link = |name: &str, target: &Path| symlink(target, folder.0.join(name)).unwrap();
+        link("inner", Path::new("deep/er/b.png"));
+        link("inner_absolute", &folder.0.join("a.png"));
+        link("outer", &secret);
+        link("outer_folder", &outside.0);
+        link("dangling", Path::new("nowhere"));
+        link("loop", Path::new("loop"));
+        assert!(
+            Command::new("mkfifo")
+                .arg(folder.0.join("pipe"))
+                .status()
+                .unwrap()
+                .success()
+        );
+        Self {
+            folder,
+            outside,
+            secret,
+        }
+    }
+}
+
+/// All refusals have the same text.
 #[cfg(unix)]
 #[test]
-fn a_media_folder() {
-    use std::os::unix::fs::symlink;
-
-    let (folder, outside) = (Folder::new(), Folder::new());
-    folder.file("a.png", b"pixels");
-    folder.file("deep/er/b.png", b"deep");
-    let secret = outside.file("secret", b"secret");
-    let sibling = folder.0.with_extension("sibling");
-    fs::write(&sibling, b"secret").unwrap();
-    let link = |name: &str, goal: &Path| symlink(goal, folder.0.join(name)).unwrap();
-    link("inner", Path::new("deep/er/b.png"));
-    link("inner_absolute", &folder.0.join("a.png"));
-    link("outer", &secret);
-    link("outer_folder", &outside.0);
-    link("dangling", Path::new("nowhere"));
-    link("loop", Path::new("loop"));
-    assert!(
-        Command::new("mkfifo")
-            .arg(folder.0.join("pipe"))
-            .status()
-            .unwrap()
-            .success()
-    );
-    let up = format!(
-        "../{}/secret",
-        outside.0.file_name().unwrap().to_str().unwrap()
-    );
+fn a_media_folder_allows_only_its_own_files() {
+    let media = MediaFolder::new();
+    let outside = media.outside.0.file_name().unwrap().to_str().unwrap();
+    let up = format!("../{outside}/secret");
     let encoded = up.replace("..", "%2e%2e");
     let long = "x".repeat(10_000);
     #[rustfmt::skip]
     let cases = [
         ("a file",                  "a.png",               Some("pixels")),
-        ("deeper",                  "deep/er/b.png",       Some("deep")),
-        ("up and down inside",      "deep/../a.png",       Some("pixels")),
+        ("a file in a subfolder",   "deep/er/b.png",       Some("deep")),
+        ("dots inside",             "deep/../a.png",       Some("pixels")),
         ("a link inside",           "inner",               Some("deep")),
         ("an absolute link inside", "inner_absolute",      Some("pixels")),
         ("absent",                  "absent",              None),
-        ("up and out",              &up,                   None),
-        ("up and out, encoded",     &encoded,              None),
+        ("dots to the outside",     &up,                   None),
+        ("percent-encoded dots",    &encoded,              None),
         ("a link out",              "outer",               None),
         ("through a link out",      "outer_folder/secret", None),
         ("a link to nothing",       "dangling",            None),
@@ -194,22 +216,10 @@ fn a_media_folder() {
         ("a zero byte",             "a.png\0",             None),
         ("too long a name",         &long,                 None),
     ];
-    let other: [&str; 8] = [
-        text(&secret),
-        text(&sibling),
-        "/etc/passwd",
-        "/nowhere",
-        "file://a.png",
-        "file://localhost/etc/passwd#a.png",
-        "/proc/self/environ",
-        "/dev/zero",
-    ];
-    let policy = under(&folder.0);
+    let policy = under(&media.folder.0);
     for (name, relative, expected) in cases {
-        for source in [
-            format!("{}/{relative}", text(&folder.0)),
-            format!("file://{}/{relative}", text(&folder.0)),
-        ] {
+        let path = format!("{}/{relative}", text(&media.folder.0));
+        for source in [path.clone(), format!("file://{path}")] {
             let got = fetch(&policy, &source);
             match expected {
                 Some(content) => assert_eq!(Ok(content.as_bytes().to_vec()), got, "{name}"),
@@ -217,27 +227,54 @@ fn a_media_folder() {
             }
         }
     }
-    for source in other {
-        assert_eq!(REFUSED, refusal(&policy, source), "{source}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_media_folder_refuses_paths_outside() {
+    let media = MediaFolder::new();
+    // Its path starts with the path of the folder.
+    let sibling = media.folder.0.with_extension("sibling");
+    fs::write(&sibling, b"secret").unwrap();
+    let policy = under(&media.folder.0);
+    for source in [
+        text(&media.secret),
+        text(&sibling),
+        "/etc/passwd",
+        "/nowhere",
+        "file://a.png",
+        "file://localhost/etc/passwd#a.png",
+        "/proc/self/environ",
+        "/dev/zero",
+    ] {
+        assert_eq!(REFUSED, error_of(&policy, source), "{source}");
     }
-    // The folder may be a link itself, and may be missing.
-    let alias = outside.0.join("alias");
-    symlink(&folder.0, &alias).unwrap();
+    fs::remove_file(sibling).unwrap();
+}
+
+#[cfg(unix)]
+#[test]
+fn a_media_folder_may_be_a_link_or_missing() {
+    let media = MediaFolder::new();
+    let alias = media.outside.0.join("alias");
+    std::os::unix::fs::symlink(&media.folder.0, &alias).unwrap();
     assert_eq!(
         Ok(b"pixels".to_vec()),
         fetch(&under(&alias), text(&alias.join("a.png")))
     );
     assert_eq!(
         REFUSED,
-        refusal(&under(&outside.0.join("nowhere")), text(&secret))
+        error_of(
+            &under(&media.outside.0.join("nowhere")),
+            text(&media.secret)
+        )
     );
-    fs::remove_file(sibling).unwrap();
 }
 
-/// A link that is put in the way after the path was looked at changes nothing.
+/// A symbolic link that replaces a component after the path was resolved is not followed out of the folder.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_link_that_comes_late() {
+fn a_link_inserted_after_resolving_is_refused() {
     use std::os::unix::fs::symlink;
 
     let (folder, outside) = (Folder::new(), Folder::new());

@@ -1,7 +1,7 @@
-//! Fetches against servers that misbehave, files that are none, and policies.
+//! Fetches from servers that misbehave, from invalid files, and with restrictive policies.
 //!
-//! Every fetch goes through [`fetch`], which also holds the laws of all of them: the budget
-//! is charged with what comes back and nothing else, and an error is short and holds no secret.
+//! Every fetch goes through [`budgeted`], which checks rules that hold for all of them: the budget
+//! is charged with exactly the returned bytes, and an error is short and contains no secret.
 
 mod answers;
 mod bodies;
@@ -23,20 +23,20 @@ use std::{
 
 use super::{ByteBudget, FetchPolicy, MAX_FETCH_BYTES, proxies::Proxies};
 
-/// In every URL of these tests that has room for it.
+/// The password and signature in the URLs of these tests. No error may contain it.
 const SECRET: &str = "hunter2";
 
-/// The open policy without the environment of whoever runs the tests, and with time enough.
+/// The open policy, isolated from the environment and with a long timeout.
 fn open() -> FetchPolicy {
-    quiet(FetchPolicy::open())
+    isolated(FetchPolicy::open())
 }
 
-/// The closed policy, likewise.
+/// The closed policy, isolated from the environment and with a long timeout.
 fn closed() -> FetchPolicy {
-    quiet(FetchPolicy::closed())
+    isolated(FetchPolicy::closed())
 }
 
-fn quiet(policy: FetchPolicy) -> FetchPolicy {
+fn isolated(policy: FetchPolicy) -> FetchPolicy {
     FetchPolicy {
         timeout: Some(Duration::from_mins(1)),
         proxies: Some(Proxies::default()),
@@ -44,11 +44,12 @@ fn quiet(policy: FetchPolicy) -> FetchPolicy {
     }
 }
 
-/// What a fetch gives: bytes, or the text of its error.
+/// Fetches `source`: the bytes, or the text of the error.
 fn fetch(policy: &FetchPolicy, source: &str) -> Result<Vec<u8>, String> {
     budgeted(|budget| policy.fetch(source, budget), MAX_FETCH_BYTES)
 }
 
+/// Runs `fetch` with a budget of `bytes` and checks the rules for all fetches.
 fn budgeted<E: std::error::Error>(
     fetch: impl FnOnce(&ByteBudget) -> Result<Vec<u8>, E>,
     bytes: u64,
@@ -56,7 +57,11 @@ fn budgeted<E: std::error::Error>(
     let budget = ByteBudget::new(bytes);
     let result = fetch(&budget).map_err(|error| error.to_string());
     let held = result.as_ref().map_or(0, |bytes| bytes.len() as u64);
-    assert_eq!(bytes - held, budget.remaining(), "the budget leaks");
+    assert_eq!(
+        bytes - held,
+        budget.remaining(),
+        "the budget must be charged with the returned bytes only"
+    );
     if let Err(error) = &result {
         assert!(error.starts_with("media fetch: "), "{error}");
         assert!(!error.contains(SECRET), "{error}");
@@ -65,12 +70,12 @@ fn budgeted<E: std::error::Error>(
     result
 }
 
-/// The words of an error, which must be one.
-fn refusal(policy: &FetchPolicy, source: &str) -> String {
+/// The text of the error of a fetch that must fail.
+fn error_of(policy: &FetchPolicy, source: &str) -> String {
     fetch(policy, source).expect_err(source)
 }
 
-/// A folder that goes with its owner.
+/// A temporary folder that is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -79,11 +84,11 @@ impl Folder {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("sglang-mm-fetch-{}-{number}", process::id()));
         fs::create_dir(&path).unwrap();
-        // What the tests compare with must not have links in it.
+        // Canonical, because the tests compare it with resolved paths.
         Self(path.canonicalize().unwrap())
     }
 
-    /// A file in it.
+    /// Creates a file in the folder.
     fn file(&self, name: &str, content: &[u8]) -> PathBuf {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -91,7 +96,7 @@ impl Folder {
         path
     }
 
-    /// A file of zeros in it that takes up no room.
+    /// Creates a sparse file of zeros, which takes no disk space.
     fn sparse(&self, name: &str, len: u64) -> PathBuf {
         let path = self.file(name, b"");
         fs::File::options()

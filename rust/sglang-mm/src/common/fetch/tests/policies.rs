@@ -1,4 +1,4 @@
-//! What the closed policy lets through, and that it holds at each hop.
+//! What the closed policy allows, at the first request and at each redirect.
 
 use std::{
     cell::Cell,
@@ -8,24 +8,24 @@ use std::{
 };
 
 use super::{
-    closed, fetch, open, quiet, refusal,
+    closed, error_of, fetch, isolated, open,
     server::{Server, found, ok},
 };
 use crate::common::fetch::{FetchPolicy, HostList, Reach, dial::Dialler};
 
 thread_local! {
-    /// How often this test asked for a name.
+    /// The number of lookups in this test.
     static LOOKUPS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Names of these tests. `local.test` is where the servers are.
+/// The names of these tests. The servers are at `local.test`.
 fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let asked = LOOKUPS.replace(LOOKUPS.get() + 1);
+    let earlier_lookups = LOOKUPS.replace(LOOKUPS.get() + 1);
     let addresses: &[[u8; 4]] = match name {
         "mixed.test" => &[[8, 8, 8, 8], [10, 0, 0, 1]],
         "metadata.test" => &[[169, 254, 169, 254]],
-        // Global when it is checked, private when somebody asks again. Nobody has that global address.
-        "rebinding.test" if asked == 0 => &[[192, 0, 1, 1]],
+        // Global at the first lookup and loopback later. That global address is unused.
+        "rebinding.test" if earlier_lookups == 0 => &[[192, 0, 1, 1]],
         "rebinding.test" | "local.test" | "local.test." => &[[127, 0, 0, 1]],
         "empty.test" => &[],
         _ => return Err(io::Error::other("no such name")),
@@ -53,85 +53,47 @@ fn reaching(reach: Reach) -> FetchPolicy {
 const REFUSED: &str = "this host is not allowed";
 const NOT_GLOBAL: &str = "this host is not allowed: it has an address that is not global";
 
-/// Every spelling of this host, and names that lead into its network.
+/// Many spellings of this host, and names that lead into its network.
+#[rustfmt::skip]
+const NOT_GLOBAL_HOSTS: &[&str] = &[
+    "127.0.0.1", "0x7f000001", "0x7f.1", "127.1", "2130706433", "0177.0.0.1", "127.0.0.1.", "0",
+    "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::127.0.0.1]",
+    "[2002:7f00:1::]", "[fd00:ec2::254]", "10.0.0.1", "169.254.169.254", "192.168.0.1", "172.16.0.1", "100.64.0.1",
+    "%31%32%37.0.0.1", "0x7f.0x0.0x0.0x1", "017700000001", "00000177.0.0.1", "\u{ff11}27.0.0.1", "\u{2460}27.0.0.1",
+    "127\u{3002}0.0.1", "127.0.0.1\u{ad}", "12\t7.0.0.1", "/127.0.0.1", "\\127.0.0.1", "[::ffff:0:127.0.0.1]",
+    "[::ffff:169.254.169.254]", "[64:ff9b:1::127.0.0.1]", "[2001::7f00:1]", "[fe80::1]", "l\u{ff4f}cal.test",
+    "local\u{3002}test", "local.test", "local.test.", "LOCAL.test", "mixed.test", "metadata.test",
+    "user@local.test", "8.8.8.8@local.test", "8.8.8.8:80@127.0.0.1",
+];
+
 #[test]
-fn closed_refuses_what_is_not_global() {
+fn closed_refuses_hosts_that_are_not_global() {
     let server = Server::closing(ok(b"secret"));
     let port = server.address.port();
     let policy = with_names(closed());
-    for host in [
-        "127.0.0.1",
-        "localhost.test",
-        "0x7f000001",
-        "0x7f.1",
-        "127.1",
-        "2130706433",
-        "0177.0.0.1",
-        "127.0.0.1.",
-        "0",
-        "0.0.0.0",
-        "[::1]",
-        "[::]",
-        "[::ffff:127.0.0.1]",
-        "[::ffff:7f00:1]",
-        "[::127.0.0.1]",
-        "[64:ff9b::127.0.0.1]",
-        "[2002:7f00:1::]",
-        "[fd00:ec2::254]",
-        "10.0.0.1",
-        "169.254.169.254",
-        "192.168.0.1",
-        "172.16.0.1",
-        "100.64.0.1",
-        "%31%32%37.0.0.1",
-        "0x7f.0x0.0x0.0x1",
-        "017700000001",
-        "00000177.0.0.1",
-        "\u{ff11}27.0.0.1",
-        "\u{2460}27.0.0.1",
-        "127\u{3002}0.0.1",
-        "127.0.0.1\u{ad}",
-        "12\t7.0.0.1",
-        "/127.0.0.1",
-        "\\127.0.0.1",
-        "[::ffff:0:127.0.0.1]",
-        "[::ffff:169.254.169.254]",
-        "[64:ff9b:1::127.0.0.1]",
-        "[2001::7f00:1]",
-        "[fe80::1]",
-        "l\u{ff4f}cal.test",
-        "local\u{3002}test",
-        "local.test",
-        "local.test.",
-        "LOCAL.test",
-        "mixed.test",
-        "metadata.test",
-        "user@local.test",
-        "8.8.8.8@local.test",
-        "8.8.8.8:80@127.0.0.1",
-    ] {
-        let error = refusal(&policy, &format!("http://{host}:{port}/"));
-        let expected = if host == "localhost.test" {
-            "name resolution failed: no such name"
-        } else {
-            NOT_GLOBAL
-        };
-        assert!(error.ends_with(expected), "{host}: {error}");
+    for host in NOT_GLOBAL_HOSTS {
+        let error = error_of(&policy, &format!("http://{host}:{port}/"));
+        assert!(error.ends_with(NOT_GLOBAL), "{host}: {error}");
     }
-    assert_eq!(0, server.rest());
+    let error = error_of(&policy, &format!("http://localhost.test:{port}/"));
+    assert!(
+        error.ends_with("name resolution failed: no such name"),
+        "{error}"
+    );
+    assert_eq!(0, server.unread_count());
 }
 
-/// The system's own names too.
+/// Uses the system's resolver.
 #[test]
 fn closed_refuses_localhost() {
-    let error = refusal(&closed(), "http://localhost:1/");
+    let error = error_of(&closed(), "http://localhost:1/");
     assert!(error.ends_with(NOT_GLOBAL), "{error}");
 }
 
 #[test]
-fn a_name_without_addresses() {
+fn a_name_without_addresses_is_an_error() {
     for policy in [with_names(open()), with_names(closed())] {
-        let error = refusal(&policy, "http://empty.test/");
+        let error = error_of(&policy, "http://empty.test/");
         assert!(
             error.contains("http://empty.test: name resolution failed"),
             "{error}"
@@ -139,7 +101,7 @@ fn a_name_without_addresses() {
     }
 }
 
-/// What was checked is what is dialled, and nobody asks a second time.
+/// The checked address is the one that is dialled.
 #[test]
 fn a_name_is_resolved_once() {
     let server = Server::closing(ok(b"secret"));
@@ -147,20 +109,20 @@ fn a_name_is_resolved_once() {
         timeout: Some(Duration::from_millis(200)),
         ..with_names(closed())
     };
-    let error = refusal(
+    let error = error_of(
         &policy,
         &format!("http://rebinding.test:{}/", server.address.port()),
     );
     assert!(!error.ends_with(NOT_GLOBAL), "{error}");
-    assert_eq!((1, 0), (LOOKUPS.get(), server.rest()));
+    assert_eq!((1, 0), (LOOKUPS.get(), server.unread_count()));
 }
 
-/// The address is dialled, and the name is told to the server.
+/// The name is resolved once for dialling and is sent in the `Host` header.
 #[test]
-fn a_trusted_name_is_dialled_by_address_and_asked_by_name() {
+fn a_trusted_name_is_dialled_by_address_and_sent_by_name() {
     let server = Server::closing(ok(b"pixels"));
     let policy = reaching(Reach::Global {
-        and: HostList::parse("local.test"),
+        also: HostList::parse("local.test"),
     });
     let authority = format!("local.test:{}", server.address.port());
     assert_eq!(
@@ -178,11 +140,11 @@ fn a_trusted_name_is_dialled_by_address_and_asked_by_name() {
 }
 
 #[test]
-fn hosts_by_name() {
+fn reach_decides_by_host_list() {
     let server = Server::closing(ok(b"pixels"));
     let port = server.address.port();
-    let global = |and: &str| Reach::Global {
-        and: HostList::parse(and),
+    let global = |also: &str| Reach::Global {
+        also: HostList::parse(also),
     };
     let only = |hosts: &str| Reach::Only(HostList::parse(hosts));
     let with_port = format!("local.test:{port}");
@@ -191,7 +153,7 @@ fn hosts_by_name() {
         ("anywhere",                      Reach::Anywhere,       "local.test", None),
         ("anywhere, an address",          Reach::Anywhere,       "127.0.0.1",  None),
         ("trusted beside the global",     global("local.test"),  "local.test", None),
-        ("trusted by what is above",      global("test"),        "local.test", None),
+        ("trusted by its parent domain",  global("test"),        "local.test", None),
         ("trusted with its port",         global(&with_port),    "local.test", None),
         ("trusted on another port",       global("local.test:1"), "local.test", Some(NOT_GLOBAL)),
         ("trusted address",               global("127.0.0.0/8"), "127.1",      None),
@@ -216,51 +178,51 @@ fn hosts_by_name() {
     }
 }
 
-/// The first hop is trusted by name; where it leads is looked at like any other.
+/// The first host is trusted by name, and the redirect is still checked.
 #[test]
-fn every_hop_is_checked() {
+fn every_redirect_is_checked() {
     let hidden = Server::closing(ok(b"secret"));
     let port = hidden.address.port();
     let global = || Reach::Global {
-        and: HostList::parse("local.test"),
+        also: HostList::parse("local.test"),
     };
     let only = || Reach::Only(HostList::parse("local.test"));
     #[rustfmt::skip]
     let cases = [
-        ("an address",            global(), format!("http://127.0.0.1:{port}/"),     NOT_GLOBAL),
+        ("an address",            global(), format!("http://127.0.0.1:{port}/"), NOT_GLOBAL),
         ("IPv6",                  global(), format!("http://[::ffff:127.0.0.1]:{port}/"), NOT_GLOBAL),
-        ("a number",              global(), format!("http://2130706433:{port}/"),    NOT_GLOBAL),
+        ("a number",              global(), format!("http://2130706433:{port}/"), NOT_GLOBAL),
         ("wide digits",           global(), format!("http://\u{ff11}27.0.0.1:{port}/"), NOT_GLOBAL),
         ("behind a trusted user", global(), format!("http://local.test@127.0.0.1:{port}/"), NOT_GLOBAL),
-        ("behind backslashes",    global(), format!("\\\\127.0.0.1:{port}/"),    NOT_GLOBAL),
+        ("behind backslashes",    global(), format!("\\\\127.0.0.1:{port}/"), NOT_GLOBAL),
         ("a name",                global(), format!("http://metadata.test:{port}/"), NOT_GLOBAL),
-        ("one bad address of two", global(), format!("//mixed.test:{port}/"),        NOT_GLOBAL),
-        ("a host not listed",     only(),   format!("http://other.test:{port}/"),    "this host is not allowed"),
-        ("a file",                global(), "file:///etc/passwd".to_owned(),         "redirect to a `file:` URL is refused"),
+        ("one bad address of two", global(), format!("//mixed.test:{port}/"), NOT_GLOBAL),
+        ("a host not listed",     only(), format!("http://other.test:{port}/"), "this host is not allowed"),
+        ("a file",                global(), "file:///etc/passwd".to_owned(), "redirect to a `file:` URL is refused"),
     ];
     for (name, reach, location, words) in cases {
         let server = Server::closing(found(&location));
-        let error = refusal(
+        let error = error_of(
             &reaching(reach),
             &format!("http://local.test:{}/", server.address.port()),
         );
         assert!(error.ends_with(words), "{name}: {error}");
     }
-    assert_eq!(0, hidden.rest());
+    assert_eq!(0, hidden.unread_count());
 }
 
-/// Whoever asked the environment for all of it need not ask again.
+/// After `with_environment` a fetch reads no variables.
 #[test]
-fn the_environment_may_be_asked_before() {
+fn with_environment_sets_everything_that_is_unset() {
     let policy = FetchPolicy::closed().with_environment();
     assert!(policy.timeout.is_some() && policy.proxies.is_some());
     assert!(policy.dialler.trust.is_some());
     assert_eq!(FetchPolicy::closed().reach, policy.reach);
-    let own = open().with_environment();
-    assert_eq!(open().timeout, own.timeout, "what is set stays");
+    let preset = open().with_environment();
+    assert_eq!(open().timeout, preset.timeout, "set values are kept");
 }
 
-/// One error, whether the file is there or not.
+/// The error is the same whether the file exists or not.
 #[test]
 fn closed_reads_no_files() {
     for source in [
@@ -272,7 +234,7 @@ fn closed_reads_no_files() {
     ] {
         assert_eq!(
             "media fetch: local files are not allowed here",
-            refusal(&quiet(FetchPolicy::closed()), source),
+            error_of(&isolated(FetchPolicy::closed()), source),
             "{source}"
         );
     }

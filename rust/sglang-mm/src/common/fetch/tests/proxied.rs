@@ -1,4 +1,4 @@
-//! Requests that go through a proxy: forwarded, tunnelled, refused.
+//! Requests through a proxy: forwarded, tunnelled or refused.
 
 use std::{
     io::{self, Write},
@@ -7,17 +7,17 @@ use std::{
 };
 
 use super::{
-    SECRET, closed, fetch, open, refusal,
+    SECRET, closed, error_of, fetch, open,
     server::{Server, answer, found, ok},
 };
 use crate::common::fetch::{FetchPolicy, HostList, Reach, proxies::Proxies};
 
-/// A proxy that answers what it is asked to forward, and tunnels for real.
+/// A proxy that responds itself to requests to forward, and really tunnels.
 pub(super) fn proxy() -> Server {
     Server::start(|head, stream| {
         let mut words = head.split(' ');
         match (words.next(), words.next()) {
-            (Some("CONNECT"), Some(goal)) => tunnel(stream, &TcpStream::connect(goal)?),
+            (Some("CONNECT"), Some(target)) => tunnel(stream, &TcpStream::connect(target)?),
             (Some("GET"), Some(url)) if url.starts_with("http://") => stream.write_all(&ok(
                 format!("forwarded {}", url.split('?').next().unwrap()).as_bytes(),
             )),
@@ -26,14 +26,14 @@ pub(super) fn proxy() -> Server {
     })
 }
 
-fn tunnel(client: &mut TcpStream, goal: &TcpStream) -> io::Result<()> {
+fn tunnel(client: &mut TcpStream, target: &TcpStream) -> io::Result<()> {
     client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
-    let (mut up, mut to) = (client.try_clone()?, goal.try_clone()?);
+    let (mut up, mut to) = (client.try_clone()?, target.try_clone()?);
     let upward = thread::spawn(move || {
         let _ = io::copy(&mut up, &mut to);
         to.shutdown(std::net::Shutdown::Write)
     });
-    io::copy(&mut &*goal, client)?;
+    io::copy(&mut &*target, client)?;
     client.shutdown(std::net::Shutdown::Both)?;
     let _ = upward.join();
     Ok(())
@@ -41,15 +41,15 @@ fn tunnel(client: &mut TcpStream, goal: &TcpStream) -> io::Result<()> {
 
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
-/// A policy under these variables, where `{proxy}` is that proxy's address.
+/// The policy with these proxy variables, in which `{proxy}` is replaced by the address of `proxy`.
 pub(super) fn through(
     policy: FetchPolicy,
     proxy: &Server,
     variables: Variables<'_>,
 ) -> FetchPolicy {
     let address = proxy.address.to_string();
-    let proxies = Proxies::from_variables(|wanted| {
-        let found = variables.iter().find(|(name, _)| *name == wanted);
+    let proxies = Proxies::from_variables(|requested| {
+        let found = variables.iter().find(|(name, _)| *name == requested);
         found.map(|(_, value)| value.replace("{proxy}", &address))
     });
     FetchPolicy {
@@ -59,11 +59,11 @@ pub(super) fn through(
 }
 
 #[test]
-fn a_plain_request_is_forwarded_whole() {
+fn a_plain_request_is_forwarded_with_its_whole_url() {
     let proxy = proxy();
     let variables = [("http_proxy", &*format!("http://us%65r:{SECRET}@{{proxy}}"))];
     let policy = through(open(), &proxy, &variables);
-    // Nobody here can resolve that name, and nobody has to.
+    // This name cannot be resolved, and does not have to be.
     let got = fetch(
         &policy,
         &format!("http://images.invalid:81/a b.png?signature={SECRET}"),
@@ -81,7 +81,7 @@ fn a_plain_request_is_forwarded_whole() {
 }
 
 #[test]
-fn routes() {
+fn variables_choose_the_route() {
     let (proxy, server) = (proxy(), Server::closing(ok(b"direct")));
     #[rustfmt::skip]
     let cases: &[(&str, Variables, &str)] = &[
@@ -92,7 +92,7 @@ fn routes() {
         ("not for this scheme", &[("https_proxy", "http://{proxy}")],                             "direct"),
         ("bypassed",            &[("http_proxy", "http://{proxy}"), ("NO_PROXY", "127.0.0.0/8")], "direct"),
         ("bypass elsewhere",    &[("http_proxy", "http://{proxy}"), ("NO_PROXY", "10.0.0.0/8")],  "forwarded"),
-        ("an empty bypass",     &[("http_proxy", "http://{proxy}"), ("no_proxy", ""), ("NO_PROXY", "*")], "forwarded"),
+        ("empty no_proxy",      &[("http_proxy", "http://{proxy}"), ("no_proxy", ""), ("NO_PROXY", "*")], "forwarded"),
     ];
     for (name, variables, expected) in cases {
         let got = fetch(&through(open(), &proxy, variables), &server.url("/")).unwrap();
@@ -104,9 +104,9 @@ fn routes() {
     }
 }
 
-/// The route is decided for each hop.
+/// The route is chosen for each request.
 #[test]
-fn a_redirect_may_leave_the_proxy() {
+fn a_redirect_may_use_the_proxy_after_a_direct_request() {
     let (proxy, server) = (proxy(), Server::closing(found("http://images.invalid/")));
     let policy = through(
         open(),
@@ -120,11 +120,13 @@ fn a_redirect_may_leave_the_proxy() {
 }
 
 #[test]
-fn proxies_that_fail() {
+fn proxy_errors_are_reported() {
     #[rustfmt::skip]
     let cases = [
-        ("refuses",   answer("407 Proxy Authentication Required", "Content-Length: 0\r\n", b""), "http://images.invalid/",  "status 407 Proxy Authentication Required"),
-        ("no tunnel", answer("403 Forbidden", "Content-Length: 0\r\n", b""),                     "https://images.invalid/", "CONNECT proxy failed: proxy server responded 403/403"),
+        ("refuses",   answer("407 Proxy Authentication Required", "Content-Length: 0\r\n", b""),
+            "http://images.invalid/", "status 407 Proxy Authentication Required"),
+        ("no tunnel", answer("403 Forbidden", "Content-Length: 0\r\n", b""), "https://images.invalid/",
+            "CONNECT proxy failed: proxy server responded 403/403"),
     ];
     for (name, bytes, url, words) in cases {
         let proxy = Server::closing(bytes);
@@ -133,7 +135,7 @@ fn proxies_that_fail() {
             &proxy,
             &[("all_proxy", &format!("http://user:{SECRET}@{{proxy}}"))],
         );
-        let error = refusal(&policy, url);
+        let error = error_of(&policy, url);
         assert!(error.ends_with(words), "{name}: {error}");
     }
     let policy = through(
@@ -141,17 +143,17 @@ fn proxies_that_fail() {
         &proxy(),
         &[("all_proxy", &format!("socks5://user:{SECRET}@{{proxy}}"))],
     );
-    assert!(refusal(&policy, "http://images.invalid/").contains("only http and https proxies"));
+    assert!(error_of(&policy, "http://images.invalid/").contains("only http and https proxies"));
 }
 
-/// The proxy of the operator may be anywhere; what it is asked for may not.
+/// The address of the proxy is not checked, but the address of the requested host is.
 #[test]
-fn the_closed_policy_looks_at_the_goal() {
+fn the_closed_policy_checks_the_host_behind_a_proxy() {
     let proxy = proxy();
     let variables = [("all_proxy", "{proxy}")];
     for host in ["127.0.0.1", "169.254.169.254", "[::1]", "localhost"] {
         for scheme in ["http", "https"] {
-            let error = refusal(
+            let error = error_of(
                 &through(closed(), &proxy, &variables),
                 &format!("{scheme}://{host}/"),
             );
@@ -161,14 +163,14 @@ fn the_closed_policy_looks_at_the_goal() {
             );
         }
     }
-    assert_eq!(0, proxy.rest());
+    assert_eq!(0, proxy.unread_count());
     assert_eq!(
         Ok(b"forwarded http://8.8.8.8/".to_vec()),
         fetch(&through(closed(), &proxy, &variables), "http://8.8.8.8/")
     );
-    // Trusted by name, so nobody has to know the address.
+    // Trusted by name, so the name is not resolved here.
     let reach = Reach::Global {
-        and: HostList::parse("images.invalid"),
+        also: HostList::parse("images.invalid"),
     };
     let trusting = through(FetchPolicy { reach, ..closed() }, &proxy, &variables);
     assert_eq!(

@@ -1,13 +1,13 @@
-//! Redirects: which are followed, how far, and what goes along.
+//! Redirects: which are followed, how many, and which headers are kept.
 
 use std::{io::Write, time::Instant};
 
 use super::{
-    SECRET, fetch, open, refusal,
+    SECRET, error_of, fetch, open,
     server::{Server, answer, found, ok},
 };
 
-/// `/5` leads to `/4` and so on; `/0` answers.
+/// A server that redirects `/5` to `/4` and so on. `/0` gives the body.
 fn countdown() -> Server {
     Server::start(|head, stream| {
         let left: u32 = head
@@ -23,13 +23,13 @@ fn countdown() -> Server {
 }
 
 #[test]
-fn five_hops_are_followed_and_six_are_not() {
+fn five_redirects_are_followed_and_six_are_not() {
     let server = countdown();
     let six_requests = || (0..6).for_each(|_| drop(server.next()));
     assert_eq!(Ok(b"pixels".to_vec()), fetch(&open(), &server.url("/5")));
     six_requests();
 
-    let error = refusal(&open(), &server.url("/6"));
+    let error = error_of(&open(), &server.url("/6"));
     assert_eq!(
         format!(
             "media fetch: GET http://{}: more than 5 redirects",
@@ -37,22 +37,22 @@ fn five_hops_are_followed_and_six_are_not() {
         ),
         error
     );
-    // The sixth answer still came, and nothing was asked after it.
+    // The sixth response was received, and no request followed.
     six_requests();
-    assert_eq!(0, server.rest());
+    assert_eq!(0, server.unread_count());
 }
 
 #[test]
-fn a_loop_ends_quickly() {
+fn a_redirect_loop_ends_quickly() {
     let server = Server::closing(found("/"));
     let start = Instant::now();
-    assert!(refusal(&open(), &server.url("/")).ends_with("more than 5 redirects"));
+    assert!(error_of(&open(), &server.url("/")).ends_with("more than 5 redirects"));
     assert!(start.elapsed().as_secs() < 10);
 }
 
 #[test]
-fn every_kind_that_has_a_destination() {
-    let goal = Server::closing(ok(b"pixels"));
+fn every_redirect_status_is_followed() {
+    let target = Server::closing(ok(b"pixels"));
     for status in [
         "301 Moved",
         "302 Found",
@@ -62,7 +62,7 @@ fn every_kind_that_has_a_destination() {
     ] {
         let location = format!(
             "Location: http://{}/\r\nContent-Length: 0\r\n",
-            goal.address
+            target.address
         );
         let server = Server::closing(answer(status, &location, b""));
         assert_eq!(
@@ -73,13 +73,13 @@ fn every_kind_that_has_a_destination() {
     }
 }
 
-/// A body of a redirect is not waited for, nor a head that announces one.
+/// The redirect declares a long body, which is neither read nor waited for.
 #[test]
-fn a_redirect_with_a_body() {
-    let goal = Server::closing(ok(b"pixels"));
+fn the_body_of_a_redirect_is_ignored() {
+    let target = Server::closing(ok(b"pixels"));
     let head = format!(
         "Location: http://{}/\r\nContent-Length: 1000000\r\n",
-        goal.address
+        target.address
     );
     let server = Server::canned(answer("302 Found", &head, b"moved"));
     assert_eq!(Ok(b"pixels".to_vec()), fetch(&open(), &server.url("/")));
@@ -87,9 +87,9 @@ fn a_redirect_with_a_body() {
 }
 
 #[test]
-fn destinations_that_are_refused() {
+fn invalid_redirects_are_refused() {
     let scheme = "x".repeat(5000);
-    let cut = format!(
+    let shortened = format!(
         "redirect to a `{}... (5000 characters):` URL is refused",
         &scheme[..200]
     );
@@ -99,13 +99,13 @@ fn destinations_that_are_refused() {
         ("a file",        "file:///etc/passwd",               "redirect to a `file:` URL is refused"),
         ("data",          "data:,cGl4ZWxz",                   "redirect to a `data:` URL is refused"),
         ("ftp",           "ftp://127.0.0.1/a.png",            "redirect to a `ftp:` URL is refused"),
-        ("no scheme",     &scheme,                            &cut),
-        ("no URL",        "http://[::1",                      "redirect to a malformed URL: invalid IPv6 address"),
+        ("long scheme",   &scheme,                            &shortened),
+        ("not a URL",     "http://[::1",                      "redirect to a malformed URL: invalid IPv6 address"),
         ("no host",       "https://",                         "redirect to a malformed URL: empty host"),
     ];
     for (name, location, words) in cases {
         let server = Server::closing(found(location));
-        let error = refusal(&open(), &server.url("/"));
+        let error = error_of(&open(), &server.url("/"));
         assert_eq!(
             format!("media fetch: GET http://{}: {words}", server.address),
             error,
@@ -114,32 +114,32 @@ fn destinations_that_are_refused() {
     }
     for (name, head) in [
         ("no Location", ""),
-        ("a Location beyond text", "Location: /\u{0}\r\n"),
+        ("a zero byte in the Location", "Location: /\u{0}\r\n"),
     ] {
         let server = Server::closing(answer("302 Found", head, b""));
         assert!(fetch(&open(), &server.url("/")).is_err(), "{name}");
     }
     let server = Server::closing(b"HTTP/1.1 302 Found\r\nLocation: /\xe9\r\n\r\n".to_vec());
     assert!(
-        refusal(&open(), &server.url("/"))
+        error_of(&open(), &server.url("/"))
             .ends_with("status 302 Found with a Location that is not UTF-8")
     );
     let server = Server::closing(answer("302 Found", "", b""));
-    assert!(refusal(&open(), &server.url("/")).ends_with("status 302 Found without a Location"));
+    assert!(error_of(&open(), &server.url("/")).ends_with("status 302 Found without a Location"));
 }
 
-/// Credentials stay with the origin that they were given for.
+/// Credentials are sent only to the origin for which they were given.
 #[test]
-fn credentials_do_not_travel() {
-    let stranger = Server::closing(ok(b"pixels"));
-    let location = format!("http://{}/", stranger.address);
+fn credentials_are_not_sent_to_another_origin() {
+    let other = Server::closing(ok(b"pixels"));
+    let location = format!("http://{}/", other.address);
     let server = Server::start(move |head, stream| {
-        let leads = if head.starts_with("GET /again") {
+        let location = if head.starts_with("GET /again") {
             location.as_str()
         } else {
             "/again"
         };
-        stream.write_all(&found(leads))
+        stream.write_all(&found(location))
     });
     fetch(&open(), &server.url("/")).unwrap();
     let authorized = |head: String| head.to_lowercase().contains("authorization");
@@ -150,7 +150,7 @@ fn credentials_do_not_travel() {
             authorized(server.next().head)
         )
     );
-    let head = stranger.next().head;
+    let head = other.next().head;
     assert!(
         !authorized(head.clone()) && !head.contains(SECRET),
         "{head}"

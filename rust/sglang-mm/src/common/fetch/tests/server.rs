@@ -1,7 +1,7 @@
-//! A small HTTP server that answers exactly as it is told, wrongly too.
+//! A small HTTP server that sends exactly the given bytes, valid or not.
 //!
-//! Each connection has a thread of its own. Nothing sleeps: a handler that waits, waits for
-//! its client, and what became of each connection comes through a channel.
+//! Each connection has its own thread. Nothing sleeps: a handler waits only for its client, and the
+//! result of each connection is sent through a channel.
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
@@ -17,11 +17,11 @@ use std::{
 
 use super::SECRET;
 
-/// What became of one connection.
+/// The result of one connection.
 pub(super) struct Ended {
-    /// The request as it came, up to the empty line.
+    /// The request as received, up to the empty line.
     pub(super) head: String,
-    /// Whether all could be sent that the handler wanted to send.
+    /// Whether the handler could send its whole response.
     pub(super) sent: io::Result<()>,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Answers each request, given its head, by `answer`.
+    /// Calls `answer` with the head of each request.
     pub(super) fn start(
         answer: impl Fn(&str, &mut TcpStream) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
@@ -44,7 +44,7 @@ impl Server {
         })
     }
 
-    /// Hands each connection as it comes to `serve`.
+    /// Calls `serve` with each new connection.
     pub(super) fn accepting(serve: impl Fn(TcpStream) -> Ended + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -68,7 +68,7 @@ impl Server {
         }
     }
 
-    /// Answers with these bytes, whatever is asked, and waits for the client to close.
+    /// Sends these bytes for every request and waits for the client to close.
     pub(super) fn canned(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(move |_, stream| {
@@ -77,13 +77,13 @@ impl Server {
         })
     }
 
-    /// Answers with these bytes and closes.
+    /// Sends these bytes for every request and closes the connection.
     pub(super) fn closing(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::start(move |_, stream| stream.write_all(&answer))
     }
 
-    /// A URL on this server, with secrets in it.
+    /// A URL on this server that contains [`SECRET`].
     pub(super) fn url(&self, path: &str) -> String {
         format!(
             "http://user:{SECRET}@{}{path}?signature={SECRET}",
@@ -91,15 +91,15 @@ impl Server {
         )
     }
 
-    /// The next connection that ended.
+    /// Waits for the next connection to end.
     pub(super) fn next(&self) -> Ended {
         self.ended
             .recv_timeout(Duration::from_mins(1))
             .expect("a connection")
     }
 
-    /// How many connections ended that nobody asked about.
-    pub(super) fn rest(&self) -> usize {
+    /// The number of ended connections that `next` did not return.
+    pub(super) fn unread_count(&self) -> usize {
         self.ended.try_iter().count()
     }
 }
@@ -107,13 +107,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::SeqCst);
-        // Wakes the acceptor.
+        // Wakes the accept loop.
         let _ = TcpStream::connect(self.address);
         let _ = self.acceptor.take().map(JoinHandle::join);
     }
 }
 
-/// Everything up to the empty line.
+/// Reads up to the empty line.
 pub(super) fn read_head(stream: &mut impl Read) -> String {
     let mut head = String::new();
     let mut reader = BufReader::with_capacity(1, stream);
@@ -121,7 +121,7 @@ pub(super) fn read_head(stream: &mut impl Read) -> String {
     head
 }
 
-/// Until the other side closes, whatever else it sends.
+/// Reads until the other side closes.
 pub(super) fn wait_for_close(stream: &mut impl Read) -> io::Result<()> {
     match io::copy(stream, &mut io::sink()) {
         Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
@@ -129,7 +129,7 @@ pub(super) fn wait_for_close(stream: &mut impl Read) -> io::Result<()> {
     }
 }
 
-/// A good answer of known length.
+/// A valid response of known length.
 pub(super) fn ok(body: &[u8]) -> Vec<u8> {
     answer(
         "200 OK",
@@ -138,7 +138,7 @@ pub(super) fn ok(body: &[u8]) -> Vec<u8> {
     )
 }
 
-/// An answer of a status, some headers (each with its line end) and a body.
+/// A response with a status, headers (each with its line end) and a body.
 pub(super) fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     [
         format!("HTTP/1.1 {status}\r\n{headers}\r\n").as_bytes(),
@@ -147,7 +147,7 @@ pub(super) fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// A redirect.
+/// A redirect to `location`.
 pub(super) fn found(location: &str) -> Vec<u8> {
     answer(
         "302 Found",

@@ -1,4 +1,4 @@
-//! TLS: whose certificate is believed, and for which name.
+//! TLS: which certificates are trusted, and for which names.
 
 use std::{io::Write, sync::Arc, time::Duration};
 
@@ -7,9 +7,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivateKeyD
 use ureq::tls::{Certificate, RootCerts};
 
 use super::{
-    fetch, open,
+    error_of, fetch, open,
     proxied::{proxy, through},
-    refusal,
     server::{Ended, Server, ok, read_head, wait_for_close},
 };
 use crate::common::fetch::{
@@ -17,7 +16,7 @@ use crate::common::fetch::{
     dial::{Dialler, Trust},
 };
 
-/// A server for `images.test`, and who vouches for it.
+/// A TLS server for `images.test`, and the certificate of its authority.
 struct Secure {
     server: Server,
     authority: Vec<u8>,
@@ -61,8 +60,8 @@ fn secure() -> Secure {
     }
 }
 
-/// Where every name is on this host.
-fn here(trust: Arc<Trust>) -> Dialler {
+/// A dialler that resolves every name to this host.
+fn loopback(trust: Arc<Trust>) -> Dialler {
     Dialler {
         lookup: |_, port| Ok(vec![([127, 0, 0, 1], port).into()]),
         trust: Some(trust),
@@ -72,16 +71,16 @@ fn here(trust: Arc<Trust>) -> Dialler {
 fn trusting(authority: &[u8]) -> FetchPolicy {
     let roots = RootCerts::Specific(Arc::new(vec![Certificate::from_der(authority).to_owned()]));
     FetchPolicy {
-        dialler: here(Trust::new(roots)),
+        dialler: loopback(Trust::new(roots)),
         ..open()
     }
 }
 
 #[test]
-fn certificates() {
-    let (secure, stranger) = (secure(), secure());
+fn certificates_must_be_trusted_and_match_the_name() {
+    let (secure, other) = (secure(), secure());
     let web = FetchPolicy {
-        dialler: here(Trust::new(RootCerts::WebPki)),
+        dialler: loopback(Trust::new(RootCerts::WebPki)),
         ..open()
     };
     #[rustfmt::skip]
@@ -89,8 +88,8 @@ fn certificates() {
         ("trusted, right name",  trusting(&secure.authority),   "images.test", None),
         ("trusted, other name",  trusting(&secure.authority),   "other.test",  Some("not valid for name")),
         ("trusted, an address",  trusting(&secure.authority),   "127.0.0.1",   Some("not valid for name")),
-        ("of somebody else",     trusting(&stranger.authority), "images.test", Some("invalid peer certificate")),
-        ("not of this world",    web,                           "images.test", Some("invalid peer certificate")),
+        ("other authority",      trusting(&other.authority)   , "images.test", Some("invalid peer certificate")),
+        ("compiled-in roots",    web,                           "images.test", Some("invalid peer certificate")),
     ];
     for (name, policy, host, expected) in cases {
         let got = fetch(
@@ -107,9 +106,9 @@ fn certificates() {
     }
 }
 
-/// The name goes along although an address is dialled, through a tunnel too.
+/// The client dials an address but sends the name, also through a tunnel.
 #[test]
-fn the_name_is_told() {
+fn the_name_is_sent_and_verified() {
     let (secure, proxy) = (secure(), proxy());
     let port = secure.server.address.port();
     let url = format!("https://images.test:{port}/");
@@ -121,13 +120,13 @@ fn the_name_is_told() {
         "{head}"
     );
 
-    // The tunnel resolves names itself, and knows only this host's.
+    // The proxy resolves the name itself, and can resolve only `localhost`.
     let tunnelled = through(
         trusting(&secure.authority),
         &proxy,
         &[("https_proxy", "http://{proxy}")],
     );
-    let error = refusal(&tunnelled, &format!("https://localhost:{port}/"));
+    let error = error_of(&tunnelled, &format!("https://localhost:{port}/"));
     assert!(error.contains("not valid for name"), "{error}");
     assert!(
         proxy
@@ -138,17 +137,17 @@ fn the_name_is_told() {
 }
 
 #[test]
-fn plain_and_secure_do_not_mix() {
+fn https_to_a_plain_server_fails() {
     let secure = secure();
     let plain = Server::closing(ok(b"pixels"));
     let url = format!("https://images.test:{}/", plain.address.port());
-    let error = refusal(&trusting(&secure.authority), &url);
+    let error = error_of(&trusting(&secure.authority), &url);
     assert!(error.contains(&url[..url.len() - 1]), "{error}");
 }
 
-/// The deadline holds while TLS is being agreed on.
+/// The deadline also applies to the TLS handshake.
 #[test]
-fn a_handshake_that_never_ends() {
+fn an_endless_handshake_times_out() {
     let silent = Server::accepting(|mut stream| Ended {
         head: String::new(),
         sent: wait_for_close(&mut stream),
@@ -158,7 +157,7 @@ fn a_handshake_that_never_ends() {
         timeout: Some(Duration::from_millis(300)),
         ..trusting(&secure.authority)
     };
-    let error = refusal(
+    let error = error_of(
         &policy,
         &format!("https://images.test:{}/", silent.address.port()),
     );
