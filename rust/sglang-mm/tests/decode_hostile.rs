@@ -1,4 +1,5 @@
-//! Damaged and lying files are refused: without a panic, without a hang, without their memory.
+//! Damaged and malicious files are refused without a panic, without a hang and without allocating
+//! what they declare.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,27 +11,27 @@ use sglang_mm_core::common::decode::{
     dimensions_with,
 };
 
-/// The system's allocator, which counts what Rust holds in each thread, remembers the most it held,
-/// and refuses pieces that are larger than they may be.
-struct Watched;
+/// The system's allocator with counters. It counts the bytes that Rust code holds in each thread,
+/// records the peak, and refuses allocations above a limit.
+struct CountingAllocator;
 
 thread_local! {
     static HELD: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
-    static MOST: Cell<usize> = const { Cell::new(usize::MAX) };
+    static MAX_ALLOCATION: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 fn allowed(size: usize) -> bool {
-    size <= MOST.get()
+    size <= MAX_ALLOCATION.get()
 }
 
-/// A thread may free what another one asked for, so what it holds may be less than nothing.
+/// The balance of a thread may be negative, because it may free memory that another thread allocated.
 fn hold(change: isize) {
     HELD.set(HELD.get() + change);
     PEAK.set(PEAK.get().max(HELD.get()));
 }
 
-/// The most bytes that `work` held at once, beyond those that were held before.
+/// Runs `work` and returns its result and the peak of the bytes that it held.
 fn peak_of<T>(work: impl FnOnce() -> T) -> (T, isize) {
     let before = HELD.get();
     PEAK.set(before);
@@ -38,14 +39,14 @@ fn peak_of<T>(work: impl FnOnce() -> T) -> (T, isize) {
     (result, PEAK.get() - before)
 }
 
-// SAFETY: each call goes to the system's allocator as it came, or is refused as it may refuse.
-unsafe impl GlobalAlloc for Watched {
+// SAFETY: each call is passed unchanged to the system's allocator, or returns null, which is allowed.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if !allowed(layout.size()) {
             return std::ptr::null_mut();
         }
         hold(layout.size() as isize);
-        // SAFETY: the caller's promises are those that the system asks for.
+        // SAFETY: the caller guarantees what the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -75,10 +76,10 @@ unsafe impl GlobalAlloc for Watched {
 }
 
 #[global_allocator]
-static ALLOCATOR: Watched = Watched;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// The pictures of the small golden set, which is in the checkout.
-fn small_pictures() -> Vec<(String, Vec<u8>)> {
+/// The images of the small golden set, which is in the repository.
+fn small_images() -> Vec<(String, Vec<u8>)> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/images_open");
     let mut paths: Vec<PathBuf> = fs::read_dir(directory)
         .unwrap()
@@ -95,22 +96,22 @@ fn small_pictures() -> Vec<(String, Vec<u8>)> {
         .collect()
 }
 
-/// A small generator: the point is that a failing seed can be run again.
+/// A small random generator, so that a failing seed can be repeated.
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, most: usize) -> usize {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
-        (self.0 >> 33) as usize % most
+        (self.0 >> 33) as usize % limit
     }
 }
 
-/// Whatever comes out is whole, turned or not, and the way there took room in proportion to what
-/// the header announces and to the file: the picture, its stored form and one more to turn it.
-fn check(bytes: &[u8], what: &str) {
+/// Checks that a decoded image is complete, and that the peak memory is proportional to the size in the
+/// header and to the file: the image, its stored form, and a copy if it is transposed.
+fn check(bytes: &[u8], case: &str) {
     const OTHER: usize = 1 << 18;
     for exif_transpose in [false, true] {
         let options = DecodeOptions {
@@ -121,30 +122,33 @@ fn check(bytes: &[u8], what: &str) {
         };
         let (result, peak) = peak_of(|| decode_rgb_with(bytes, &options));
         let (height, width) = dimensions_with(bytes, &options).unwrap_or_default();
-        let most = height * width * 12 + bytes.len() * 4 + OTHER;
-        assert!(peak as usize <= most, "{what} took {peak} bytes of {most}");
+        let limit = height * width * 12 + bytes.len() * 4 + OTHER;
+        assert!(
+            peak as usize <= limit,
+            "{case} took {peak} bytes, over {limit}"
+        );
         if let Ok(image) = result {
             let size = (image.height, image.width);
-            assert_eq!(image.pixels.len(), image.height * image.width * 3, "{what}");
-            assert_eq!(dimensions_with(bytes, &options), Ok(size), "{what}");
+            assert_eq!(image.pixels.len(), image.height * image.width * 3, "{case}");
+            assert_eq!(dimensions_with(bytes, &options), Ok(size), "{case}");
         }
     }
 }
 
 #[test]
 fn flipped_bytes_never_panic() {
-    for (name, bytes) in small_pictures() {
+    for (name, bytes) in small_images() {
         for seed in 0..200 {
             let mut random = Random(seed);
             let mut damaged = bytes.clone();
-            // Half of the seeds go for the headers, where lies cost most.
-            let reach = if seed % 2 == 0 {
+            // Half of the seeds change the headers, where wrong values cost most.
+            let range = if seed % 2 == 0 {
                 bytes.len()
             } else {
                 bytes.len().min(64)
             };
             for _ in 0..=random.below(4) {
-                damaged[random.below(reach)] = random.below(256) as u8;
+                damaged[random.below(range)] = random.below(256) as u8;
             }
             check(&damaged, &format!("{name}, seed {seed}"));
         }
@@ -152,7 +156,7 @@ fn flipped_bytes_never_panic() {
 }
 
 #[test]
-fn noise_behind_a_signature_never_panics() {
+fn noise_after_a_signature_never_panics() {
     let signatures: &[&[u8]] = &[
         b"\xff\xd8\xff",
         b"\x89PNG\r\n\x1a\n",
@@ -173,18 +177,21 @@ fn noise_behind_a_signature_never_panics() {
 }
 
 #[test]
-fn cut_files_never_panic_and_lose_no_pixel_silently() {
-    for (name, bytes) in small_pictures() {
+fn truncated_files_never_panic_or_lose_pixels_silently() {
+    for (name, bytes) in small_images() {
         let whole = decode_rgb(&bytes);
         let step = bytes.len().div_ceil(60);
         for end in (0..bytes.len()).step_by(step) {
-            let cut = decode_rgb(&bytes[..end]);
-            assert!(cut.is_err() || cut == whole, "{name} cut at {end}");
+            let truncated = decode_rgb(&bytes[..end]);
+            assert!(
+                truncated.is_err() || truncated == whole,
+                "{name} truncated at {end}"
+            );
         }
     }
 }
 
-/// A chunk of PNG.
+/// A PNG chunk.
 fn chunk(kind: &str, body: &[u8]) -> Vec<u8> {
     let named = [kind.as_bytes(), body].concat();
     let checksum = crc32fast::hash(&named).to_be_bytes();
@@ -196,8 +203,8 @@ fn chunk(kind: &str, body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// Small files whose headers announce a square picture.
-fn announcements(side: u16) -> Vec<(&'static str, Vec<u8>)> {
+/// Small files whose headers declare a square image.
+fn files_declaring(side: u16) -> Vec<(&'static str, Vec<u8>)> {
     let [long, short] = [&u32::from(side).to_be_bytes()[..], &side.to_be_bytes()];
     let [long_le, short_le] = [&u32::from(side).to_le_bytes()[..], &side.to_le_bytes()];
     let png_header = [long, long, &[8, 6, 0, 0, 0]].concat();
@@ -233,7 +240,7 @@ fn announcements(side: u16) -> Vec<(&'static str, Vec<u8>)> {
 fn bombs_are_refused_from_the_header() {
     let enlarged = b"GIF89a\x01\0\x01\0\0\0\0,\xff\xff\xff\xff\x01\0\x01\0\0\x02\x02\x44\x01\0;";
     let webp = b"RIFF\x12\0\0\0WEBPVP8L\x05\0\0\0\x2f\xfe\xbf\xff\x0f\0";
-    let square = announcements(65_500).into_iter();
+    let square = files_declaring(65_500).into_iter();
     let bombs = square
         .map(|(name, file)| (name, file, (65_500, 65_500)))
         .chain([
@@ -261,16 +268,16 @@ fn bombs_are_refused_from_the_header() {
 }
 
 #[test]
-fn memory_that_is_not_there_is_an_error() {
-    for (name, file) in announcements(4000) {
-        MOST.set(1 << 20);
+fn a_refused_allocation_is_an_error() {
+    for (name, file) in files_declaring(4000) {
+        MAX_ALLOCATION.set(1 << 20);
         let refusal = decode_rgb(&file);
-        MOST.set(usize::MAX);
+        MAX_ALLOCATION.set(usize::MAX);
         assert_eq!(refusal, Err(DecodeError::OutOfMemory), "{name}");
     }
 }
 
-/// A grey picture of 8 by 8 in `scans` scans: the constant, then nothing again and again.
+/// A grey JPEG of 8 by 8 pixels in `scans` scans. All scans after the first are empty.
 fn progressive(scans: usize) -> Vec<u8> {
     let tables = b"\xff\xc4\0\x14\0\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\
                    \xff\xc4\0\x14\x10\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
@@ -286,9 +293,9 @@ fn progressive(scans: usize) -> Vec<u8> {
     .concat()
 }
 
-/// Each scan costs a walk over the whole picture and a dozen bytes of the file.
+/// A scan takes a dozen bytes of the file but costs a pass over the whole image.
 #[test]
-fn scans_are_counted() {
+fn more_than_100_scans_are_refused() {
     assert_eq!(decode_rgb(&progressive(100)).unwrap().pixels, [128; 192]);
     let refusal = decode_rgb(&progressive(101)).unwrap_err();
     assert_eq!(
@@ -298,8 +305,8 @@ fn scans_are_counted() {
 }
 
 #[test]
-fn the_cap_is_a_setting() {
-    let (_, bytes) = small_pictures()
+fn the_pixel_limit_is_a_setting() {
+    let (_, bytes) = small_images()
         .into_iter()
         .find(|(name, _)| name == "pil_hopper.jpg")
         .unwrap();
@@ -319,28 +326,17 @@ fn the_cap_is_a_setting() {
 }
 
 #[test]
-fn refusals_say_what_they_are() {
+fn errors_name_the_format_and_the_problem() {
+    #[rustfmt::skip]
     let rows: &[(&str, &[u8], &str)] = &[
-        (
-            "nothing",
-            b"",
-            "image decode: an empty file is not served: send a JPEG, PNG, WebP, GIF or BMP file",
-        ),
+        ("empty", b"", "image decode: an empty file is not served: send a JPEG, PNG, WebP, GIF or BMP file"),
         (
             "an AVIF file",
             b"\0\0\0\x20ftypavif\0\0\0\0",
             "image decode: an AVIF file is not served: send a JPEG, PNG, WebP, GIF or BMP file",
         ),
-        (
-            "a start of JPEG",
-            b"\xff\xd8\xff",
-            "image decode: JPEG file is truncated: it ends inside the headers",
-        ),
-        (
-            "a start of BMP",
-            b"BM",
-            "image decode: BMP file is truncated: it ends inside the header",
-        ),
+        ("a start of JPEG", b"\xff\xd8\xff", "image decode: JPEG file is truncated: it ends inside the headers"),
+        ("a start of BMP", b"BM", "image decode: BMP file is truncated: it ends inside the header"),
         (
             "12-bit JPEG",
             b"\xff\xd8\xff\xc1\0\x0b\x0c\0\x01\0\x01\x01\x01\x11\0\xff\xda\0\x08\x01\x01\0\0\x3f\0",
@@ -356,11 +352,7 @@ fn refusals_say_what_they_are() {
             b"RIFF\x12\0\0\0WEBPVP8L",
             "image decode: WebP file is truncated: it ends inside its container",
         ),
-        (
-            "an empty GIF",
-            b"GIF89a\x01\0\x01\0\0\0\0;",
-            "image decode: GIF file is corrupt: it has no frame",
-        ),
+        ("an empty GIF", b"GIF89a\x01\0\x01\0\0\0\0;", "image decode: GIF file is corrupt: it has no frame"),
     ];
     for (name, bytes, words) in rows {
         assert_eq!(decode_rgb(bytes).unwrap_err().to_string(), *words, "{name}");

@@ -1,6 +1,6 @@
-//! What Pillow makes of files that a strict reader would treat otherwise.
+//! Files that Pillow decodes differently from a strict decoder.
 //!
-//! Each row was compared with Pillow 13.0.0; `None` is a refusal.
+//! Each row was compared with Pillow 13.0.0. `None` means that the file is refused.
 
 use std::io::Write;
 
@@ -30,8 +30,8 @@ fn chunk(kind: &str, body: &[u8]) -> Vec<u8> {
     .concat()
 }
 
-/// A chunk whose checksum is wrong.
-fn false_chunk(kind: &str, body: &[u8]) -> Vec<u8> {
+/// A chunk with a wrong checksum.
+fn chunk_with_wrong_checksum(kind: &str, body: &[u8]) -> Vec<u8> {
     let mut chunk = chunk(kind, body);
     *chunk.last_mut().unwrap() ^= 1;
     chunk
@@ -59,12 +59,12 @@ fn png(chunks: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn png_streams_may_end_at_a_row() {
+fn png_streams_may_end_after_a_row() {
     let end = || chunk("IEND", b"");
     let tall = |data| png(&[header(1, 2, 8, 0), data, end()]);
     let whole = deflated(&[0, 7, 0, 9]);
-    let mut wrong_sum = whole.clone();
-    *wrong_sum.last_mut().unwrap() ^= 1;
+    let mut wrong_checksum = whole.clone();
+    *wrong_checksum.last_mut().unwrap() ^= 1;
     let both = [grey(7), grey(9)];
 
     check("whole", &tall(data(&[0, 7, 0, 9])), Some(&both));
@@ -76,13 +76,13 @@ fn png_streams_may_end_at_a_row() {
     );
     check("half a row is missing", &tall(data(&[0, 7, 0])), None);
     check(
-        "no sum at the end",
+        "no checksum at the end",
         &tall(chunk("IDAT", &whole[..whole.len() - 4])),
         Some(&both),
     );
     check(
-        "a wrong sum at the end",
-        &tall(chunk("IDAT", &wrong_sum)),
+        "a wrong checksum at the end",
+        &tall(chunk("IDAT", &wrong_checksum)),
         None,
     );
     check(
@@ -90,11 +90,15 @@ fn png_streams_may_end_at_a_row() {
         &tall(data(&[5, 7, 0, 9])),
         None,
     );
+}
+
+#[test]
+fn png_missing_rows_have_index_0() {
     let indexed = png(&[
         header(1, 2, 8, 3),
         chunk("PLTE", &[1, 2, 3]),
         data(&[0, 0]),
-        end(),
+        chunk("IEND", b""),
     ]);
     check(
         "a missing row of indices",
@@ -104,47 +108,48 @@ fn png_streams_may_end_at_a_row() {
 }
 
 #[test]
-fn png_checksums_count_before_the_pixels() {
+fn png_checksums_are_compared_before_the_pixels() {
     let pixel = Some(&[grey(7)][..]);
-    let with = |before: Vec<u8>, data: Vec<u8>, behind: Vec<u8>| {
-        png(&[header(1, 1, 8, 0), before, data, behind, chunk("IEND", b"")])
+    let with = |before: Vec<u8>, data: Vec<u8>, after: Vec<u8>| {
+        png(&[header(1, 1, 8, 0), before, data, after, chunk("IEND", b"")])
     };
     let good = || data(&[0, 7]);
-    let false_data = || false_chunk("IDAT", &deflated(&[0, 7]));
+    let wrong_data = || chunk_with_wrong_checksum("IDAT", &deflated(&[0, 7]));
     let (none, gamma) = (Vec::new, [0, 0, 0, 9]);
 
     check(
-        "false, before",
-        &with(false_chunk("gAMA", &gamma), good(), none()),
+        "wrong, before the data",
+        &with(chunk_with_wrong_checksum("gAMA", &gamma), good(), none()),
         None,
     );
     check(
-        "false, in the data",
-        &with(none(), false_data(), none()),
+        "wrong, in the data",
+        &with(none(), wrong_data(), none()),
         pixel,
     );
     check(
-        "false, behind",
-        &with(none(), good(), false_chunk("gAMA", &gamma)),
+        "wrong, after the data",
+        &with(none(), good(), chunk_with_wrong_checksum("gAMA", &gamma)),
         pixel,
     );
     check(
-        "cut, before",
+        "truncated, before the data",
         &with(chunk("gAMA", &gamma[..3]), good(), none()),
         None,
     );
     check(
-        "cut, behind",
+        "truncated, after the data",
         &with(none(), good(), chunk("gAMA", &gamma[..3])),
         None,
     );
-    let unended = png(&[header(1, 1, 8, 0), good()]);
-    check("no end", &unended, pixel);
-    check("no end, no checksum", &unended[..unended.len() - 4], pixel);
+    let without_end = png(&[header(1, 1, 8, 0), good()]);
+    check("no end", &without_end, pixel);
+    let without_checksum = &without_end[..without_end.len() - 4];
+    check("no end, no checksum", without_checksum, pixel);
 }
 
 #[test]
-fn png_colours_are_as_stored() {
+fn png_colours_are_converted_like_pillow_does() {
     let one = |parts: &[Vec<u8>]| png(&[parts.concat(), chunk("IEND", b"")]);
     let shades = [grey(0), grey(85), grey(170), grey(255)];
     check(
@@ -157,8 +162,8 @@ fn png_colours_are_as_stored() {
         &one(&[header(2, 1, 1, 0), data(&[0, 0x40])]),
         Some(&[grey(0), grey(255)]),
     );
-    let unpainted = one(&[header(1, 1, 8, 3), data(&[0, 9])]);
-    check("no palette is black", &unpainted, Some(&[grey(0)]));
+    let without_palette = one(&[header(1, 1, 8, 3), data(&[0, 9])]);
+    check("no palette is black", &without_palette, Some(&[grey(0)]));
     let transparent = one(&[header(1, 1, 8, 3), chunk("tRNS", &[0]), data(&[0, 9])]);
     check("a transparent index without a palette", &transparent, None);
     let short = one(&[
@@ -168,7 +173,7 @@ fn png_colours_are_as_stored() {
         data(&[0, 0, 1]),
     ]);
     check(
-        "past the palette is black",
+        "an index past the palette is black",
         &short,
         Some(&[[1, 2, 3], grey(0)]),
     );
@@ -184,64 +189,43 @@ fn png_colours_are_as_stored() {
     );
 }
 
+/// A GIF frame of one pixel with index 0, with or without a colour table of two entries.
+fn frame(left: u8, table: Option<&[u8]>) -> Vec<u8> {
+    let flags = if table.is_some() { 0x80 } else { 0 };
+    [
+        &[b',', left, 0, 0, 0, 1, 0, 1, 0, flags],
+        table.unwrap_or_default(),
+        &[2, 2, 0x44, 0x01, 0, b';'],
+    ]
+    .concat()
+}
+
 #[test]
-fn gif_frames_lie_on_a_canvas() {
+fn gif_frames_are_painted_on_a_canvas() {
     type Row<'a> = (&'a str, Vec<u8>, Option<&'a [Rgb]>);
     const GLOBAL: &[u8] = &[10, 0, 0, 20, 0, 0];
     const RAMP: &[u8] = &[0, 0, 0, 1, 1, 1];
     const LOCAL: &[u8] = &[30, 0, 0, 40, 0, 0];
     const CONTROL: &[u8] = b"!\xf9\x04\x01\0\0\x01\0";
     let screen = |width: u8, flags: u8| [b"GIF89a", &[width, 0, 1, 0, flags, 0, 0][..]].concat();
-    // One pixel of index 0, with or without a colour table of two.
-    let frame = |left: u8, table: Option<&[u8]>| {
-        let descriptor = [
-            b',',
-            left,
-            0,
-            0,
-            0,
-            1,
-            0,
-            1,
-            0,
-            if table.is_some() { 0x80 } else { 0 },
-        ];
-        [
-            &descriptor[..],
-            table.unwrap_or_default(),
-            &[2, 2, 0x44, 0x01, 0, b';'],
-        ]
-        .concat()
-    };
     let [zero, one] = [[10, 0, 0], [20, 0, 0]];
+    #[rustfmt::skip]
     let rows: &[Row<'_>] = &[
+        ("uncovered area is index 0", [&screen(2, 0x80), GLOBAL, &frame(1, None)].concat(), Some(&[zero, zero])),
         (
-            "uncovered is index 0",
-            [&screen(2, 0x80), GLOBAL, &frame(1, None)].concat(),
-            Some(&[zero, zero]),
-        ),
-        (
-            "uncovered is transparent",
+            "uncovered area is transparent",
             [&screen(2, 0x80), GLOBAL, CONTROL, &frame(1, None)].concat(),
             Some(&[one, zero]),
         ),
         (
-            "the frame enlarges it",
+            "the frame enlarges the canvas",
             [&screen(1, 0x80), GLOBAL, CONTROL, &frame(1, None)].concat(),
             Some(&[one, zero]),
         ),
+        ("a local table wins", [&screen(1, 0x80), GLOBAL, &frame(0, Some(LOCAL))].concat(), Some(&[[30, 0, 0]])),
+        ("a ramp is skipped", [&screen(1, 0x80), GLOBAL, &frame(0, Some(RAMP))].concat(), Some(&[zero])),
         (
-            "a local table wins",
-            [&screen(1, 0x80), GLOBAL, &frame(0, Some(LOCAL))].concat(),
-            Some(&[[30, 0, 0]]),
-        ),
-        (
-            "a ramp gives way",
-            [&screen(1, 0x80), GLOBAL, &frame(0, Some(RAMP))].concat(),
-            Some(&[zero]),
-        ),
-        (
-            "no table is grey",
+            "no table: indices are shades",
             [&screen(2, 0), CONTROL, &frame(1, None)].concat(),
             Some(&[grey(1), grey(0)]),
         ),
@@ -254,10 +238,11 @@ fn gif_frames_lie_on_a_canvas() {
 
 #[test]
 fn the_first_frame_of_webp_is_not_blended() {
-    // A pixel of alpha 128 at (2, 0) of three: libwebp copies it to the canvas as it is.
+    // The frame is a pixel of alpha 128 at (2, 0), on a canvas of three pixels. libwebp copies it
+    // unchanged.
     let file = include_bytes!("decode_offset_frame.webp");
     check(
-        "over a canvas of black",
+        "on a black canvas",
         file,
         Some(&[grey(0), grey(0), [200, 100, 50]]),
     );
@@ -298,16 +283,16 @@ fn one_block(multiplier: u16, coefficients: &[i16]) -> Vec<u8> {
     .concat()
 }
 
-/// Coefficients out of range, as in damaged files: what matters is where they wrap and where they are
-/// clamped. libjpeg's plain C gives other samples in the last three rows.
+/// Coefficients out of range, as in damaged files, wrap and clamp as in libjpeg-turbo's vector code.
+/// libjpeg's plain C gives other samples in the last three rows.
 #[test]
-fn jpeg_coefficients_out_of_range_are_as_in_vector_code() {
+fn jpeg_coefficients_out_of_range_match_vector_code() {
     #[rustfmt::skip]
     let rows: &[(&str, u16, &[i16], [u8; 8])] = &[
         ("a constant that wraps between the passes", 1, &[20_000], [255; 8]),
-        ("a constant that wraps at once", 2, &[16_484], [153; 8]),
-        ("a row, which is not clamped", 1, &[20_000, -20_000], [0, 48, 225, 255, 255, 255, 255, 255]),
-        ("both ways, which is", 1, &[20_000, -17_000, 20_000], [0, 0, 255, 255, 255, 255, 255, 255]),
+        ("a constant that wraps before the first pass", 2, &[16_484], [153; 8]),
+        ("a single row is not clamped", 1, &[20_000, -20_000], [0, 48, 225, 255, 255, 255, 255, 255]),
+        ("rows and columns are clamped", 1, &[20_000, -17_000, 20_000], [0, 0, 255, 255, 255, 255, 255, 255]),
         ("products that wrap", 3, &[20_000, -17_001, 16_385], [255, 255, 0, 0, 0, 0, 0, 0]),
     ];
     for (name, multiplier, coefficients, first_row) in rows {

@@ -1,13 +1,12 @@
-//! What a server links: without features neither Python nor a thread pool is even
-//! compiled.
+//! A server links this crate without features. Then neither Python nor a thread pool is compiled.
 
 use std::process::Command;
 
-/// Whatever one of these pulls in would be in the server's binary.
-const NOT_FOR_SERVERS: [&str; 5] = ["numpy", "pyo3", "pyo3-ffi", "rayon", "rayon-core"];
+/// Packages that must not be linked into a server.
+const FORBIDDEN: [&str; 5] = ["numpy", "pyo3", "pyo3-ffi", "rayon", "rayon-core"];
 
 #[test]
-fn neither_python_nor_a_pool_is_compiled_in() {
+fn the_default_build_has_no_python_and_no_pool() {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--offline", "--package", "sglang-mm"])
         .args([
@@ -21,15 +20,15 @@ fn neither_python_nor_a_pool_is_compiled_in() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{complaint}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     let tree = String::from_utf8(output.stdout).unwrap();
     let packages: Vec<&str> = tree
         .lines()
         .filter_map(|line| line.split(' ').next())
         .collect();
     assert!(packages.contains(&"blake3"), "{tree}");
-    for package in NOT_FOR_SERVERS {
+    for package in FORBIDDEN {
         assert!(!packages.contains(&package), "{package} in\n{tree}");
     }
 }

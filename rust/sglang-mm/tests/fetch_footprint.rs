@@ -1,6 +1,6 @@
-//! What a fetch takes of its process: no thread, and no more memory than its cap.
+//! A fetch starts no thread and takes no more memory than its cap.
 //!
-//! One test in a file of its own, so that no other changes what is counted.
+//! The test is alone in its file, because other tests of the process would change the counts.
 
 #![cfg(target_os = "linux")]
 
@@ -14,28 +14,28 @@ use std::{
 
 use sglang_mm_core::common::fetch::{ByteBudget, FetchPolicy, MAX_FETCH_BYTES};
 
-/// Sends without end, and tells how many threads there were when it was asked.
+/// Sends an endless body. Reports the number of threads at the time of the request.
 fn answer(mut stream: TcpStream, threads: &mpsc::Sender<usize>) {
-    let mut seen = Vec::new();
-    while !seen.ends_with(b"\r\n\r\n") {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
         if stream.read(&mut byte).unwrap() == 0 {
             return;
         }
-        seen.push(byte[0]);
+        head.push(byte[0]);
     }
-    threads.send(tasks()).unwrap();
+    threads.send(thread_count()).unwrap();
     let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
-    // Ends when the client has had enough.
+    // Ends when the client closes the connection.
     let _ = io::copy(&mut io::repeat(7), &mut stream);
 }
 
-fn tasks() -> usize {
+fn thread_count() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// The most memory that the process ever had, in bytes.
-fn peak() -> u64 {
+/// The peak memory of the process in bytes.
+fn peak_memory() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status
         .lines()
@@ -45,9 +45,9 @@ fn peak() -> u64 {
 }
 
 #[test]
-fn no_thread_and_no_more_memory_than_the_cap() {
+fn a_fetch_starts_no_thread_and_respects_the_cap() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    // A name, so that resolving counts too.
+    // A name instead of an address, so that name resolution is covered too.
     let url = format!(
         "http://localhost:{}/",
         listener.local_addr().unwrap().port()
@@ -58,7 +58,7 @@ fn no_thread_and_no_more_memory_than_the_cap() {
             answer(stream.unwrap(), &sender);
         }
     });
-    let (tasks_before, peak_before) = (tasks(), peak());
+    let (threads_before, peak_before) = (thread_count(), peak_memory());
     let budget = ByteBudget::new(u64::MAX);
     for _ in 0..3 {
         let error = FetchPolicy::open()
@@ -66,11 +66,11 @@ fn no_thread_and_no_more_memory_than_the_cap() {
             .unwrap_err()
             .to_string();
         assert!(error.ends_with("exceeds 67108864 bytes"), "{error}");
-        assert_eq!(tasks_before, threads.recv().unwrap());
+        assert_eq!(threads_before, threads.recv().unwrap());
     }
-    assert_eq!(tasks_before, tasks());
+    assert_eq!(threads_before, thread_count());
     assert_eq!(u64::MAX, budget.remaining());
-    let rise = peak() - peak_before;
+    let rise = peak_memory() - peak_before;
     assert!(
         rise < MAX_FETCH_BYTES + (16 << 20),
         "{} MiB more",

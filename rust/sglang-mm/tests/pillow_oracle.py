@@ -1,7 +1,7 @@
 """
-What the families must give, by Pillow and NumPy: slow, and one formula a line.
+Reference results for the model families, computed with Pillow and NumPy: slow and simple.
 
-Invariant: nothing here shares code with what it judges.
+Invariant: shares no code with the implementation under test.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ f32 = np.float32
 
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073], f32)
 STD = np.array([0.26862954, 0.2613026, 0.2757771], f32)
-#: As the formula has it: one division, and multiplications by what it gives.
+#: The formula divides once and then multiplies by this quotient.
 INV255 = f32(1 / 255)
 PAD_RAW = f32(-1 / 255)
 
 
 def bf16(values: NDArray[np.float32]) -> Bits:
     """
-    The nearer of the two neighbours, and of two equally near the even one.
+    Round to the nearest bf16, ties to even, and return its bits.
     """
     values = np.asarray(values, f32)
     low = values.view(np.uint32) >> np.uint32(16)
@@ -42,7 +42,7 @@ def bf16(values: NDArray[np.float32]) -> Bits:
 
 def noise(height: int, width: int, seed: int = 0) -> Pixels:
     """
-    A picture in which every mistake shows, the same one each time.
+    A noise image, which makes every error visible. The same arguments give the same image.
     """
     return np.random.default_rng(height * 1009 + width + (seed << 32)).integers(
         0, 256, (height, width, 3), dtype=np.uint8
@@ -51,14 +51,14 @@ def noise(height: int, width: int, seed: int = 0) -> Pixels:
 
 def pixels(image: Image.Image) -> Pixels:
     """
-    A copy of its own.
+    Copy the pixels of an image to an array.
     """
     return np.array(image)
 
 
 def resized(image: Pixels, height: int, width: int, resample: Image.Resampling, order: PassOrder) -> Pixels:
     """
-    By the Pillow that is installed, or, in the order of an older one, one side after the other.
+    Resize with the installed Pillow. For the pass order of an older Pillow resize one axis at a time.
     """
     picture = Image.fromarray(image)
     if order == "pillow13":
@@ -70,7 +70,7 @@ def resized(image: Pixels, height: int, width: int, resample: Image.Resampling, 
 
 def inkling_size(height: int, width: int, fraction: float | None, cap: int | None) -> tuple[int, int]:
     """
-    Height and width after rescaling.
+    Compute height and width after rescaling.
     """
     if fraction is None:
         return height, width
@@ -89,13 +89,13 @@ def inkling(
     order: PassOrder = "pillow13",
 ) -> tuple[int, int, Bits]:
     """
-    Height and width after rescaling, and the flat bits of the patches.
+    Compute height and width after rescaling, and the flat bits of the patches.
     """
     height, width = inkling_size(image.shape[0], image.shape[1], fraction, cap)
     if (height, width) != image.shape[:2]:
         image = resized(image, height, width, Image.Resampling.LANCZOS, order)
     rows, columns = int(np.ceil(height / patch_size)), width // patch_size + 1
-    # The formula of a value knows nothing of its place: it is worked out once per value and channel.
+    # A value does not depend on its position, so the formula runs once per value and channel.
     raw = np.arange(256, dtype=f32)[:, None]
     values = bf16((raw * INV255 - MEAN) / STD)
     bits = np.tile(bf16((PAD_RAW - MEAN) / STD), (rows * patch_size, columns * patch_size, 1))
@@ -111,7 +111,7 @@ def inkling(
 @dataclass(frozen=True)
 class Place:
     """
-    Where a picture lies on which canvas, in the order of arguments of `dsv41.resize_patchify`.
+    The canvas of an image and its place there, in the order of the arguments of `dsv41.resize_patchify`.
     """
 
     output: tuple[int, int]
@@ -121,14 +121,14 @@ class Place:
 
     def arguments(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int], int]:
         """
-        All of them.
+        All arguments after the image.
         """
         return self.output, self.resize, self.start, self.patch_size
 
 
 def dsv41(image: Pixels, place: Place, *, order: PassOrder = "pillow13") -> Bits:
     """
-    The flat bits of the patches.
+    Compute the flat bits of the patches.
     """
     (height, width), (top, left), side = place.resize, place.start, place.patch_size
     canvas = np.full((*place.output, 3), 127, np.uint8)

@@ -1,4 +1,4 @@
-//! The build without `parallel` starts no thread: a server's threads are its own.
+//! The build without `parallel` starts no thread, so that a server controls its own threads.
 
 #![cfg(all(not(feature = "parallel"), target_os = "linux"))]
 
@@ -15,7 +15,7 @@ const SPEC: &str = r#"{
     "min_pixels": 3136, "max_pixels": 1003520, "image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]
 }"#;
 
-/// Large enough to fan out where there is a pool.
+/// Large enough to be processed in parallel if there were a pool.
 const PHOTO: &[u8] = include_bytes!("../../../tests/golden/photo/rocket.jpg");
 
 /// The names of this process's threads.
@@ -28,7 +28,7 @@ fn threads() -> Vec<String> {
 }
 
 #[test]
-fn two_pictures_start_no_thread() {
+fn two_images_start_no_thread() {
     let family = pipeline_from_spec(SPEC).unwrap();
     let before = threads();
 

@@ -1,8 +1,7 @@
-//! Bytes do not depend on the number of threads, nor on whether there are any.
+//! The output does not depend on the number of threads, or on the feature `parallel`.
 //!
-//! The pool's size is read once, so each count has a process of its own: this test runs
-//! itself again. The digest is pinned, so builds with and without `parallel` compare
-//! with each other too.
+//! The pool size is read once per process, so this test runs itself in a new process for each size.
+//! The digest is pinned, so builds with and without `parallel` are compared too.
 
 use std::{env, mem::MaybeUninit, process::Command};
 
@@ -15,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 const PINNED: &str = "f7408a772c1897a4";
 
-/// Many bands in both passes, enlarging and shrinking, with a ragged last band.
+/// The digest of resizes that enlarge and shrink, with many bands and a shorter last band.
 fn digest() -> String {
     let from = Size {
         height: 301,
@@ -42,7 +41,7 @@ fn digest() -> String {
     format!("{:016x}", u64::from_be_bytes(head))
 }
 
-/// The image in the middle of a canvas of patches, in blocks of four: many bands.
+/// The patches of a padded image, in blocks of four patches: many bands.
 fn patches(pixels: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
     let table = ValueTable(
         [0, 1, 2].map(|channel| std::array::from_fn(|value| (value * 3 + channel) as u16 ^ 0x5a5a)),
@@ -67,25 +66,25 @@ fn patches(pixels: &[u8], from: Size, to: Size, how: Resample) -> Vec<u8> {
     values.iter().copied().flat_map(u16::to_le_bytes).collect()
 }
 
-/// Also what each of the processes below runs.
+/// The other test runs this one in new processes.
 #[test]
-fn pinned() {
+fn output_has_the_pinned_digest() {
     assert_eq!(PINNED, digest());
 }
 
 #[test]
-fn every_count_gives_the_pinned_bytes() {
+fn every_pool_size_gives_the_pinned_digest() {
     for threads in 1..=4 {
         let output = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "pinned"])
+            .args(["--exact", "output_has_the_pinned_digest"])
             .env("SGL_MM_RS_THREADS", threads.to_string())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        // No test at all would be a success too.
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        // If no test matched, the run would succeed too.
         assert!(
-            output.status.success() && said.contains("1 passed"),
-            "{threads} threads: {said}"
+            output.status.success() && stdout.contains("1 passed"),
+            "{threads} threads: {stdout}"
         );
     }
 }
