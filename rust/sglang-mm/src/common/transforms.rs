@@ -113,7 +113,7 @@ pub fn pad_to_grid(
     let mut out: Vec<f32> = empty(len).map_err(|OutOfMemory| too_large)?;
     out.extend(pad_value.iter().copied().cycle().take(len));
     let (row, canvas_row) = (size.width * channels, canvas.width * channels);
-    // Chunks of length 0 panic. With `max` rows without values give no chunks instead.
+    // Chunks of length 0 would panic. With `max`, rows without values give no chunks.
     let rows = out.chunks_exact_mut(canvas_row.max(1));
     for (canvas_row, image_row) in rows.zip(data.chunks_exact(row.max(1))) {
         canvas_row[..row].copy_from_slice(image_row);
@@ -278,14 +278,21 @@ mod tests {
         };
         #[rustfmt::skip]
         let cases: [(&str, Result<(), TransformError>, TransformError); 8] = [
-            ("short image",     normalize_rgb_f32(&[0; 11], size(2, 2), &[0.0; 3], &[1.0; 3], &mut vec![]), length(size(2, 2), 3, 11)),
+            ("short image",     normalize_rgb_f32(&[0; 11], size(2, 2), &[0.0; 3], &[1.0; 3], &mut vec![]),
+                length(size(2, 2), 3, 11)),
             ("huge image",      normalize_rgb_f32(&[], huge, &[0.0; 3], &[1.0; 3], &mut vec![]), length(huge, 3, 0)),
-            ("short to pad",    pad_to_grid(&image, size(2, 3), size(1, 1), &[0.0]).map(drop), length(size(2, 3), 1, 12)),
-            ("huge canvas",     pad_to_grid(&image, size(2, 2), huge, &[0.0; 3]).map(drop), TransformError::TooLarge(size(2, 2))),
-            ("empty cell",      pad_to_grid(&image, size(2, 2), size(0, 1), &[0.0; 3]).map(drop), TransformError::EmptyPatch(size(0, 1))),
-            ("empty patch",     extract_patches_hwc(&image, size(2, 2), 3, size(1, 0)).map(drop), TransformError::EmptyPatch(size(1, 0))),
-            ("partial patches", extract_patches_hwc(&image, size(2, 2), 3, size(1, 3)).map(drop), TransformError::NotDivisible { size: size(2, 2), patch: size(1, 3) }),
-            ("partial, no data", extract_patches_hwc(&[], size(usize::MAX, 0), 3, size(2, 1)).map(drop), TransformError::NotDivisible { size: size(usize::MAX, 0), patch: size(2, 1) }),
+            ("short to pad",    pad_to_grid(&image, size(2, 3), size(1, 1), &[0.0]).map(drop),
+                length(size(2, 3), 1, 12)),
+            ("huge canvas",     pad_to_grid(&image, size(2, 2), huge, &[0.0; 3]).map(drop),
+                TransformError::TooLarge(size(2, 2))),
+            ("empty cell",      pad_to_grid(&image, size(2, 2), size(0, 1), &[0.0; 3]).map(drop),
+                TransformError::EmptyPatch(size(0, 1))),
+            ("empty patch",     extract_patches_hwc(&image, size(2, 2), 3, size(1, 0)).map(drop),
+                TransformError::EmptyPatch(size(1, 0))),
+            ("partial patches", extract_patches_hwc(&image, size(2, 2), 3, size(1, 3)).map(drop),
+                TransformError::NotDivisible { size: size(2, 2), patch: size(1, 3) }),
+            ("partial, no data", extract_patches_hwc(&[], size(usize::MAX, 0), 3, size(2, 1)).map(drop),
+                TransformError::NotDivisible { size: size(usize::MAX, 0), patch: size(2, 1) }),
         ];
         for (name, got, expected) in cases {
             assert_eq!(Err(expected), got, "{name}");

@@ -162,10 +162,11 @@ fn invalid_requests_are_refused() {
 fn errors_state_the_sizes() {
     #[rustfmt::skip]
     let cases = [
-        (ResizeError::EmptyOutput(size((0, 5))),                "output size must be positive, got 0 high, 5 wide"),
-        (ResizeError::EmptyInput(size((2, 0))),                 "input size must be positive, got 2 high, 0 wide"),
-        (ResizeError::Length { size: size((2, 1)), got: 5 },    "an RGB image 2 high, 1 wide does not have 5 bytes"),
-        (ResizeError::TooLarge { from: size((1, 2)), to: size((3, 4)) }, "resizing from 1 high, 2 wide to 3 high, 4 wide needs more memory than there is"),
+        (ResizeError::EmptyOutput(size((0, 5))), "output size must be positive, got 0 high, 5 wide"),
+        (ResizeError::EmptyInput(size((2, 0))), "input size must be positive, got 2 high, 0 wide"),
+        (ResizeError::Length { size: size((2, 1)), got: 5 }, "an RGB image 2 high, 1 wide does not have 5 bytes"),
+        (ResizeError::TooLarge { from: size((1, 2)), to: size((3, 4)) },
+            "resizing from 1 high, 2 wide to 3 high, 4 wide needs more memory than there is"),
     ];
     for (error, expected) in cases {
         assert_eq!(expected, error.to_string());

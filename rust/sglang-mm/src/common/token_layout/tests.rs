@@ -36,13 +36,14 @@ fn valid_layouts_expand() {
     );
     #[rustfmt::skip]
     let cases: &[Row] = &[
-        ("text only",             &[1, 2],    vec![Text(0..2)],                           &[1, 2],           &[]),
-        ("text in two segments",  &[1, 2],    vec![Text(0..1), Text(1..1), Text(1..2)],   &[1, 2],           &[]),
-        ("empty",                 &[],        vec![],                                     &[],               &[]),
-        ("one item",              &[7, 0, 8], vec![Text(0..1), repeat(0, 3), Text(2..3)], &[7, PAD, PAD, PAD, 8], &[(1, 3)]),
-        ("one token",             &[0],       vec![repeat(0, 1)],                         &[PAD],            &[(0, 0)]),
-        ("explicit tokens",       &[0, 8],    vec![explicit(0, &[5, 6]), Text(1..2)],     &[5, 6, 8],        &[(0, 1)]),
-        ("items out of order",    &[0, 0],    vec![repeat(1, 2), explicit(0, &[4])],      &[PAD, PAD, 4],    &[(2, 2), (0, 1)]),
+        ("text only",             &[1, 2], vec![Text(0..2)], &[1, 2], &[]),
+        ("text in two segments",  &[1, 2], vec![Text(0..1), Text(1..1), Text(1..2)], &[1, 2], &[]),
+        ("empty",                 &[], vec![], &[], &[]),
+        ("one item",              &[7, 0, 8], vec![Text(0..1), repeat(0, 3), Text(2..3)], &[7, PAD, PAD, PAD, 8],
+            &[(1, 3)]),
+        ("one token",             &[0], vec![repeat(0, 1)], &[PAD], &[(0, 0)]),
+        ("explicit tokens",       &[0, 8], vec![explicit(0, &[5, 6]), Text(1..2)], &[5, 6, 8], &[(0, 1)]),
+        ("items out of order",    &[0, 0], vec![repeat(1, 2), explicit(0, &[4])], &[PAD, PAD, 4], &[(2, 2), (0, 1)]),
     ];
     for (name, src, segments, input_ids, offsets) in cases {
         let expected = ExpandedPrompt {
@@ -64,20 +65,25 @@ fn invalid_layouts_are_refused() {
     let reversed = Text(2..1);
     #[rustfmt::skip]
     let cases: &[Row] = &[
-        ("range past the end", &[1],    vec![Text(0..2)],                     0, "text range 0..2 is out of bounds of 1 source token(s)"),
-        ("reversed range",     &[1, 2], vec![reversed],                       0, "text range 2..1 is out of bounds of 2 source token(s)"),
-        ("skipped token",      &[1, 2], vec![Text(1..2)],                     0, "text range 1..2 does not resume at source index 0"),
-        ("repeated token",     &[1, 2], vec![Text(0..2), Text(1..2)],         0, "text range 1..2 does not resume at source index 2"),
-        ("empty, wrong index", &[1, 2], vec![Text(1..1), Text(0..2)],         0, "text range 1..1 does not resume at source index 0"),
-        ("item after the end", &[1],    vec![Text(0..1), repeat(0, 1)],       1, "media item 0 has no source placeholder at index 1"),
-        ("zero copies",        &[1],    vec![repeat(0, 0)],                   1, "media item 0 expands to zero tokens"),
-        ("no tokens",          &[1],    vec![explicit(0, &[])],               1, "media item 0 expands to zero tokens"),
-        ("no such item",       &[1],    vec![repeat(1, 1)],                   1, "media item 1 is out of range of 1 item(s)"),
-        ("placed twice",       &[1, 1], vec![repeat(0, 1), repeat(0, 1)],     1, "media item 0 is placed twice"),
-        ("tail left over",     &[1, 2], vec![Text(0..1)],                     0, "covers 1 of 2 source token(s)"),
-        ("item left over",     &[1],    vec![Text(0..1)],                     1, "media item 0 not placed"),
-        ("too many copies",    &[1],    vec![repeat(0, MAX_EXPANDED_TOKENS + 1)], 1, "expands to more than 16777216 tokens"),
-        ("overflow",           &[1, 1], vec![Text(0..1), repeat(0, usize::MAX)], 1, "expands to more than 16777216 tokens"),
+        ("range past the end", &[1], vec![Text(0..2)], 0, "text range 0..2 is out of bounds of 1 source token(s)"),
+        ("reversed range",     &[1, 2], vec![reversed], 0, "text range 2..1 is out of bounds of 2 source token(s)"),
+        ("skipped token",      &[1, 2], vec![Text(1..2)], 0, "text range 1..2 does not resume at source index 0"),
+        ("repeated token",     &[1, 2], vec![Text(0..2), Text(1..2)], 0,
+            "text range 1..2 does not resume at source index 2"),
+        ("empty, wrong index", &[1, 2], vec![Text(1..1), Text(0..2)], 0,
+            "text range 1..1 does not resume at source index 0"),
+        ("item after the end", &[1], vec![Text(0..1), repeat(0, 1)], 1,
+            "media item 0 has no source placeholder at index 1"),
+        ("zero copies",        &[1], vec![repeat(0, 0)], 1, "media item 0 expands to zero tokens"),
+        ("no tokens",          &[1], vec![explicit(0, &[])], 1, "media item 0 expands to zero tokens"),
+        ("no such item",       &[1], vec![repeat(1, 1)], 1, "media item 1 is out of range of 1 item(s)"),
+        ("placed twice",       &[1, 1], vec![repeat(0, 1), repeat(0, 1)], 1, "media item 0 is placed twice"),
+        ("tail left over",     &[1, 2], vec![Text(0..1)], 0, "covers 1 of 2 source token(s)"),
+        ("item left over",     &[1], vec![Text(0..1)], 1, "media item 0 not placed"),
+        ("too many copies",    &[1], vec![repeat(0, MAX_EXPANDED_TOKENS + 1)], 1,
+            "expands to more than 16777216 tokens"),
+        ("overflow",           &[1, 1], vec![Text(0..1), repeat(0, usize::MAX)], 1,
+            "expands to more than 16777216 tokens"),
     ];
     for (name, src, segments, items, words) in cases {
         let error = check(src, segments, *items).expect_err(name).to_string();
