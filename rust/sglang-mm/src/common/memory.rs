@@ -97,12 +97,7 @@ where
 
 /// The address of a slice and its length.
 fn span<T>(elements: &[T]) -> (usize, usize) {
-    const {
-        assert!(
-            size_of::<T>() > 0,
-            "zero-sized elements all have the same address"
-        )
-    };
+    const { assert!(size_of::<T>() > 0, "zero-sized elements share an address") };
     (elements.as_ptr().addr(), elements.len())
 }
 

@@ -90,6 +90,7 @@ mod tests {
         }
     }
 
+    /// Over 40 lines: one row per rule.
     #[test]
     fn proxy_is_chosen_like_requests_does() {
         const URL: &str = "http://h.x/a.png";

@@ -134,7 +134,12 @@ fn whole_files_are_limited_by_the_budget() {
             }
         }
     }
-    let url = format!("file://{}", text(&short));
+}
+
+#[test]
+fn whole_files_are_read_by_url() {
+    let folder = Folder::new();
+    let url = format!("file://{}", text(&folder.file("short", b"pixels")));
     assert_eq!(
         Ok(b"pixels".to_vec()),
         budgeted(

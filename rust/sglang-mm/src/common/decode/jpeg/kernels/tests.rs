@@ -131,35 +131,39 @@ fn every_colour_conversion_equals_the_reference() {
     }
 }
 
+/// Larger than any output of the test below, to detect writes past its end.
+const OUT_LEN: usize = 600;
+
+/// Checks that a kernel wrote into an output of sevens what `reference` writes into its first `length`
+/// samples, and that `reference` writes all of these.
+fn check_output(
+    case: &str,
+    length: usize,
+    got: &[u8; OUT_LEN],
+    reference: impl Fn(&mut [OutSample]),
+) {
+    let [mut expected, mut repeated] = [[7; OUT_LEN], [8; OUT_LEN]];
+    reference(as_output(&mut expected[..length]));
+    reference(as_output(&mut repeated[..length]));
+    assert_eq!(repeated[..length], expected[..length], "{case}: unwritten");
+    assert_eq!(*got, expected, "{case}");
+}
+
 #[test]
 fn every_width_equals_the_reference_and_stays_within_its_output() {
-    const OUT_LEN: usize = 600;
     let mut random = Random(3);
     for (name, set) in Kernels::supported() {
         for width in 1..=150 {
             let [a, b, c] = std::array::from_fn(|_| random.bytes(width));
             let [a, b, c] = [&a, &b, &c].map(Vec::as_slice);
-            let check = |kernel: &str,
-                         length: usize,
-                         got: [u8; OUT_LEN],
-                         expected: &dyn Fn(&mut [OutSample])| {
-                let [mut reference, mut repeated] = [[7; OUT_LEN], [8; OUT_LEN]];
-                expected(as_output(&mut reference[..length]));
-                expected(as_output(&mut repeated[..length]));
-                assert_eq!(
-                    repeated[..length],
-                    reference[..length],
-                    "{kernel}: unwritten"
-                );
-                assert_eq!(got, reference, "{name}: {kernel} of {width}");
-            };
+            let case = |kernel| format!("{name}: {kernel} of {width}");
 
             let mut out = [7; OUT_LEN];
             // SAFETY: rows of `width` samples, and an output of at least three times as many.
             unsafe {
                 (set.ycc_to_rgb)(a.as_ptr(), b.as_ptr(), c.as_ptr(), out.as_mut_ptr(), width);
             }
-            check("colour", width * 3, out, &|out| {
+            check_output(&case("colour"), width * 3, &out, |out| {
                 scalar::ycc_to_rgb([a, b, c], out);
             });
 
@@ -168,7 +172,7 @@ fn every_width_equals_the_reference_and_stays_within_its_output() {
             unsafe {
                 (set.double_columns)(a.as_ptr(), out.as_mut_ptr(), width);
             }
-            check("columns", width * 2, out, &|out| {
+            check_output(&case("columns"), width * 2, &out, |out| {
                 scalar::double_columns(a, out);
             });
 
@@ -177,7 +181,7 @@ fn every_width_equals_the_reference_and_stays_within_its_output() {
             unsafe {
                 (set.double_columns_between)(a.as_ptr(), b.as_ptr(), out.as_mut_ptr(), width);
             }
-            check("columns between rows", width * 2, out, &|out| {
+            check_output(&case("columns between rows"), width * 2, &out, |out| {
                 scalar::double_columns_between(a, b, out);
             });
         }
