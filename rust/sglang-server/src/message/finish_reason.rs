@@ -1,14 +1,14 @@
 //! Why a generation ended.
 //!
-//! Invariant: what the scheduler says reaches the client unchanged, known or not.
+//! Invariant: the scheduler's map reaches the client unchanged, even if its `type` is unknown here.
 
 use serde_json::{Map, Value};
 
-/// The scheduler's map, whose `type` says what the rest means.
+/// The scheduler's map. Its `type` determines the meaning of the other fields.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FinishReason(pub Map<String, Value>);
 
-/// What a stop matched.
+/// The stop condition that a `stop` matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Matched {
     /// A token.
@@ -18,13 +18,14 @@ pub enum Matched {
 }
 
 impl FinishReason {
-    /// `stop`, `length`, `abort`, or a word of the scheduler's own.
+    /// The `type`: `stop`, `length`, `abort`, or another value that the scheduler defines.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.0.get("type").and_then(Value::as_str).unwrap_or("")
     }
 
-    /// What a `stop` matched; token 0 is none, as Python has it.
+    /// The stop condition that matched. Token 0 counts as no match, as in Python, where 0 is
+    /// false.
     #[must_use]
     pub fn matched(&self) -> Option<Matched> {
         match self.0.get("matched")? {
@@ -34,7 +35,7 @@ impl FinishReason {
         }
     }
 
-    /// The HTTP status of an `abort` that names one.
+    /// The HTTP status of an `abort` that has one.
     #[must_use]
     pub fn abort_status(&self) -> Option<u16> {
         let status = self.0.get("status_code").and_then(Value::as_u64);
@@ -60,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says() {
+    fn accessors_read_the_map() {
         let text = |text: &str| Some(Matched::Text(text.into()));
         #[rustfmt::skip]
         let cases = [
@@ -74,7 +75,7 @@ mod tests {
             (json!({"type": "abort", "message": "no", "status_code": 1 << 20}),  "abort",  None,                    Some(500)),
             (json!({"type": "abort", "message": "no"}),                          "abort",  None,                    None),
             (json!({"type": "stop", "status_code": 400}),                        "stop",   None,                    None),
-            (json!({"type": "of tomorrow"}),                                     "of tomorrow", None,               None),
+            (json!({"type": "future kind"}),                                     "future kind", None,               None),
             (json!({}),                                                          "",       None,                    None),
         ];
         for (value, kind, matched, status) in cases {

@@ -1,6 +1,6 @@
-//! What a request asks for and what an answer consists of, apart from how either travels.
+//! The content of requests and answers, independent of HTTP and of the scheduler's wire format.
 //!
-//! Invariant: nothing here knows HTTP, the scheduler's frames, or a thread.
+//! Invariant: this module uses no HTTP types, no wire frames and no threads.
 
 mod finish_reason;
 pub mod generate;

@@ -1,57 +1,57 @@
-//! A generation as the scheduler is asked for it.
+//! A generation request in the form that the scheduler receives.
 //!
-//! Invariant: one of these is one request of the scheduler; batches and lists are taken
-//! apart before.
+//! Invariant: a `GenerateRequest` is exactly one request to the scheduler. Batches and lists of
+//! prompts are split before it is built.
 
 use super::SamplingParams;
 use crate::ids::Rid;
 
-/// What to go on from.
+/// The input that the model continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// Text, for the tokenizer.
+    /// Text, still to be tokenized.
     Text(String),
-    /// Tokens, which may not be empty.
+    /// Token ids; never empty.
     Ids(Vec<i32>),
 }
 
-/// One request of the scheduler.
+/// One request to the scheduler.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a field of the request of its own"
+    reason = "each flag is an independent field of the request"
 )]
 pub struct GenerateRequest {
-    /// Its name.
+    /// The request id.
     pub rid: Rid,
-    /// What to go on from.
+    /// The input that the model continues.
     pub prompt: Prompt,
-    /// How to choose tokens, and when to stop.
+    /// How tokens are chosen, and when the generation stops.
     pub sampling: SamplingParams,
-    /// Whether the client gets every step, or the end alone.
+    /// Whether the client gets every step as it arrives, or only the complete answer.
     pub stream: bool,
-    /// Whether to give the log-probabilities of tokens.
+    /// Whether to return the log-probabilities of tokens.
     pub return_logprob: bool,
-    /// The first prompt token whose log-probability is given; -1: none of the prompt.
+    /// The first prompt token whose log-probability is returned; -1: none of the prompt.
     pub logprob_start_len: i64,
-    /// How many of the likeliest tokens to give at each position.
+    /// How many of the likeliest tokens to return at each position.
     pub top_logprobs_num: i64,
-    /// Tokens whose log-probability to give at each position.
+    /// Tokens whose log-probability is returned at each position.
     pub token_ids_logprob: Option<Vec<i32>>,
-    /// Whether log-probabilities come with the text of their tokens.
+    /// Whether log-probabilities include the text of their tokens.
     pub return_text_in_logprobs: bool,
-    /// Whether to give hidden states.
+    /// Whether to return hidden states.
     pub return_hidden_states: bool,
-    /// Where the other half of a disaggregated pair is.
+    /// How to reach the other half of a disaggregated prefill/decode pair.
     pub bootstrap: Bootstrap,
-    /// The data-parallel rank that shall have it.
+    /// The data-parallel rank that must serve the request.
     pub routed_dp_rank: Option<i64>,
-    /// The data-parallel rank that has prefilled it.
+    /// The data-parallel rank that prefilled the request.
     pub disagg_prefill_dp_rank: Option<i64>,
 }
 
 impl GenerateRequest {
-    /// One that asks for nothing but to go on from `prompt`.
+    /// A request that continues `prompt`, with every option at its default.
     #[must_use]
     pub fn plain(rid: Rid, prompt: Prompt) -> Self {
         Self {
@@ -72,17 +72,17 @@ impl GenerateRequest {
     }
 }
 
-/// How the two halves of a disaggregated pair find each other.
+/// How the prefill half and the decode half of a disaggregated pair find each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bootstrap {
     /// Host of the prefill half.
     pub host: Option<String>,
-    /// Its port.
+    /// Port of the prefill half.
     pub port: Option<i64>,
-    /// The number of their meeting.
+    /// Number that identifies this request to both halves.
     pub room: Option<i64>,
-    /// A key that both know.
+    /// A key that both halves share.
     pub pair_key: Option<String>,
-    /// Tensor-parallel ranks of the decode half.
+    /// Number of tensor-parallel ranks of the decode half.
     pub decode_tp_size: Option<i64>,
 }

@@ -1,62 +1,62 @@
-//! An answer in its two forms: tokens as the scheduler sends them, text as clients get it.
+//! The two forms of an answer: token steps from the scheduler, and text chunks for the client.
 //!
-//! Invariant: both are deltas. Whoever shows the whole adds them up.
+//! Invariant: both are deltas. A route that returns the complete answer concatenates them.
 
 use bytes::Bytes;
 
 use super::FinishReason;
 use crate::error::RequestError;
 
-/// What the scheduler says about one request in one frame.
+/// The part of one frame from the scheduler that belongs to one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// Tokens since the last step.
+    /// Tokens generated since the last step.
     pub output_ids: Vec<i32>,
-    /// Why it ended, if it did.
+    /// Why the generation ended, if it has.
     pub finish: Option<FinishReason>,
-    /// Tokens of the prompt.
+    /// Number of tokens in the prompt.
     pub prompt_tokens: u32,
-    /// What few ask for.
+    /// Log-probabilities and hidden states. Boxed, because few requests ask for them.
     pub extras: Option<Box<Extras<TokenLogprob>>>,
 }
 
-/// A token and its log-probability; NaN where there is none.
+/// A token and its log-probability, which is NaN if there is none.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TokenLogprob {
-    /// Natural logarithm of the probability.
+    /// Natural logarithm of the token's probability.
     pub logprob: f32,
-    /// The token.
+    /// The token id.
     pub id: i32,
 }
 
-/// As [`TokenLogprob`], with the token's text where it was asked for.
+/// A [`TokenLogprob`] with the token's text, if the client asked for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextLogprob {
-    /// Natural logarithm of the probability; nothing where there is none.
+    /// Natural logarithm of the token's probability; `None` if there is none.
     pub logprob: Option<f32>,
-    /// The token.
+    /// The token id.
     pub id: i32,
-    /// Its text.
+    /// The token's text.
     pub text: Option<String>,
 }
 
-/// Log-probabilities and hidden states. Those of the output belong to the step's tokens,
-/// those of the prompt come once.
+/// Log-probabilities and hidden states. Output values belong to the tokens of the step; prompt
+/// values are sent once.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Extras<T> {
-    /// Of each token of the step.
+    /// For each output token of the step.
     pub output: Vec<T>,
-    /// Of each prompt token from the one asked for on.
+    /// For each prompt token, from `logprob_start_len` on.
     pub input: Vec<T>,
-    /// The likeliest tokens at each output position; nothing where the position has none.
+    /// The likeliest tokens at each output position; empty if the position has none.
     pub output_top: Vec<Vec<T>>,
     /// The likeliest tokens at each prompt position.
     pub input_top: Vec<Vec<T>>,
-    /// The tokens asked for at each output position.
+    /// The tokens of `token_ids_logprob`, at each output position.
     pub output_ids: Vec<Vec<T>>,
-    /// The tokens asked for at each prompt position.
+    /// The tokens of `token_ids_logprob`, at each prompt position.
     pub input_ids: Vec<Vec<T>>,
-    /// Hidden states, a row a token.
+    /// Hidden states, one row per token.
     pub hidden: Vec<Vec<f32>>,
 }
 
@@ -74,38 +74,38 @@ impl<T> Default for Extras<T> {
     }
 }
 
-/// What a client gets of one request at one time.
+/// One piece of an answer, as the client receives it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chunk {
-    /// Text since the last chunk; what may still turn out to be another is held back.
+    /// Text since the last chunk. Text that later tokens may still change is held back.
     pub text: String,
-    /// Tokens since the last chunk, without one that stopped the generation.
+    /// Tokens since the last chunk, without the token that stopped the generation.
     pub output_ids: Vec<i32>,
-    /// Tokens so far, with one that stopped the generation.
+    /// Number of tokens so far, including the token that stopped the generation.
     pub completion_tokens: u32,
-    /// Tokens of the prompt.
+    /// Number of tokens in the prompt.
     pub prompt_tokens: u32,
-    /// Why it ended, if it did: then this is the last chunk.
+    /// Why the generation ended. Set on the last chunk only.
     pub finish: Option<FinishReason>,
-    /// What few ask for.
+    /// Log-probabilities and hidden states. Boxed, because few requests ask for them.
     pub extras: Option<Box<Extras<TextLogprob>>>,
 }
 
-/// What arrives at the sink of a request.
+/// An item that is sent to the sink of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ResponseEvent {
-    /// Some of a generation.
+    /// A piece of a generation.
     Chunk(Chunk),
-    /// The answer to a control message, as the scheduler encoded it.
+    /// The answer to a control message, in the scheduler's encoding.
     Control(Bytes),
-    /// Text, for a request that asked for no more.
+    /// The text of given tokens: the whole answer to a request that only decodes them.
     Text(String),
-    /// The end without an answer.
+    /// The request failed; no answer follows.
     Failed(RequestError),
 }
 
 impl ResponseEvent {
-    /// Whether nothing comes after it.
+    /// Whether this is the last event of its request.
     #[must_use]
     pub fn is_last(&self) -> bool {
         match self {

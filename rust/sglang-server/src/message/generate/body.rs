@@ -1,4 +1,4 @@
-//! The fields of a body, as they stand in it.
+//! The fields of a body, before they are split by prompt.
 
 use std::{borrow::Cow, cell::Cell, mem};
 
@@ -14,11 +14,11 @@ use crate::{
     message::json::{At, Discard, FromScalar, Optional, OptionalObject, Scalar, Shape, read},
 };
 
-/// Bytes that all `sampling_params` of a call may take.
-const SAMPLING: usize = 64 << 20;
+/// Memory limit for all `sampling_params` of one call, in bytes.
+const MAX_SAMPLING_BYTES: usize = 64 << 20;
 
-/// What `POST /generate` takes. Fields that are null are as if they were not there; those
-/// that are not listed are ignored.
+/// The body of `POST /generate`. A field that is null counts as absent. Unknown fields are
+/// ignored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerateBody {
     pub(super) rid: Column<String>,
@@ -39,14 +39,14 @@ pub struct GenerateBody {
     pub(super) decode_tp_size: Column<i64>,
     pub(super) routed_dp_rank: Option<i64>,
     pub(super) disagg_prefill_dp_rank: Option<i64>,
-    /// Sampling parameters that apply where the request has none.
+    /// Sampling parameters that apply if the request does not set them.
     pub(super) preferred_sampling: Map<String, Value>,
 }
 
-/// The whole of a body.
+/// The [`Shape`] of the whole body.
 struct Body;
 
-/// Every name that means something, each at most once in a body.
+/// Every field that has a meaning. Each may occur at most once in a body.
 pub(super) const FIELDS: [&str; 22] = [
     "rid",
     "text",
@@ -77,21 +77,21 @@ impl GenerateBody {
     ///
     /// # Errors
     ///
-    /// When it is not a JSON object, has a known field twice, or has a value of another
-    /// type than its field: the text names the field, as in `input_ids[0][1]`.
+    /// If the body is not a JSON object, has a known field twice, or has a value of the wrong
+    /// type. The message names the place, for example `input_ids[0][1]`.
     pub fn from_json(body: &[u8]) -> Result<Self, RequestError> {
         read(body, Body)
     }
 
-    /// Whether the client wants every step, or the end alone.
+    /// Whether the client wants every step as it arrives, or only the complete answer.
     #[must_use]
     pub fn stream(&self) -> bool {
         self.stream
     }
 
-    /// Puts the sampling parameters of the launch under those of the request: they apply
-    /// where the request says nothing or null. A `max_new_tokens` of null does say
-    /// something: no limit.
+    /// Sets default sampling parameters from the server's launch options. They apply if the
+    /// request omits a parameter or sets it to null. Exception: `max_new_tokens: null` in the
+    /// request means no limit.
     pub fn apply_preferred_sampling(&mut self, preferred: &Map<String, Value>) {
         self.preferred_sampling.clone_from(preferred);
     }
@@ -102,8 +102,8 @@ impl GenerateBody {
         A: MapAccess<'de>,
     {
         let ids = at.expect(Ids);
-        let trees = Cell::new(SAMPLING);
-        let sampling = at.expect(OneOrMany(OptionalObject { left: &trees }));
+        let budget = Cell::new(MAX_SAMPLING_BYTES);
+        let sampling = at.expect(OneOrMany(OptionalObject { budget: &budget }));
         match field {
             "rid" => self.rid = column(at, body)?,
             "text" => self.text = column(at, body)?,
@@ -125,9 +125,9 @@ impl GenerateBody {
             "decode_tp_size" => self.decode_tp_size = column(at, body)?,
             "routed_dp_rank" => self.routed_dp_rank = single(at, body)?,
             "disagg_prefill_dp_rank" => self.disagg_prefill_dp_rank = single(at, body)?,
-            // What nobody knows, and media: a model that takes text alone does not look at
-            // them, and no other is served. `image_data`, `video_data`, `audio_data` and
-            // `mm_hashes` become columns here.
+            // Unknown fields, and media: only text models are served so far, and they ignore
+            // media. `image_data`, `video_data`, `audio_data` and `mm_hashes` become columns
+            // once a multimodal model is served.
             _ => body.next_value_seed(at.expect(Discard))?,
         }
         Ok(())
@@ -160,7 +160,7 @@ impl<'de> Shape<'de> for Body {
     }
 }
 
-/// A value or a list of them.
+/// Reads one value for all prompts, or a list of values.
 fn column<'de, T, A>(at: At, body: &mut A) -> Result<Column<T>, A::Error>
 where
     T: FromScalar,
@@ -169,7 +169,7 @@ where
     body.next_value_seed(at.expect(OneOrMany(Optional::new())))
 }
 
-/// A value for the whole call.
+/// Reads one value for the whole call.
 fn single<'de, T, A>(at: At, body: &mut A) -> Result<Option<T>, A::Error>
 where
     T: FromScalar,

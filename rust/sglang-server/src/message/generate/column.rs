@@ -1,4 +1,4 @@
-//! A value for the whole call, or one for each prompt.
+//! A column: one value for the whole call, or one value per prompt.
 
 use std::{borrow::Cow, iter::RepeatN, vec};
 
@@ -13,41 +13,40 @@ use crate::{
 /// One field of a body.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) enum Column<T> {
-    /// Nothing is said.
+    /// The field is absent or null.
     #[default]
     Absent,
-    /// The same for all prompts.
+    /// One value for all prompts.
     One(T),
-    /// One for each prompt; null leaves it open.
+    /// One value per prompt; null means the default.
     Many(Vec<Option<T>>),
 }
 
-/// What a value has outside of itself, and a copy has again.
+/// Heap memory of a value: the bytes that a clone allocates.
 pub(super) trait Heap {
-    /// Bytes of it.
-    fn heap(&self) -> usize;
+    fn heap_bytes(&self) -> usize;
 }
 
 impl Heap for bool {
-    fn heap(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         0
     }
 }
 
 impl Heap for i64 {
-    fn heap(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         0
     }
 }
 
 impl Heap for String {
-    fn heap(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         self.len()
     }
 }
 
 impl Heap for Vec<i32> {
-    fn heap(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         size_of_val(self.as_slice())
     }
 }
@@ -57,7 +56,7 @@ impl<T> Column<T> {
         value.map_or(Self::Absent, Self::One)
     }
 
-    /// Refuses a list that has not one value for each of `prompts`.
+    /// Fails if the list does not have exactly one value per prompt.
     pub(super) fn check_len(&self, field: &str, prompts: usize) -> Result<(), RequestError> {
         match self {
             Self::Many(values) if values.len() != prompts => Err(RequestError::field(
@@ -73,7 +72,7 @@ impl<T> Column<T> {
 }
 
 impl Column<i64> {
-    /// Refuses a number below `min`.
+    /// Fails if a number is below `min`.
     pub(super) fn check_min(&self, field: &str, min: i64) -> Result<(), RequestError> {
         let low = |number: &i64| *number < min;
         let (path, number) = match self {
@@ -94,7 +93,7 @@ impl Column<i64> {
 }
 
 impl<T: Clone + Heap> Column<T> {
-    /// The value of each of `prompts`, in order, within the budget for copies.
+    /// The value of each prompt, in order. Charges the copies of a shared value to `copies`.
     pub(super) fn rows(
         self,
         field: &str,
@@ -106,7 +105,7 @@ impl<T: Clone + Heap> Column<T> {
             Self::Absent => Values::Same(std::iter::repeat_n(None, prompts)),
             Self::One(value) => {
                 if prompts > 1 {
-                    copies.pay(field, value.heap(), prompts)?;
+                    copies.pay(field, value.heap_bytes(), prompts)?;
                 }
                 Values::Same(std::iter::repeat_n(Some(value), prompts))
             }
@@ -115,14 +114,14 @@ impl<T: Clone + Heap> Column<T> {
     }
 }
 
-/// The values of a column, prompt by prompt.
+/// Iterator over the values of a column, one per prompt.
 pub(super) enum Values<T> {
     Same(RepeatN<Option<T>>),
     Each(vec::IntoIter<Option<T>>),
 }
 
 impl<T: Clone> Values<T> {
-    /// That of the next prompt.
+    /// The value of the next prompt.
     pub(super) fn row(&mut self) -> Option<T> {
         match self {
             Self::Same(values) => values.next(),
@@ -132,7 +131,7 @@ impl<T: Clone> Values<T> {
     }
 }
 
-/// A value of shape `S`, or a list of them.
+/// A value of shape `S`, or a list of such values.
 #[derive(Clone, Copy)]
 pub(super) struct OneOrMany<S>(pub S);
 

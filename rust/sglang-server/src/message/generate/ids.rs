@@ -1,19 +1,19 @@
-//! Lists of token ids, of one prompt or of each.
+//! Token ids: one list for all prompts, or one list per prompt.
 
 use std::borrow::Cow;
 
 use serde::de::SeqAccess;
 
 use super::{column::Column, limits::MAX_ROWS};
-use crate::message::json::{At, Exactly, FromScalar as _, Scalar, Shape, extend};
+use crate::message::json::{At, FromScalar as _, Required, Scalar, Shape, extend};
 
-/// A list of ids, or a list of such lists: the first element decides.
+/// A list of ids, or a list of such lists. The first element decides which.
 pub(super) struct Ids;
 
-/// A list of ids of its own for one prompt, or null.
+/// The list of ids of one prompt, or null.
 struct Row;
 
-/// The element that decides.
+/// The first element: an id or a list of ids.
 struct First;
 
 enum Element {
@@ -86,8 +86,8 @@ impl<'de> Shape<'de> for First {
     }
 }
 
-/// `ids` and those that the rest of the list has.
+/// Appends the rest of the list to `ids`.
 fn ids<'de, A: SeqAccess<'de>>(mut ids: Vec<i32>, at: At, list: A) -> Result<Vec<i32>, A::Error> {
-    extend(&mut ids, at, list, usize::MAX, Exactly::new)?;
+    extend(&mut ids, at, list, usize::MAX, Required::new)?;
     Ok(ids)
 }

@@ -1,26 +1,27 @@
-//! How much one call may ask for.
+//! Limits on the size of one call.
 
 use crate::error::RequestError;
 
-/// Most elements of a list that has one for each prompt. An operator's own limit is
-/// lower, unless there is none; this one bounds what is held before that is known.
+/// Maximum length of a list with one element per prompt. It bounds memory while the body is
+/// read, before the operator's limit ([`BatchLimit`]) is checked.
 pub(super) const MAX_ROWS: usize = 1 << 16;
 
-/// Bytes that the copies of what is said once for several requests may take.
-pub(super) const COPIES: usize = 64 << 20;
+/// Maximum bytes for the copies of values that several requests of a call share.
+pub(super) const MAX_COPY_BYTES: usize = 64 << 20;
 
-/// Most requests that one call may become.
+/// Maximum number of scheduler requests that one call may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimit(Option<usize>);
 
 impl BatchLimit {
-    /// As `SGLANG_MAX_BATCH_REQS_PER_HTTP_REQ` says it: a negative number is no limit.
+    /// The limit in the form of `SGLANG_MAX_BATCH_REQS_PER_HTTP_REQ`: negative means no limit.
     #[must_use]
     pub fn new(limit: i64) -> Self {
         Self(usize::try_from(limit).ok())
     }
 
-    /// Refuses a call of `requests`, more than the limit. `field` has made them so many.
+    /// Fails if a call creates more requests than the limit. `field` is the field that
+    /// determines their number.
     pub(super) fn check(self, field: &str, requests: usize) -> Result<(), RequestError> {
         match self.0 {
             Some(limit) if requests > limit => Err(RequestError::field(
@@ -40,16 +41,16 @@ impl Default for BatchLimit {
     }
 }
 
-/// What is left of [`COPIES`].
+/// The unused part of [`MAX_COPY_BYTES`].
 #[derive(Debug)]
 pub(super) struct CopyBudget(usize);
 
 impl CopyBudget {
     pub(super) fn new() -> Self {
-        Self(COPIES)
+        Self(MAX_COPY_BYTES)
     }
 
-    /// Pays for `copies` of `bytes`, which `field` needs.
+    /// Charges `copies` copies of `bytes` bytes, caused by `field`.
     pub(super) fn pay(
         &mut self,
         field: &str,
@@ -60,11 +61,11 @@ impl CopyBudget {
             .checked_mul(copies)
             .and_then(|cost| self.0.checked_sub(cost));
         self.0 = left.ok_or_else(|| {
-            let most = COPIES >> 20;
+            let most = MAX_COPY_BYTES >> 20;
             RequestError::field(
                 field,
                 format!(
-                    "`{field}` means copies for {copies} requests, and all copies of a call may take {most} MiB; send several calls"
+                    "`{field}` is copied for {copies} requests, and all copies of a call may take {most} MiB; send several calls"
                 ),
             )
         })?;

@@ -1,11 +1,11 @@
-//! What the body of `POST /generate` asks for.
+//! The body of `POST /generate`.
 //!
-//! A body has columns: a value is one for the call, or a list of one for each prompt.
-//! [`GenerateBody::from_json`] reads them, [`GenerateBody::into_requests`] turns columns
-//! into one request of the scheduler for each answer.
+//! Each field of the body is a column: one value for all prompts, or a list with one value per
+//! prompt. [`GenerateBody::from_json`] reads the columns. [`GenerateBody::into_requests`] turns
+//! them into scheduler requests, one for each answer.
 //!
-//! Invariant: a body is refused or understood before anything is sent; what it repeats
-//! for its prompts takes no more than a fixed number of bytes.
+//! Invariants: the whole body is validated before any request is sent. Copies of shared values
+//! take a bounded number of bytes.
 
 mod body;
 mod column;

@@ -1,4 +1,4 @@
-//! The prompts of a call and their names.
+//! The prompts of a call and their request ids.
 
 use std::collections::HashSet;
 
@@ -12,10 +12,10 @@ use crate::{
     },
 };
 
-/// Most bytes of the name that a client gives a request.
-const MAX_NAME: usize = 128;
+/// Maximum length in bytes of a request id from a client.
+const MAX_RID_BYTES: usize = 128;
 
-/// The prompts, which `text` or `input_ids` has, and whether they came as a list.
+/// The prompts from `text` or `input_ids`, and whether they were given as a list.
 pub(super) fn prompts(
     text: Column<String>,
     input_ids: Column<Vec<i32>>,
@@ -42,7 +42,7 @@ pub(super) fn prompts(
     }
 }
 
-/// Every prompt of a column, none of which may be missing.
+/// All prompts of a column. A missing prompt is an error.
 fn rows<T>(
     field: &str,
     column: Column<T>,
@@ -80,8 +80,8 @@ fn check_not_empty(prompts: &[Vec<i32>], is_list: bool) -> Result<(), RequestErr
     Err(RequestError::field(path, message))
 }
 
-/// The client's name of each prompt, where it has one.
-pub(super) fn names(
+/// The client's request id of each prompt, if it gave one.
+pub(super) fn client_rids(
     rid: Column<String>,
     prompts: usize,
     is_list: bool,
@@ -93,46 +93,46 @@ pub(super) fn names(
     rid.check_len("rid", prompts)?;
     match rid {
         Column::Absent => Ok(vec![None; prompts]),
-        Column::One(name) if is_list => {
-            // Checked as it will be: the longest of them is the last.
-            check_name(|| "rid".to_owned(), &format!("{name}_{}", prompts - 1))?;
-            Ok((0..prompts).map(|i| Some(format!("{name}_{i}"))).collect())
+        Column::One(rid) if is_list => {
+            // Check the last one: its suffix is the longest.
+            check_rid(|| "rid".to_owned(), &format!("{rid}_{}", prompts - 1))?;
+            Ok((0..prompts).map(|i| Some(format!("{rid}_{i}"))).collect())
         }
-        Column::One(name) => {
-            check_name(|| "rid".to_owned(), &name)?;
-            Ok(vec![Some(name)])
+        Column::One(rid) => {
+            check_rid(|| "rid".to_owned(), &rid)?;
+            Ok(vec![Some(rid)])
         }
-        Column::Many(names) => {
-            check_names(&names)?;
-            Ok(names)
+        Column::Many(rids) => {
+            check_rids(&rids)?;
+            Ok(rids)
         }
     }
 }
 
-/// Checks every name, and that no two are the same.
-fn check_names(names: &[Option<String>]) -> Result<(), RequestError> {
+/// Checks every request id, and that all are different.
+fn check_rids(rids: &[Option<String>]) -> Result<(), RequestError> {
     let mut seen = HashSet::new();
-    for (i, name) in names.iter().enumerate() {
-        let Some(name) = name else { continue };
+    for (i, rid) in rids.iter().enumerate() {
+        let Some(rid) = rid else { continue };
         let path = || format!("rid[{i}]");
-        check_name(path, name)?;
-        if !seen.insert(name) {
-            let message = format!("`{}` is the name of another prompt of this call", path());
+        check_rid(path, rid)?;
+        if !seen.insert(rid) {
+            let message = format!("`{}` repeats the id of another prompt of this call", path());
             return Err(RequestError::field(path(), message));
         }
     }
     Ok(())
 }
 
-fn check_name(path: impl Fn() -> String, name: &str) -> Result<(), RequestError> {
-    let problem = if name.len() > MAX_NAME {
+fn check_rid(path: impl Fn() -> String, rid: &str) -> Result<(), RequestError> {
+    let problem = if rid.len() > MAX_RID_BYTES {
         format!(
-            "is {} bytes long; at most {MAX_NAME} are allowed",
-            name.len()
+            "is {} bytes long; at most {MAX_RID_BYTES} are allowed",
+            rid.len()
         )
-    } else if name.starts_with(HEALTH_CHECK_PREFIX) {
-        // The scheduler drops those at will.
-        format!("begins with `{HEALTH_CHECK_PREFIX}`, which is kept for health checks")
+    } else if rid.starts_with(HEALTH_CHECK_PREFIX) {
+        // The scheduler may drop requests with this prefix.
+        format!("begins with `{HEALTH_CHECK_PREFIX}`, which is reserved for health checks")
     } else {
         return Ok(());
     };

@@ -1,8 +1,8 @@
-//! From columns to requests.
+//! Turns columns into requests.
 //!
-//! One prompt becomes as many requests as it wants answers, next to each other, in the
-//! order of the prompts. Requests of one prompt have one client-facing name, which no
-//! other prompt of the call has; each has a name, a seed and a room of its own.
+//! A prompt becomes one request per answer (`n`). The requests of a prompt are adjacent, and
+//! prompts keep their order. All requests of a prompt share one client-facing rid, which differs
+//! from that of every other prompt. Each request has its own internal rid, seed and bootstrap room.
 
 use std::{collections::HashSet, iter, mem};
 
@@ -12,7 +12,7 @@ use super::{
     body::GenerateBody,
     column::{Column, Heap as _, Values},
     limits::{BatchLimit, CopyBudget},
-    prompts::{names, prompts},
+    prompts::{client_rids, prompts},
 };
 use crate::{
     error::RequestError,
@@ -20,13 +20,13 @@ use crate::{
     message::{GenerateRequest, Prompt, SamplingParams, request::Bootstrap},
 };
 
-/// The field that makes several requests of one prompt.
-const ANSWERS: &str = "sampling_params.n";
+/// The field that asks for several answers to one prompt.
+const N_FIELD: &str = "sampling_params.n";
 
-/// What is made of a byte of JSON in memory.
-const JSON_BYTE: usize = 8;
+/// Estimated bytes in memory for each byte of JSON.
+const MEMORY_PER_JSON_BYTE: usize = 8;
 
-/// The parameters of one prompt, and what a copy of them is charged.
+/// The sampling parameters of one prompt, and the bytes charged for a copy of them.
 #[derive(Clone)]
 struct Sampling {
     params: SamplingParams,
@@ -34,18 +34,17 @@ struct Sampling {
 }
 
 impl GenerateBody {
-    /// The requests of the scheduler that answer this call, and whether the client gets a
-    /// list of answers: it does for a list of prompts, were it of one, and for several
-    /// answers to a prompt.
+    /// The scheduler requests of this call, and whether the client gets a list of answers. It
+    /// gets a list if the prompts are a list (even of one), or if a prompt has several answers.
     ///
-    /// `requests.chunk_by(|a, b| a.rid.client_facing() == b.rid.client_facing())` gives
-    /// the answers of each prompt. The place in the whole is the `index` of an answer.
+    /// `requests.chunk_by(|a, b| a.rid.client_facing() == b.rid.client_facing())` groups the
+    /// requests by prompt. The position in the whole list is the `index` of an answer.
     ///
     /// # Errors
     ///
-    /// When there is not exactly one column of prompts, a prompt without tokens, a list
-    /// of another length than the prompts, a name that cannot be, a wrong sampling
-    /// parameter, or more of anything than one call may ask for.
+    /// If the body has both or neither of `text` and `input_ids`, an empty prompt, a list whose
+    /// length is not the number of prompts, an invalid rid or sampling parameter, or exceeds a
+    /// limit of one call.
     pub fn into_requests(
         mut self,
         limit: BatchLimit,
@@ -58,22 +57,22 @@ impl GenerateBody {
         let sampling = read_sampling(sampling, &self.preferred_sampling, count, &mut copies)?;
         let total = sampling.iter().map(|s| s.params.n as usize).sum::<usize>();
         if total > count {
-            limit.check(ANSWERS, total)?;
-            copies.pay(ANSWERS, size_of::<GenerateRequest>(), total - count)?;
+            limit.check(N_FIELD, total)?;
+            copies.pay(N_FIELD, size_of::<GenerateRequest>(), total - count)?;
         }
-        let names = names(mem::take(&mut self.rid), count, is_list)?;
+        let rids = client_rids(mem::take(&mut self.rid), count, is_list)?;
         let rooms = mem::take(&mut self.bootstrap_room);
         rooms.check_len("bootstrap_room", count)?;
         let mut options = Options::new(self, count, &mut copies)?;
 
         let mut requests = Vec::with_capacity(total);
-        let rows = prompts.into_iter().zip(sampling).zip(names);
-        for (item, ((prompt, sampling), name)) in rows.enumerate() {
+        let rows = prompts.into_iter().zip(sampling).zip(rids);
+        for (item, ((prompt, sampling), rid)) in rows.enumerate() {
             let first = requests.len();
             let charge = sampling.charge;
-            let rid = name.map_or_else(Rid::mint, |name| Rid::from_client(&name));
+            let rid = rid.map_or_else(Rid::mint, |rid| Rid::from_client(&rid));
             let request = options.request(rid, prompt, sampling.params);
-            answers(request, charge, &mut copies, &mut requests)?;
+            add_answers(request, charge, &mut copies, &mut requests)?;
             for (choice, request) in requests[first..].iter_mut().enumerate() {
                 request.bootstrap.room = room(&rooms, item, choice, first);
             }
@@ -94,9 +93,9 @@ fn read_sampling(
 ) -> Result<Vec<Sampling>, RequestError> {
     let at = "sampling_params";
     column.check_len(at, prompts)?;
-    let under = json_len(preferred);
+    let preferred_len = json_len(preferred);
     let read = |fields: Map<String, Value>, at: &str| {
-        let charge = JSON_BYTE * (json_len(&fields) + under);
+        let charge = MEMORY_PER_JSON_BYTE * (json_len(&fields) + preferred_len);
         let params = SamplingParams::from_json(fields, preferred, at)?;
         Ok(Sampling { params, charge })
     };
@@ -115,20 +114,20 @@ fn read_sampling(
     Ok(vec![same; prompts])
 }
 
-/// Bytes of the object as JSON.
+/// ByteCounter of the object as JSON, in bytes.
 fn json_len(fields: &Map<String, Value>) -> usize {
     if fields.is_empty() {
         return 0;
     }
-    let mut length = Length(0);
-    serde_json::to_writer(&mut length, fields).expect("a tree of JSON can be written");
-    length.0
+    let mut counter = ByteCounter(0);
+    serde_json::to_writer(&mut counter, fields).expect("a tree of JSON can be written");
+    counter.0
 }
 
-/// Counts what is written.
-struct Length(usize);
+/// A writer that only counts bytes.
+struct ByteCounter(usize);
 
-impl std::io::Write for Length {
+impl std::io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -139,8 +138,8 @@ impl std::io::Write for Length {
     }
 }
 
-/// Adds one request for each answer that `request` asks for.
-fn answers(
+/// Adds one request for each answer (`n`) that `request` asks for.
+fn add_answers(
     mut request: GenerateRequest,
     sampling: usize,
     copies: &mut CopyBudget,
@@ -148,7 +147,7 @@ fn answers(
 ) -> Result<(), RequestError> {
     let count = mem::replace(&mut request.sampling.n, 1) as usize;
     if count > 1 {
-        copies.pay(ANSWERS, heap(&request) + sampling, count - 1)?;
+        copies.pay(N_FIELD, heap_bytes(&request) + sampling, count - 1)?;
     }
     for (choice, mut request) in iter::repeat_n(request, count).enumerate() {
         if choice > 0 {
@@ -161,19 +160,20 @@ fn answers(
     Ok(())
 }
 
-/// Bytes that a request refers to, without its sampling parameters.
-fn heap(request: &GenerateRequest) -> usize {
+/// Heap memory of a request, without its sampling parameters.
+fn heap_bytes(request: &GenerateRequest) -> usize {
     let prompt = match &request.prompt {
-        Prompt::Text(text) => text.heap(),
-        Prompt::Ids(ids) => ids.heap(),
+        Prompt::Text(text) => text.heap_bytes(),
+        Prompt::Ids(ids) => ids.heap_bytes(),
     };
     let Bootstrap { host, pair_key, .. } = &request.bootstrap;
     let texts = [host, pair_key].into_iter().flatten();
     let ids = request.token_ids_logprob.as_ref();
-    prompt + texts.map(String::heap).sum::<usize>() + ids.map_or(0, Vec::heap)
+    prompt + texts.map(String::heap_bytes).sum::<usize>() + ids.map_or(0, Vec::heap_bytes)
 }
 
-/// The room of answer `choice` to prompt `item`, whose first answer is at `first`.
+/// The room of answer `choice` to prompt `item`. `first` is the index of that prompt's first
+/// answer.
 fn room(rooms: &Column<i64>, item: usize, choice: usize, first: usize) -> Option<i64> {
     match rooms {
         Column::Absent => None,
@@ -182,7 +182,7 @@ fn room(rooms: &Column<i64>, item: usize, choice: usize, first: usize) -> Option
     }
 }
 
-/// Refuses rooms that are next to each other, when answers need those between.
+/// Fails if two answers get the same room: with `n` > 1, the rooms of prompts must be `n` apart.
 fn check_rooms(requests: &[GenerateRequest]) -> Result<(), RequestError> {
     let mut rooms = HashSet::new();
     let mut taken = requests.iter().filter_map(|request| request.bootstrap.room);
@@ -197,7 +197,7 @@ fn check_rooms(requests: &[GenerateRequest]) -> Result<(), RequestError> {
     }
 }
 
-/// What is said for all requests of a prompt.
+/// The options that all requests of a prompt share.
 struct Options {
     stream: bool,
     return_logprob: Values<bool>,
@@ -244,7 +244,7 @@ impl Options {
         })
     }
 
-    /// The request of the next prompt, without a room.
+    /// The request of the next prompt, still without its room.
     fn request(&mut self, rid: Rid, prompt: Prompt, sampling: SamplingParams) -> GenerateRequest {
         GenerateRequest {
             rid,

@@ -1,10 +1,10 @@
-//! Reading JSON from clients: one value at a time, from the text, without a tree between.
+//! Reads JSON from clients directly into typed values, without an intermediate tree.
 //!
-//! A [`Shape`] says what one place of a body may hold. What does not fit is refused with
-//! the [`Path`] of the value and a sight of it; what does not matter leaves no trace.
+//! A [`Shape`] defines which values one place of a body accepts. A value that does not fit is
+//! refused with its [`Path`] and an excerpt of it. Values that are not used are not kept.
 //!
-//! Invariant: whatever the bytes are, reading ends in a value or in a refusal of bounded
-//! length, and takes memory in proportion to the bytes.
+//! Invariants: any input gives a value or an error message of bounded length. Memory use is
+//! proportional to the length of the input.
 
 mod path;
 mod scalar;
@@ -13,16 +13,16 @@ mod tree;
 
 pub(super) use path::Path;
 pub(super) use scalar::{FromScalar, Scalar, mismatch};
-pub(super) use shape::{At, Discard, Exactly, Optional, Shape, extend, read};
+pub(super) use shape::{At, Discard, Optional, Required, Shape, extend, read};
 pub(super) use tree::OptionalObject;
 
-/// Any tree of JSON, small enough to read, with values at the borders of their types.
+/// Arbitrary small JSON trees that include the limits of each type.
 #[cfg(test)]
 pub(super) fn any_json() -> impl proptest::strategy::Strategy<Value = serde_json::Value> {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    let borders = [
+    let limits = [
         json!(null),
         json!(0),
         json!(-1),
@@ -38,7 +38,7 @@ pub(super) fn any_json() -> impl proptest::strategy::Strategy<Value = serde_json
         json!({}),
     ];
     let leaf = prop_oneof![
-        proptest::sample::select(borders.to_vec()),
+        proptest::sample::select(limits.to_vec()),
         any::<bool>().prop_map(Value::from),
         any::<i32>().prop_map(Value::from),
         any::<f64>().prop_map(Value::from),

@@ -1,11 +1,11 @@
-//! Where in a body a value is: `sampling_params[1].stop[0]`.
+//! The place of a value in a body, such as `sampling_params[1].stop[0]`.
 
 use std::fmt;
 
-/// Most characters of a path that are shown.
-const MOST: usize = 300;
+/// Longer paths are cut in messages.
+const MAX_SHOWN_CHARS: usize = 300;
 
-/// The place of a value, linked to that of what contains it.
+/// The place of a value, linked to the place of its container.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::message) enum Path<'a> {
     /// The body itself.
@@ -27,10 +27,10 @@ impl<'a> Path<'a> {
         Self::Index(self, index)
     }
 
-    /// As it is shown to a client: of a deep place, how to begin.
+    /// The path for a message to the client, cut if it is long.
     pub(in crate::message) fn shown(&self) -> String {
         let mut path = self.to_string();
-        if let Some((end, _)) = path.char_indices().nth(MOST) {
+        if let Some((end, _)) = path.char_indices().nth(MAX_SHOWN_CHARS) {
             path.truncate(end);
             path.push_str("...");
         }
@@ -39,7 +39,7 @@ impl<'a> Path<'a> {
 }
 
 impl fmt::Display for Path<'_> {
-    /// Keys may be the client's own, so only the first 100 characters of each are shown.
+    /// A key may come from the client, so only its first 100 characters are shown.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Body => Ok(()),

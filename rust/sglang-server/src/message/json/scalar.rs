@@ -1,4 +1,4 @@
-//! What a single JSON value is, and what is said when another was expected.
+//! Single JSON values, and the error for a value of the wrong type.
 
 use std::{borrow::Cow, fmt};
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 use super::Path;
 use crate::error::RequestError;
 
-/// A JSON value, as far as it fits in a word: lists and objects are known by kind alone.
+/// A JSON value without the content of lists and objects.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::message) enum Scalar<'a> {
     Null,
     Bool(bool),
-    /// A number without point and exponent that fits 64 bits, with or without sign.
+    /// A number without decimal point or exponent, in the range of `i64` or `u64`.
     Int(i128),
     Float(f64),
     Text(Cow<'a, str>),
@@ -37,7 +37,7 @@ impl From<Value> for Scalar<'static> {
 }
 
 impl fmt::Display for Scalar<'_> {
-    /// As a person would name it, cut to what fits a line.
+    /// The value as shown in a message; long strings are cut.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
@@ -54,12 +54,12 @@ impl fmt::Display for Scalar<'_> {
     }
 }
 
-/// A type that some scalars are values of.
+/// A type that can be converted from a scalar.
 pub(in crate::message) trait FromScalar: Sized {
-    /// What to call its values: "must be ...".
+    /// Description of valid values, to complete "must be ...".
     const EXPECTED: &'static str;
 
-    /// The value, or the scalar back when it is none.
+    /// The value. Returns the scalar if it does not fit.
     fn from_scalar(scalar: Scalar<'_>) -> Result<Self, Scalar<'_>>;
 }
 
@@ -120,7 +120,7 @@ impl FromScalar for String {
     }
 }
 
-/// `got` stands where `expected` should.
+/// The error for value `got` at `path`, where `expected` is required.
 #[cold]
 pub(in crate::message) fn mismatch(path: &Path, expected: &str, got: &Scalar) -> RequestError {
     if let Path::Body = path {

@@ -1,4 +1,4 @@
-//! The shapes of places in a body, and the one visitor that reads them all.
+//! Shapes: the values that a place in a body accepts. One serde visitor reads all of them.
 
 use std::{borrow::Cow, cell::Cell, fmt, marker::PhantomData};
 
@@ -7,8 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::{FromScalar, Path, Scalar, mismatch};
 use crate::error::RequestError;
 
-/// Where a value is read, and where its refusal goes: serde's own errors can carry no
-/// more than text.
+/// The place of a value, and the cell for its error. The cell exists because serde's errors can
+/// carry only text.
 #[derive(Clone, Copy)]
 pub(in crate::message) struct At<'p> {
     path: Path<'p>,
@@ -16,31 +16,31 @@ pub(in crate::message) struct At<'p> {
 }
 
 impl<'p> At<'p> {
-    /// The value under `key` of the object here.
+    /// The place of the value under `key` in this object.
     pub(in crate::message) fn key(&'p self, key: &'p str) -> Self {
         let path = self.path.key(key);
         Self { path, ..*self }
     }
 
-    /// Element `index` of the list here.
+    /// The place of element `index` in this list.
     pub(in crate::message) fn index(&'p self, index: usize) -> Self {
         let path = self.path.index(index);
         Self { path, ..*self }
     }
 
-    /// The `shape` of what stands here, for serde.
+    /// The serde seed that reads a value of `shape` at this place.
     pub(in crate::message) fn expect<S>(self, shape: S) -> Place<'p, S> {
         Place { at: self, shape }
     }
 
-    /// Ends the reading: `got` stands here, where `expected` should.
+    /// Stops reading: the value is `got`, but `expected` is required.
     #[cold]
     pub(in crate::message) fn mismatch<E: Error>(&self, expected: &str, got: &Scalar) -> E {
         self.refusal.set(Some(mismatch(&self.path, expected, got)));
         E::custom("refused")
     }
 
-    /// Ends the reading: the value here breaks a rule.
+    /// Stops reading: the value breaks a rule.
     #[cold]
     pub(in crate::message) fn refuse<E: Error>(&self, rule: impl fmt::Display) -> E {
         let path = self.path.shown();
@@ -50,39 +50,39 @@ impl<'p> At<'p> {
     }
 }
 
-/// What one place may hold.
+/// The values that one place accepts.
 pub(in crate::message) trait Shape<'de>: Sized {
-    /// What is made of it.
+    /// The result of reading.
     type Value;
 
-    /// What to call it: "must be ...".
+    /// Description of valid values, to complete "must be ...".
     fn expected() -> Cow<'static, str>;
 
-    /// Of a scalar, which comes back when it does not fit.
+    /// Converts a scalar. Returns it if it does not fit.
     fn scalar(self, scalar: Scalar<'de>) -> Result<Self::Value, Scalar<'de>>;
 
-    /// Of a list.
+    /// Reads a list.
     fn array<A: SeqAccess<'de>>(self, at: At, _: A) -> Result<Self::Value, A::Error> {
         Err(at.mismatch(&Self::expected(), &Scalar::Array))
     }
 
-    /// Of an object.
+    /// Reads an object.
     fn object<A: MapAccess<'de>>(self, at: At, _: A) -> Result<Self::Value, A::Error> {
         Err(at.mismatch(&Self::expected(), &Scalar::Object))
     }
 }
 
-/// A place and its shape: what serde drives.
+/// A place and its shape: the seed and visitor for serde.
 pub(in crate::message) struct Place<'p, S> {
     at: At<'p>,
     shape: S,
 }
 
-/// Reads `json`, the whole of which has `shape`.
+/// Reads `json` as one value of `shape`.
 ///
 /// # Errors
 ///
-/// What the first wrong value is, or where the text stops being JSON.
+/// Names the first invalid value, or the position of a JSON syntax error.
 pub(in crate::message) fn read<'de, S: Shape<'de>>(
     json: &'de [u8],
     shape: S,
@@ -162,7 +162,8 @@ impl<'de, S: Shape<'de>> Visitor<'de> for Place<'_, S> {
     }
 }
 
-/// Reads the rest of a list whose elements are `shape`s, from element `values.len()` on.
+/// Appends the rest of a list to `values`; each element has `shape`. Fails if the list has more
+/// than `most` elements.
 pub(in crate::message) fn extend<'de, S, A, T>(
     values: &mut Vec<T>,
     at: At,
@@ -183,7 +184,7 @@ where
     Ok(())
 }
 
-/// Anything, of which nothing is kept. It is still checked to be JSON.
+/// Any value; it must be valid JSON, but is not kept.
 pub(in crate::message) struct Discard;
 
 impl<'de> Shape<'de> for Discard {
@@ -210,13 +211,13 @@ impl<'de> Shape<'de> for Discard {
     }
 }
 
-/// A `T` that must be there.
-pub(in crate::message) struct Exactly<T>(PhantomData<T>);
+/// A `T`; null is refused.
+pub(in crate::message) struct Required<T>(PhantomData<T>);
 
-/// A `T`, or null for none.
+/// A `T` or null.
 pub(in crate::message) struct Optional<T>(PhantomData<T>);
 
-// Not derived: a shape is copied whether or not its values are.
+// Not derived: a derive would require `T: Copy`.
 impl<T> Copy for Optional<T> {}
 
 impl<T> Clone for Optional<T> {
@@ -225,7 +226,7 @@ impl<T> Clone for Optional<T> {
     }
 }
 
-impl<T> Exactly<T> {
+impl<T> Required<T> {
     pub(in crate::message) const fn new() -> Self {
         Self(PhantomData)
     }
@@ -237,7 +238,7 @@ impl<T> Optional<T> {
     }
 }
 
-impl<'de, T: FromScalar> Shape<'de> for Exactly<T> {
+impl<'de, T: FromScalar> Shape<'de> for Required<T> {
     type Value = T;
 
     fn expected() -> Cow<'static, str> {

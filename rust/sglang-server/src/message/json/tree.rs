@@ -1,8 +1,8 @@
-//! Objects that are kept as they are, within a budget.
+//! Reads objects into trees, within a memory budget.
 //!
-//! A tree takes many times the memory of its text (`{"a":1},` of eight bytes is a node
-//! of 640), so it is paid for while it grows. Strings are not: they are as long as they
-//! were.
+//! A tree takes many times the memory of its text: the eight bytes of `{"a":1},` become a node of
+//! 640 bytes. So every node is charged to the budget while the tree is read. Strings are not
+//! charged: they take no more memory than their text.
 
 use std::{borrow::Cow, cell::Cell};
 
@@ -11,24 +11,24 @@ use serde_json::{Map, Value};
 
 use super::{At, Scalar, Shape};
 
-/// Bytes that an object takes once it has a key: one node of a B-tree.
+/// Bytes of an object with at least one key: one B-tree node.
 const NODE: usize = 640;
-/// Bytes that a key and its value take: their share of a node that is half full.
+/// Bytes of a key and its value: their share of a half-full node.
 const KEY: usize = 128;
-/// Bytes of an element, in a list that may have room for as many again.
+/// Bytes of a list element; the list may have twice the capacity that it needs.
 const ELEMENT: usize = 64;
 
-/// An object, or null for none. Keys may not repeat, at any depth.
+/// An object or null. Duplicate keys are refused, at any depth.
 #[derive(Clone, Copy)]
 pub(in crate::message) struct OptionalObject<'b> {
     /// Bytes that trees may still take.
-    pub left: &'b Cell<usize>,
+    pub budget: &'b Cell<usize>,
 }
 
-/// Any value, kept.
+/// Any value, kept as a tree.
 #[derive(Clone, Copy)]
 struct Tree<'b> {
-    left: &'b Cell<usize>,
+    budget: &'b Cell<usize>,
 }
 
 impl<'de> Shape<'de> for OptionalObject<'_> {
@@ -46,7 +46,11 @@ impl<'de> Shape<'de> for OptionalObject<'_> {
     }
 
     fn object<A: MapAccess<'de>>(self, at: At, object: A) -> Result<Self::Value, A::Error> {
-        Tree { left: self.left }.map(at, object).map(Some)
+        Tree {
+            budget: self.budget,
+        }
+        .map(at, object)
+        .map(Some)
     }
 }
 
@@ -104,9 +108,9 @@ impl Tree<'_> {
     }
 
     fn pay<E: serde::de::Error>(self, at: At, bytes: usize) -> Result<(), E> {
-        match self.left.get().checked_sub(bytes) {
+        match self.budget.get().checked_sub(bytes) {
             Some(left) => {
-                self.left.set(left);
+                self.budget.set(left);
                 Ok(())
             }
             None => Err(at.refuse("takes more memory than one call may; send less of it")),

@@ -1,8 +1,8 @@
-//! How tokens are chosen, and when to stop.
+//! Sampling parameters: how tokens are chosen, and when the generation stops.
 //!
-//! What a client says becomes parameters in three steps: [`SamplingParams::from_json`]
-//! reads (null is the default, a name that is none is refused), verifies the ranges and
-//! normalises. What depends on the server is asked of the parameters later.
+//! [`SamplingParams::from_json`] reads the client's object in three steps: parse (null means the
+//! default, unknown names are refused), verify ranges, normalise. Checks that depend on the server
+//! are separate methods, called later.
 //!
 //! Invariant: the order of fields is the order on the wire.
 
@@ -18,63 +18,63 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a field of the request of its own"
+    reason = "each flag is an independent field of the request"
 )]
 pub struct SamplingParams {
-    /// Most tokens to generate; nothing: as many as fit.
+    /// Maximum number of tokens to generate; `None`: as many as fit into the context.
     pub max_new_tokens: Option<i64>,
-    /// Tokens that end the generation; empty is nothing.
+    /// Tokens that end the generation; `None` instead of an empty list.
     pub stop_token_ids: Option<Vec<i64>>,
     /// Divisor of the logits.
     pub temperature: f64,
-    /// Probability mass to choose from.
+    /// Cumulative probability of the likeliest tokens to choose from.
     pub top_p: f64,
-    /// Number of tokens to choose from; 2^30 is all.
+    /// Number of likeliest tokens to choose from; 2^30 means all.
     pub top_k: i64,
-    /// Share of the likeliest token's probability that others need.
+    /// Minimum probability of a token, as a fraction of the likeliest token's probability.
     pub min_p: f64,
-    /// What each earlier occurrence of a token costs it.
+    /// Subtracted from a token's logit for each earlier occurrence.
     pub frequency_penalty: f64,
-    /// What any earlier occurrence of a token costs it.
+    /// Subtracted from a token's logit once if it has occurred.
     pub presence_penalty: f64,
-    /// Divisor of the logits of tokens that occurred.
+    /// Divisor of the logits of tokens that have occurred.
     pub repetition_penalty: f64,
-    /// Tokens before the generation may end.
+    /// Minimum number of tokens before the generation may end.
     pub min_new_tokens: i64,
-    /// Answers asked for; each request of the scheduler has one.
+    /// Number of answers the client asks for. It is 1 in every scheduler request.
     pub n: i64,
-    /// A JSON schema that the text must fit.
+    /// A JSON schema that the text must conform to.
     pub json_schema: Option<String>,
     /// A regular expression that the text must match.
     pub regex: Option<String>,
-    /// A grammar that the text must follow.
+    /// An EBNF grammar that the text must follow.
     pub ebnf: Option<String>,
     /// A structural tag, as JSON text.
     pub structural_tag: Option<String>,
-    /// Whether to go on at the end-of-sequence token.
+    /// Whether to continue after the end-of-sequence token.
     pub ignore_eos: bool,
-    /// Whether special tokens have no text.
+    /// Whether special tokens are left out of the text.
     pub skip_special_tokens: bool,
-    /// Whether spaces go between special tokens.
+    /// Whether to put spaces between special tokens.
     pub spaces_between_special_tokens: bool,
-    /// Whether what stopped the generation stays in the text.
+    /// Whether the stop string or stop token stays in the answer.
     pub no_stop_trim: bool,
-    /// Steps between two frames of a stream.
+    /// Number of steps between two frames of a stream.
     pub stream_interval: Option<i64>,
-    /// What is added to the logits of some tokens.
+    /// Values added to the logits of some tokens.
     pub logit_bias: Option<Vec<(i64, f64)>>,
-    /// Seed of the choice.
+    /// Seed of the random choice.
     pub sampling_seed: Option<i64>,
-    /// What a custom logit processor takes.
+    /// Parameters of a custom logit processor.
     pub custom_params: Option<Map<String, Value>>,
-    /// Texts that end the generation.
+    /// Strings that end the generation.
     pub stop_strs: Vec<String>,
-    /// Tokens of the longest of them.
+    /// Length of the longest stop string in bytes: an upper bound for its number of tokens.
     pub stop_str_max_len: i64,
 }
 
 impl Default for SamplingParams {
-    /// What an empty object means.
+    /// The parameters for an empty object.
     fn default() -> Self {
         Self {
             max_new_tokens: Some(128),

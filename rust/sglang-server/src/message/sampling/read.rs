@@ -1,4 +1,4 @@
-//! From JSON to parameters.
+//! Reads sampling parameters from JSON.
 
 use serde_json::{Map, Value};
 
@@ -9,17 +9,16 @@ use crate::{
 };
 
 impl SamplingParams {
-    /// The parameters that a client sent as `fields`, verified and normalised. Where it
-    /// says nothing, or null, those that the server was launched with apply: `preferred`,
-    /// then the defaults. A `max_new_tokens` of null says that there is no limit.
+    /// The client's parameters `fields`, verified and normalised. A parameter that is absent or
+    /// null takes its value from `preferred` (the server's launch options), else the default.
+    /// Exception: `max_new_tokens: null` means no limit.
     ///
-    /// `at` is where the object stands in the body, for the texts of errors; empty if it
-    /// is the body itself.
+    /// `at` is the path of the object in the body, for error messages; empty if the object is
+    /// the body itself.
     ///
     /// # Errors
     ///
-    /// A field that is no parameter, or `stop_regex`; a value of another type than its
-    /// field, or out of its range.
+    /// If a name is unknown or is `stop_regex`, or a value has the wrong type or is out of range.
     pub fn from_json(
         fields: Map<String, Value>,
         preferred: &Map<String, Value>,
@@ -40,7 +39,7 @@ impl SamplingParams {
     }
 }
 
-/// The fields that are still unread.
+/// The fields that have not been read yet.
 struct Fields<'a> {
     own: Map<String, Value>,
     preferred: &'a Map<String, Value>,
@@ -82,7 +81,7 @@ impl Fields<'_> {
         })
     }
 
-    /// The value of `name`, unless it is absent or null on both sides.
+    /// The request's value of `name`, else the preferred one. Null counts as absent.
     fn value(&mut self, name: &str) -> Option<Value> {
         let own = self.own.remove(name).filter(|value| !value.is_null());
         let preferred = || self.preferred.get(name).filter(|value| !value.is_null());
@@ -100,7 +99,7 @@ impl Fields<'_> {
         Ok(self.get(name)?.unwrap_or(default))
     }
 
-    /// The one parameter whose null is a value.
+    /// `max_new_tokens`: the only parameter for which null is a value.
     fn max_new_tokens(&mut self, default: Option<i64>) -> Result<Option<i64>, RequestError> {
         let name = "max_new_tokens";
         let own = self.own.remove(name);
@@ -128,7 +127,7 @@ impl Fields<'_> {
         }
     }
 
-    /// `stop`: a string, or a list of them.
+    /// `stop`: a string or a list of strings.
     fn stop(&mut self) -> Result<Vec<String>, RequestError> {
         let path = self.at.key("stop");
         match self.value("stop") {
@@ -143,7 +142,7 @@ impl Fields<'_> {
         }
     }
 
-    /// `logit_bias`: from the id of a token, which JSON makes a string, to a number.
+    /// `logit_bias`: maps token ids (strings, as JSON keys must be) to numbers.
     fn logit_bias(&mut self) -> Result<Option<Vec<(i64, f64)>>, RequestError> {
         let path = self.at.key("logit_bias");
         let Some(biases) = self.object("logit_bias")? else {
@@ -161,12 +160,12 @@ impl Fields<'_> {
             .map(Some)
     }
 
-    /// Refuses what has not been read.
+    /// Fails if fields are left over.
     fn finish(mut self) -> Result<(), RequestError> {
         let regex = self.own.remove("stop_regex");
         let path = self.at.key("stop_regex");
-        // A pattern that runs at every step of a scheduler can bring it to a halt.
-        if regex.is_some_and(|value| !is_nothing(&value)) {
+        // The scheduler would match the pattern at every step; a costly pattern could stall it.
+        if regex.is_some_and(|value| !is_null_or_empty(&value)) {
             return Err(refuse(&path, "is not supported; use `stop`"));
         }
         let Some(name) = self.own.keys().next() else {
@@ -182,11 +181,11 @@ fn refuse(path: &Path, rule: &str) -> RequestError {
     RequestError::field(path, message)
 }
 
-fn is_nothing(value: &Value) -> bool {
+fn is_null_or_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-/// A number in the one way that there is to write it, so that no two keys are one token.
+/// A token id in canonical form, so that no two keys mean the same token.
 fn token_id(text: &str) -> Option<i64> {
     let id: i64 = text.parse().ok()?;
     (id >= 0 && id.to_string() == text).then_some(id)

@@ -1,44 +1,43 @@
-//! The ranges of parameters, their normal form, and what depends on the server.
+//! Ranges of parameters, their normal form, and checks that depend on the server.
 
 use std::fmt::Debug;
 
 use super::SamplingParams;
 use crate::error::RequestError;
 
-/// A `top_k` that leaves every token; more would not fit the scheduler's numbers.
+/// The `top_k` for all tokens. The scheduler cannot represent much larger numbers.
 const ALL_TOKENS: i64 = 1 << 30;
-/// Below this temperature the likeliest token is taken.
-const GREEDY: f64 = 1e-6;
-/// Most answers to one prompt.
+/// Temperatures below this one mean greedy decoding.
+const GREEDY_BELOW: f64 = 1e-6;
+/// Maximum number of answers to one prompt.
 const MAX_ANSWERS: i64 = 128;
-/// Most stop strings.
+/// Maximum number of stop strings.
 const MAX_STOPS: usize = 32;
-/// Most bytes of a stop string.
+/// Maximum length of a stop string in bytes.
 const MAX_STOP_LEN: usize = 256;
 
 impl SamplingParams {
-    /// Checks every range that is the same on every server. Holds for parameters before
-    /// and after they are normalised.
+    /// Checks every range that does not depend on the server. Accepts parameters before and
+    /// after normalisation.
     ///
     /// # Errors
     ///
-    /// The first parameter out of its range, under `at`, where the object stands.
+    /// Names the first parameter that is out of range; `at` is the path of the object.
     pub fn verify(&self, at: &str) -> Result<(), RequestError> {
         let rule = Rules { at };
-        rule.numbers(self)?;
-        rule.lengths(self)?;
-        rule.stops(&self.stop_strs)?;
-        rule.grammars(self)
+        rule.check_numbers(self)?;
+        rule.check_lengths(self)?;
+        rule.check_stops(&self.stop_strs)?;
+        rule.check_grammars(self)
     }
 
-    /// Brings the parameters to the form that the scheduler takes. A second time changes
-    /// nothing.
+    /// Converts the parameters to the form that the scheduler expects. Idempotent.
     pub fn normalize(&mut self) {
         let longest = self.stop_strs.iter().map(String::len).max();
         self.stop_str_max_len = longest.unwrap_or(0) as i64;
         self.stop_token_ids.take_if(|ids| ids.is_empty());
         self.logit_bias.take_if(|biases| biases.is_empty());
-        if self.temperature < GREEDY {
+        if self.temperature < GREEDY_BELOW {
             self.temperature = 1.0;
             self.top_k = 1;
         }
@@ -47,11 +46,11 @@ impl SamplingParams {
         }
     }
 
-    /// Checks that biases are on tokens of the model.
+    /// Checks that `logit_bias` names only tokens of the model.
     ///
     /// # Errors
     ///
-    /// The first id that is not below `vocab_size`.
+    /// Names the first id that is not below `vocab_size`.
     pub fn check_vocab(&self, vocab_size: i64) -> Result<(), RequestError> {
         let biases = self.logit_bias.iter().flatten();
         match biases.map(|bias| bias.0).find(|id| *id >= vocab_size) {
@@ -65,11 +64,11 @@ impl SamplingParams {
         }
     }
 
-    /// Checks that nothing is asked for that a server without a tokenizer cannot do.
+    /// Checks that no parameter needs a tokenizer, for a server that was started without one.
     ///
     /// # Errors
     ///
-    /// The parameter that needs a tokenizer.
+    /// Names the parameter that needs a tokenizer.
     pub fn check_without_tokenizer(&self) -> Result<(), RequestError> {
         let needs = [
             ("sampling_params.stop", !self.stop_strs.is_empty()),
@@ -85,16 +84,16 @@ impl SamplingParams {
     }
 }
 
-/// The rules, for an object that stands at `at`.
+/// Checks parameters of the object at path `at`.
 struct Rules<'a> {
     at: &'a str,
 }
 
 impl Rules<'_> {
-    fn numbers(&self, params: &SamplingParams) -> Result<(), RequestError> {
+    fn check_numbers(&self, params: &SamplingParams) -> Result<(), RequestError> {
         let p = params;
         #[rustfmt::skip]
-        let real = [
+        let floats = [
             ("temperature",        p.temperature,        p.temperature >= 0.0,                        "at least 0"),
             ("top_p",              p.top_p,              p.top_p > 0.0 && p.top_p <= 1.0,             "above 0 and at most 1"),
             ("min_p",              p.min_p,              (0.0..=1.0).contains(&p.min_p),              "from 0 to 1"),
@@ -102,7 +101,7 @@ impl Rules<'_> {
             ("presence_penalty",   p.presence_penalty,   (-2.0..=2.0).contains(&p.presence_penalty),  "from -2 to 2"),
             ("repetition_penalty", p.repetition_penalty, p.repetition_penalty > 0.0 && p.repetition_penalty <= 2.0, "above 0 and at most 2"),
         ];
-        for (name, value, fits, range) in real {
+        for (name, value, fits, range) in floats {
             self.range(name, value, fits && value.is_finite(), range)?;
         }
         self.range(
@@ -126,7 +125,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    fn lengths(&self, params: &SamplingParams) -> Result<(), RequestError> {
+    fn check_lengths(&self, params: &SamplingParams) -> Result<(), RequestError> {
         let min = params.min_new_tokens;
         self.range("min_new_tokens", min, min >= 0, "at least 0")?;
         let Some(max) = params.max_new_tokens else {
@@ -142,7 +141,7 @@ impl Rules<'_> {
         self.range("min_new_tokens", min, min <= max, &range)
     }
 
-    fn stops(&self, stops: &[String]) -> Result<(), RequestError> {
+    fn check_stops(&self, stops: &[String]) -> Result<(), RequestError> {
         if stops.len() > MAX_STOPS {
             let text = format!(
                 "has {} strings; at most {MAX_STOPS} are allowed",
@@ -165,7 +164,7 @@ impl Rules<'_> {
         Ok(())
     }
 
-    fn grammars(&self, params: &SamplingParams) -> Result<(), RequestError> {
+    fn check_grammars(&self, params: &SamplingParams) -> Result<(), RequestError> {
         let grammars = [
             ("json_schema", &params.json_schema),
             ("regex", &params.regex),
@@ -182,7 +181,7 @@ impl Rules<'_> {
         self.refuse(second, &text)
     }
 
-    /// Refuses `value` unless it `fits` the range of `name`.
+    /// Fails with the range of `name` unless `value` fits.
     fn range(
         &self,
         name: &str,

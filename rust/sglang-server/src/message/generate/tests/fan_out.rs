@@ -1,8 +1,8 @@
-//! From columns to requests: the rules, one row each.
+//! `into_requests`: how columns become scheduler requests.
 
 use serde_json::{Map, Value, json};
 
-use super::{super::column::Column, BatchLimit, GenerateBody, oracle::shown, refusal};
+use super::{super::column::Column, BatchLimit, GenerateBody, oracle::as_json, refusal};
 use crate::{
     error::RequestError,
     message::{GenerateRequest, Prompt, SamplingParams},
@@ -23,12 +23,12 @@ fn object(value: Value) -> Map<String, Value> {
     serde_json::from_value(value).unwrap()
 }
 
-/// What `get` says of each request.
+/// The result of `get` for each request.
 fn each<T>(body: &Value, get: impl Fn(&GenerateRequest) -> T) -> Vec<T> {
     requests(body).unwrap().0.iter().map(get).collect()
 }
 
-fn names(body: &Value) -> Vec<String> {
+fn rids(body: &Value) -> Vec<String> {
     each(body, |request| request.rid.client_facing().to_owned())
 }
 
@@ -37,7 +37,7 @@ fn rooms(body: &Value) -> Vec<Option<i64>> {
 }
 
 #[test]
-fn the_least_that_can_be_said() {
+fn a_prompt_alone_gets_all_defaults() {
     let (requests, is_list) = requests(&json!({"text": "a"})).unwrap();
     let [request] = &requests[..] else {
         panic!("{requests:?}");
@@ -62,9 +62,8 @@ fn the_least_that_can_be_said() {
     assert_eq!(expected, *request);
 }
 
-/// A list of prompts has a list of answers, and so have several answers to one.
 #[test]
-fn what_is_a_list() {
+fn a_list_of_prompts_or_several_answers_give_a_list() {
     #[rustfmt::skip]
     let cases = [
         (json!({"text": "a"}),                                               1, false),
@@ -89,9 +88,9 @@ fn what_is_a_list() {
     }
 }
 
-/// One value is for both prompts; of a list, each has its own; null leaves it open.
+/// A single value applies to both prompts, a list has one value per prompt, null is the default.
 #[test]
-fn what_each_request_is_told() {
+fn columns_are_distributed_to_prompts() {
     #[rustfmt::skip]
     let cases = [
         ("bootstrap_host",         json!("h"),                    "bootstrap_host",         json!(["h", "h"])),
@@ -108,15 +107,15 @@ fn what_each_request_is_told() {
         ("routed_dp_rank",         json!(3),                      "routed_dp_rank",         json!([3, 3])),
         ("disagg_prefill_dp_rank", json!(0),                      "disagg_prefill_dp_rank", json!([0, 0])),
     ];
-    for (field, value, told, expected) in cases {
+    for (field, value, shown_as, expected) in cases {
         let body = json!({"text": ["a", "b"], field: value});
-        let got = each(&body, |request| shown(request)[told].clone());
+        let got = each(&body, |request| as_json(request)[shown_as].clone());
         assert_eq!(expected, Value::from(got), "{body}");
     }
 }
 
 #[test]
-fn names_of_requests() {
+fn client_rids_of_requests() {
     #[rustfmt::skip]
     let cases: Vec<(Value, &[&str])> = vec![
         (json!({"text": "a", "rid": "x"}),                                              &["x"]),
@@ -128,31 +127,30 @@ fn names_of_requests() {
         (json!({"text": ["a", "b"], "rid": ["x_1", "x"], "sampling_params": {"n": 2}}), &["x_1", "x_1", "x", "x"]),
     ];
     for (body, expected) in cases {
-        assert_eq!(expected, names(&body), "{body}");
+        assert_eq!(expected, rids(&body), "{body}");
     }
     let long = "x".repeat(128);
-    let named = names(&json!({"text": "a", "rid": long.as_str()}));
-    assert_eq!(vec![long], named);
+    let got = rids(&json!({"text": "a", "rid": long.as_str()}));
+    assert_eq!(vec![long], got);
 }
 
-/// Names that nobody chose are those of one prompt or of none.
 #[test]
-fn minted_names() {
+fn a_generated_rid_is_shared_by_the_answers_to_one_prompt() {
     let minted =
-        names(&json!({"text": ["a", "b"], "rid": ["x", null], "sampling_params": {"n": 2}}));
+        rids(&json!({"text": ["a", "b"], "rid": ["x", null], "sampling_params": {"n": 2}}));
     let [x, other_x, first, second] = &minted[..] else {
         panic!("{minted:?}");
     };
     assert_eq!(("x", "x"), (x.as_str(), other_x.as_str()));
     assert_eq!(32, first.len());
     assert_eq!(first, second);
-    let minted = names(&json!({"text": ["a", "b"]}));
+    let minted = rids(&json!({"text": ["a", "b"]}));
     assert_ne!(minted[0], minted[1]);
 }
 
-/// Even where all seeds and rooms wrap.
+/// Both wrap around at the limits of `i64`.
 #[test]
-fn seeds_and_rooms_of_answers() {
+fn answers_get_consecutive_seeds_and_rooms() {
     let seeds = |request: &GenerateRequest| request.sampling.sampling_seed;
     let seeded =
         |seed: i64| json!({"text": ["a", "b"], "sampling_params": {"n": 2, "sampling_seed": seed}});
@@ -188,32 +186,32 @@ fn seeds_and_rooms_of_answers() {
 }
 
 #[test]
-fn refused() {
+fn invalid_bodies_are_refused_by_field() {
     let long = "x".repeat(129);
     #[rustfmt::skip]
     let cases: Vec<(&str, Value, &str, &str)> = vec![
-        ("both prompts",        json!({"text": "a", "input_ids": [1]}),                     "input_ids",            "and `text` are both prompts; send one of them"),
-        ("no ids",              json!({"input_ids": []}),                                   "input_ids",            "is empty; a prompt has at least one token"),
-        ("no ids in a batch",   json!({"input_ids": [[1], []]}),                            "input_ids[1]",         "is empty; a prompt has at least one token"),
-        ("no ids, alone",       json!({"input_ids": [[]]}),                                 "input_ids[0]",         "is empty; a prompt has at least one token"),
-        ("no prompts",          json!({"text": []}),                                        "text",                 "is an empty list; send at least one prompt"),
-        ("null for a text",     json!({"text": ["a", null]}),                               "text[1]",              "must be a string, not null"),
-        ("null for ids",        json!({"input_ids": [[1], null]}),                          "input_ids[1]",         "must be a list of integers, not null"),
-        ("null for first ids",  json!({"input_ids": [null]}),                               "input_ids[0]",         "must be a list of integers, not null"),
-        ("names of one prompt", json!({"text": "a", "rid": ["x"]}),                         "rid",                  "is a list, but there is one prompt; send a string"),
-        ("a name twice",        json!({"text": ["a", "b", "c"], "rid": ["x", "y", "x"]}),   "rid[2]",               "is the name of another prompt of this call"),
-        ("a long name",         json!({"text": "a", "rid": long}),                          "rid",                  "is 129 bytes long; at most 128 are allowed"),
-        ("a long name in bytes", json!({"text": "a", "rid": "é".repeat(65)}),               "rid",                  "is 130 bytes long; at most 128 are allowed"),
-        ("the longest number",  json!({"text": vec!["a"; 11], "rid": long[3..]}),           "rid",                  "is 129 bytes long; at most 128 are allowed"),
-        ("a long name of many", json!({"text": ["a", "b"], "rid": ["x", long]}),            "rid[1]",               "is 129 bytes long; at most 128 are allowed"),
-        ("long once numbered",  json!({"text": ["a"], "rid": long[2..]}),                   "rid",                  "is 129 bytes long; at most 128 are allowed"),
-        ("a probe's name",      json!({"text": "a", "rid": "HEALTH_CHECK_1"}),              "rid",                  "begins with `HEALTH_CHECK_`, which is kept for health checks"),
-        ("a start below -1",    json!({"text": "a", "logprob_start_len": -2}),              "logprob_start_len",    "must be at least -1, not -2"),
-        ("a count below 0",     json!({"text": ["a", "b"], "top_logprobs_num": [null, -1]}), "top_logprobs_num[1]", "must be at least 0, not -1"),
-        ("a parameter",         json!({"text": "a", "sampling_params": {"n": 0}}),          "sampling_params.n",    "must be from 1 to 128, not 0"),
-        ("a parameter of many", json!({"text": ["a", "b"], "sampling_params": [{}, {"m": 1}]}), "sampling_params[1].m", "is not a sampling parameter"),
-        ("rooms too near",      json!({"text": ["a", "b"], "bootstrap_room": [4, 5], "sampling_params": {"n": 2}}), "bootstrap_room", "gives room 5 to two answers; rooms of prompts must be `n` apart"),
-        ("n is none of ours",   json!({"text": "a", "n": 2, "sampling_params": {"n": 2.0}}), "sampling_params.n",   "must be an integer of at most 64 bits, not 2.0"),
+        ("text and input_ids",               json!({"text": "a", "input_ids": [1]}),                     "input_ids",            "and `text` are both prompts; send one of them"),
+        ("empty input_ids",                  json!({"input_ids": []}),                                   "input_ids",            "is empty; a prompt has at least one token"),
+        ("empty prompt in a batch",          json!({"input_ids": [[1], []]}),                            "input_ids[1]",         "is empty; a prompt has at least one token"),
+        ("empty prompt in a batch of one",   json!({"input_ids": [[]]}),                                 "input_ids[0]",         "is empty; a prompt has at least one token"),
+        ("empty list of prompts",            json!({"text": []}),                                        "text",                 "is an empty list; send at least one prompt"),
+        ("null in texts",                    json!({"text": ["a", null]}),                               "text[1]",              "must be a string, not null"),
+        ("null in input_ids",                json!({"input_ids": [[1], null]}),                          "input_ids[1]",         "must be a list of integers, not null"),
+        ("null as first of input_ids",       json!({"input_ids": [null]}),                               "input_ids[0]",         "must be a list of integers, not null"),
+        ("rid list for one prompt",          json!({"text": "a", "rid": ["x"]}),                         "rid",                  "is a list, but there is one prompt; send a string"),
+        ("duplicate rid",                    json!({"text": ["a", "b", "c"], "rid": ["x", "y", "x"]}),   "rid[2]",               "repeats the id of another prompt of this call"),
+        ("rid too long",                     json!({"text": "a", "rid": long}),                          "rid",                  "is 129 bytes long; at most 128 are allowed"),
+        ("rid too long in bytes",            json!({"text": "a", "rid": "é".repeat(65)}),               "rid",                  "is 130 bytes long; at most 128 are allowed"),
+        ("too long with a two-digit suffix", json!({"text": vec!["a"; 11], "rid": long[3..]}),           "rid",                  "is 129 bytes long; at most 128 are allowed"),
+        ("too long rid in a list",           json!({"text": ["a", "b"], "rid": ["x", long]}),            "rid[1]",               "is 129 bytes long; at most 128 are allowed"),
+        ("too long with a suffix",           json!({"text": ["a"], "rid": long[2..]}),                   "rid",                  "is 129 bytes long; at most 128 are allowed"),
+        ("health check prefix",              json!({"text": "a", "rid": "HEALTH_CHECK_1"}),              "rid",                  "begins with `HEALTH_CHECK_`, which is reserved for health checks"),
+        ("logprob_start_len below -1",       json!({"text": "a", "logprob_start_len": -2}),              "logprob_start_len",    "must be at least -1, not -2"),
+        ("negative top_logprobs_num",        json!({"text": ["a", "b"], "top_logprobs_num": [null, -1]}), "top_logprobs_num[1]", "must be at least 0, not -1"),
+        ("invalid sampling parameter",       json!({"text": "a", "sampling_params": {"n": 0}}),          "sampling_params.n",    "must be from 1 to 128, not 0"),
+        ("invalid parameter in a list",      json!({"text": ["a", "b"], "sampling_params": [{}, {"m": 1}]}), "sampling_params[1].m", "is not a sampling parameter"),
+        ("rooms overlap",                    json!({"text": ["a", "b"], "bootstrap_room": [4, 5], "sampling_params": {"n": 2}}), "bootstrap_room", "gives room 5 to two answers; rooms of prompts must be `n` apart"),
+        ("top-level n is ignored",           json!({"text": "a", "n": 2, "sampling_params": {"n": 2.0}}), "sampling_params.n",   "must be an integer of at most 64 bits, not 2.0"),
     ];
     for (name, body, field, rule) in cases {
         assert_eq!(Err(refusal(field, rule)), requests(&body), "{name}");
@@ -222,9 +220,8 @@ fn refused() {
     assert_eq!(Err(RequestError::invalid(message)), requests(&json!({})));
 }
 
-/// A list has one element for each prompt, whatever it is a list of.
 #[test]
-fn lists_of_another_length() {
+fn a_list_of_the_wrong_length_is_refused() {
     let (one, two) = (json!("a"), json!(["a", "b"]));
     #[rustfmt::skip]
     let cases = [
@@ -251,7 +248,7 @@ fn lists_of_another_length() {
 }
 
 #[test]
-fn the_limit_of_a_call() {
+fn calls_over_the_batch_limit_are_refused() {
     let texts = |count: usize| vec!["a"; count];
     let rule = |asked, most| {
         format!(
@@ -260,16 +257,16 @@ fn the_limit_of_a_call() {
     };
     #[rustfmt::skip]
     let cases = [
-        ("at the limit",     json!({"text": texts(4)}),                                     4,  Ok(4)),
-        ("above",            json!({"text": texts(5)}),                                     4,  Err(("text", 5))),
-        ("lists of ids",     json!({"input_ids": vec![[1]; 5]}),                            4,  Err(("input_ids", 5))),
-        ("before emptiness", json!({"input_ids": vec![[0; 0]; 5]}),                         4,  Err(("input_ids", 5))),
-        ("no limit",         json!({"text": texts(5000)}),                                  -1, Ok(5000)),
-        ("answers",          json!({"text": texts(2), "sampling_params": {"n": 2}}),        4,  Ok(4)),
-        ("too many answers", json!({"text": texts(2), "sampling_params": {"n": 3}}),        4,  Err(("sampling_params.n", 6))),
-        ("to one prompt",    json!({"text": "a", "sampling_params": {"n": 5}}),             4,  Err(("sampling_params.n", 5))),
-        ("in a list",        json!({"text": texts(2), "sampling_params": [{"n": 4}, {}]}),  4,  Err(("sampling_params.n", 5))),
-        ("one prompt",       json!({"text": "a"}),                                          0,  Ok(1)),
+        ("at the limit",                   json!({"text": texts(4)}),                                     4,  Ok(4)),
+        ("above the limit",                json!({"text": texts(5)}),                                     4,  Err(("text", 5))),
+        ("input_ids above the limit",      json!({"input_ids": vec![[1]; 5]}),                            4,  Err(("input_ids", 5))),
+        ("checked before empty prompts",   json!({"input_ids": vec![[0; 0]; 5]}),                         4,  Err(("input_ids", 5))),
+        ("no limit",                       json!({"text": texts(5000)}),                                  -1, Ok(5000)),
+        ("answers at the limit",           json!({"text": texts(2), "sampling_params": {"n": 2}}),        4,  Ok(4)),
+        ("too many answers",               json!({"text": texts(2), "sampling_params": {"n": 3}}),        4,  Err(("sampling_params.n", 6))),
+        ("too many answers to one prompt", json!({"text": "a", "sampling_params": {"n": 5}}),             4,  Err(("sampling_params.n", 5))),
+        ("n in a list",                    json!({"text": texts(2), "sampling_params": [{"n": 4}, {}]}),  4,  Err(("sampling_params.n", 5))),
+        ("one prompt is never limited",    json!({"text": "a"}),                                          0,  Ok(1)),
     ];
     for (name, body, limit, expected) in cases {
         let got = limited(&body, limit).map(|(requests, _)| requests.len());
@@ -278,82 +275,113 @@ fn the_limit_of_a_call() {
     }
 }
 
-/// What is said once for many requests is paid for from 64 MiB.
-#[test]
-fn the_budget_for_copies() {
-    let mib = |count: usize| "x".repeat(count << 20);
-    let texts = || Column::Many(vec![Some("a".to_owned()); 4]);
-    let one = || Column::One("a".to_owned());
-    let host = |text: Column<String>, host: Column<String>| GenerateBody {
-        text,
-        bootstrap_host: host,
+fn mib(count: usize) -> String {
+    "x".repeat(count << 20)
+}
+
+fn one_prompt(text: &str) -> GenerateBody {
+    GenerateBody {
+        text: Column::One(text.to_owned()),
         ..GenerateBody::default()
+    }
+}
+
+fn four_prompts() -> GenerateBody {
+    GenerateBody {
+        text: Column::Many(vec![Some("a".to_owned()); 4]),
+        ..GenerateBody::default()
+    }
+}
+
+fn with_sampling(body: GenerateBody, params: Value) -> GenerateBody {
+    GenerateBody {
+        sampling_params: Column::One(object(params)),
+        ..body
+    }
+}
+
+/// Checks the number of requests, or the refused field and the number of copies it needs.
+fn check_copies(name: &str, body: GenerateBody, expected: Result<usize, (&str, usize)>) {
+    let got = body.into_requests(BatchLimit::default());
+    let got = got.map(|(requests, _)| requests.len());
+    let expected = expected.map_err(|(field, copies)| {
+        let rule = format!(
+            "is copied for {copies} requests, and all copies of a call may take 64 MiB; send several calls"
+        );
+        refusal(field, &rule)
+    });
+    assert_eq!(expected, got, "{name}");
+}
+
+/// A value that all prompts share is copied for each; a list has one value per prompt already.
+#[test]
+fn copies_for_several_prompts_take_at_most_64_mib() {
+    let host = |body: GenerateBody, host: Column<String>| GenerateBody {
+        bootstrap_host: host,
+        ..body
+    };
+    let host_and_key = |mib_each: usize| GenerateBody {
+        bootstrap_pair_key: Column::One(mib(mib_each)),
+        ..host(four_prompts(), Column::One(mib(mib_each)))
     };
     let scores = |count: usize| GenerateBody {
-        text: texts(),
         token_ids_logprob: Column::One(vec![1; count]),
-        ..GenerateBody::default()
+        ..four_prompts()
     };
-    let sampling = |text: Column<String>, params: Value| GenerateBody {
-        text,
-        sampling_params: Column::One(object(params)),
-        ..GenerateBody::default()
-    };
-    let schema = |bytes| json!({"json_schema": "x".repeat(bytes)});
-    let most = (64 << 20) / 8 / 4 - r#"{"json_schema":""}"#.len();
-    let said = |text: Column<String>| sampling(text, json!({"n": 3}));
-    let long_host = GenerateBody {
-        bootstrap_host: Column::One(mib(33)),
-        ..said(one())
-    };
-    let long_scores = GenerateBody {
-        token_ids_logprob: Column::One(vec![1; 9 << 20]),
-        ..said(one())
-    };
-    let long_schema = json!({"n": 3, "regex": "x".repeat(5 << 20)});
+    let schema = |bytes: usize| json!({"json_schema": "x".repeat(bytes)});
+    // Each byte of JSON is charged as 8 bytes.
+    let longest_schema = (64 << 20) / 8 / 4 - r#"{"json_schema":""}"#.len();
     let preferred = GenerateBody {
         preferred_sampling: object(json!({"regex": "x".repeat(3 << 20)})),
-        ..sampling(texts(), json!({}))
-    };
-    let both = GenerateBody {
-        bootstrap_pair_key: Column::One(mib(9)),
-        ..host(texts(), Column::One(mib(9)))
+        ..with_sampling(four_prompts(), json!({}))
     };
     #[rustfmt::skip]
     let cases = vec![
-        ("a host",             host(texts(), Column::One(mib(16))),                       Ok(4)),
-        ("a longer host",      host(texts(), Column::One(mib(17))),                       Err(("bootstrap_host", 4))),
-        ("a long host of one", host(one(), Column::One(mib(65))),                         Ok(1)),
-        ("hosts of each",      host(texts(), Column::Many(vec![Some(mib(17)); 4])),       Ok(4)),
-        ("together",           both,                                                      Err(("bootstrap_pair_key", 4))),
-        ("ids to score",       scores(4 << 20),                                           Ok(4)),
-        ("one id more",        scores((4 << 20) + 1),                                     Err(("token_ids_logprob", 4))),
-        ("parameters",         sampling(texts(), schema(most)),                           Ok(4)),
-        ("one byte more",      sampling(texts(), schema(most + 1)),                       Err(("sampling_params", 4))),
-        ("parameters of one",  sampling(one(), schema(9 << 20)),                          Ok(1)),
-        ("answers",            sampling(Column::One(mib(31)), json!({"n": 3})),           Ok(3)),
-        ("a host, answers",    long_host,                                                 Err(("sampling_params.n", 2))),
-        ("scores, answers",    long_scores,                                               Err(("sampling_params.n", 2))),
-        ("parameters, answers", sampling(one(), long_schema),                             Err(("sampling_params.n", 2))),
-        ("preferred ones",     preferred,                                                 Err(("sampling_params", 4))),
-        ("one answer more",    sampling(Column::One(mib(31)), json!({"n": 4})),           Err(("sampling_params.n", 3))),
+        ("shared host at the limit",   host(four_prompts(), Column::One(mib(16))),                 Ok(4)),
+        ("shared host above",          host(four_prompts(), Column::One(mib(17))),                 Err(("bootstrap_host", 4))),
+        ("one prompt is not copied",   host(one_prompt("a"), Column::One(mib(65))),                Ok(1)),
+        ("a list is not copied",       host(four_prompts(), Column::Many(vec![Some(mib(17)); 4])), Ok(4)),
+        ("two fields add up",          host_and_key(9),                                            Err(("bootstrap_pair_key", 4))),
+        ("token ids at the limit",     scores(4 << 20),                                            Ok(4)),
+        ("token ids above",            scores((4 << 20) + 1),                                      Err(("token_ids_logprob", 4))),
+        ("sampling at the limit",      with_sampling(four_prompts(), schema(longest_schema)),      Ok(4)),
+        ("sampling above",             with_sampling(four_prompts(), schema(longest_schema + 1)),  Err(("sampling_params", 4))),
+        ("sampling of one prompt",     with_sampling(one_prompt("a"), schema(9 << 20)),            Ok(1)),
+        ("preferred parameters count", preferred,                                                  Err(("sampling_params", 4))),
     ];
     for (name, body, expected) in cases {
-        let got = body
-            .into_requests(BatchLimit::default())
-            .map(|(requests, _)| requests.len());
-        let expected = expected.map_err(|(field, copies)| {
-            let rule = format!(
-                "means copies for {copies} requests, and all copies of a call may take 64 MiB; send several calls"
-            );
-            refusal(field, &rule)
-        });
-        assert_eq!(expected, got, "{name}");
+        check_copies(name, body, expected);
+    }
+}
+
+/// The first answer needs no copy.
+#[test]
+fn copies_for_several_answers_take_at_most_64_mib() {
+    let answers = |text: &str, n: i64| with_sampling(one_prompt(text), json!({"n": n}));
+    let long_host = GenerateBody {
+        bootstrap_host: Column::One(mib(33)),
+        ..answers("a", 3)
+    };
+    let long_scores = GenerateBody {
+        token_ids_logprob: Column::One(vec![1; 9 << 20]),
+        ..answers("a", 3)
+    };
+    let long_pattern = json!({"n": 3, "regex": "x".repeat(5 << 20)});
+    #[rustfmt::skip]
+    let cases = vec![
+        ("prompt below the limit", answers(&mib(31), 3),                         Ok(3)),
+        ("prompt above",           answers(&mib(31), 4),                         Err(("sampling_params.n", 3))),
+        ("host above",             long_host,                                    Err(("sampling_params.n", 2))),
+        ("token ids above",        long_scores,                                  Err(("sampling_params.n", 2))),
+        ("sampling above",         with_sampling(one_prompt("a"), long_pattern), Err(("sampling_params.n", 2))),
+    ];
+    for (name, body, expected) in cases {
+        check_copies(name, body, expected);
     }
 }
 
 #[test]
-fn preferred_sampling_lies_under_every_form() {
+fn preferred_sampling_applies_to_every_form_of_sampling_params() {
     let preferred: Map<String, Value> =
         serde_json::from_value(json!({"top_p": 0.5, "n": 2})).unwrap();
     #[rustfmt::skip]

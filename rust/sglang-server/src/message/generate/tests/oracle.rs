@@ -1,4 +1,4 @@
-//! From columns to requests, against the plainest way to do it.
+//! Compares `into_requests` with a simple reference implementation on random bodies.
 
 use std::collections::HashSet;
 
@@ -16,8 +16,8 @@ fn part(column: &Value, item: usize) -> &Value {
     }
 }
 
-/// The value of `body` under `field` for prompt `item`, or `default`.
-fn told(body: &Value, field: &str, item: usize, default: Value) -> Value {
+/// The value of `field` for prompt `item`, or `default`.
+fn value_for(body: &Value, field: &str, item: usize, default: Value) -> Value {
     let value = part(&body[field], item);
     if value.is_null() {
         default
@@ -26,8 +26,8 @@ fn told(body: &Value, field: &str, item: usize, default: Value) -> Value {
     }
 }
 
-/// What a request says, as JSON: everything that the body has a column for.
-pub(super) fn shown(request: &GenerateRequest) -> Value {
+/// A request as JSON, with every field that the body has a column for.
+pub(super) fn as_json(request: &GenerateRequest) -> Value {
     let prompt = match &request.prompt {
         Prompt::Text(text) => json!(text),
         Prompt::Ids(ids) => json!(ids),
@@ -53,7 +53,7 @@ pub(super) fn shown(request: &GenerateRequest) -> Value {
     })
 }
 
-/// The same, from the body alone: a prompt at a time, an answer at a time.
+/// The reference: the expected requests as JSON, computed from the body prompt by prompt.
 fn expected(body: &Value, is_list: bool, prompts: usize) -> Vec<Value> {
     let mut all = Vec::new();
     for item in 0..prompts {
@@ -78,17 +78,17 @@ fn expected(body: &Value, is_list: bool, prompts: usize) -> Vec<Value> {
                 "top_k": sampling["top_k"].as_i64().unwrap_or(1 << 30),
                 "seed": sampling["sampling_seed"].as_i64().map(|seed| seed + choice),
                 "stream": body["stream"].as_bool().unwrap_or(false),
-                "return_logprob": told(body, "return_logprob", item, json!(false)),
-                "logprob_start_len": told(body, "logprob_start_len", item, json!(-1)),
-                "top_logprobs_num": told(body, "top_logprobs_num", item, json!(0)),
+                "return_logprob": value_for(body, "return_logprob", item, json!(false)),
+                "logprob_start_len": value_for(body, "logprob_start_len", item, json!(-1)),
+                "top_logprobs_num": value_for(body, "top_logprobs_num", item, json!(0)),
                 "token_ids_logprob": if *scores == json!([]) { &Value::Null } else { scores },
                 "return_text_in_logprobs": body["return_text_in_logprobs"].as_bool().unwrap_or(false),
-                "return_hidden_states": told(body, "return_hidden_states", item, json!(false)),
-                "bootstrap_host": told(body, "bootstrap_host", item, Value::Null),
-                "bootstrap_port": told(body, "bootstrap_port", item, Value::Null),
+                "return_hidden_states": value_for(body, "return_hidden_states", item, json!(false)),
+                "bootstrap_host": value_for(body, "bootstrap_host", item, Value::Null),
+                "bootstrap_port": value_for(body, "bootstrap_port", item, Value::Null),
                 "bootstrap_room": room,
-                "bootstrap_pair_key": told(body, "bootstrap_pair_key", item, Value::Null),
-                "decode_tp_size": told(body, "decode_tp_size", item, Value::Null),
+                "bootstrap_pair_key": value_for(body, "bootstrap_pair_key", item, Value::Null),
+                "decode_tp_size": value_for(body, "decode_tp_size", item, Value::Null),
                 "routed_dp_rank": body["routed_dp_rank"],
                 "disagg_prefill_dp_rank": body["disagg_prefill_dp_rank"],
             }));
@@ -97,7 +97,7 @@ fn expected(body: &Value, is_list: bool, prompts: usize) -> Vec<Value> {
     all
 }
 
-/// Null, one of `values`, or a list of `prompts` of them and nulls.
+/// Null, one of `values`, or a list of `prompts` elements that are null or one of `values`.
 fn column(values: Vec<Value>, prompts: usize) -> BoxedStrategy<Value> {
     let one = select(values);
     let nullable = prop_oneof![1 => Just(Value::Null), 3 => one.clone()];
@@ -105,7 +105,7 @@ fn column(values: Vec<Value>, prompts: usize) -> BoxedStrategy<Value> {
     prop_oneof![Just(Value::Null), one, list].boxed()
 }
 
-/// A list of `prompts` elements, one prompt of them if there is no list.
+/// A list of `prompts` values, or a single value if `is_list` is false.
 fn prompt_column(
     value: BoxedStrategy<Value>,
     is_list: bool,
@@ -120,7 +120,7 @@ fn prompt_column(
     }
 }
 
-/// A good body, whether its prompts are a list, and how many there are.
+/// A valid body, whether its prompts are a list, and the number of prompts.
 fn body() -> impl Strategy<Value = (Value, bool, usize)> {
     let size = prop_oneof![
         Just((false, 1)),
@@ -168,25 +168,25 @@ fn body() -> impl Strategy<Value = (Value, bool, usize)> {
     })
 }
 
-/// `body` without what is null, which says the same.
+/// `body` without its null fields, which must give the same requests.
 fn without_nulls(body: &Value) -> Value {
     let fields = body.as_object().unwrap().iter();
-    let said = fields.filter(|(_, value)| !value.is_null());
+    let set = fields.filter(|(_, value)| !value.is_null());
     Value::Object(
-        said.map(|(name, value)| (name.clone(), value.clone()))
+        set.map(|(name, value)| (name.clone(), value.clone()))
             .collect::<Map<_, _>>(),
     )
 }
 
 proptest! {
     #[test]
-    fn requests_are_those_of_the_plainest_way((body, is_list, prompts) in body()) {
+    fn requests_match_the_reference((body, is_list, prompts) in body()) {
         let expected = expected(&body, is_list, prompts);
         let is_list = is_list || expected.len() > prompts;
         for body in [without_nulls(&body), body] {
             let (requests, list) = requests(&serde_json::to_vec(&body).unwrap()).unwrap();
             prop_assert_eq!(is_list, list);
-            let got: Vec<Value> = requests.iter().map(shown).collect();
+            let got: Vec<Value> = requests.iter().map(as_json).collect();
             prop_assert_eq!(&expected, &got);
 
             let names: HashSet<&str> = requests.iter().map(|request| request.rid.as_str()).collect();
