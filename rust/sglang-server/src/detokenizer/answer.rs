@@ -1,8 +1,8 @@
-//! One answer: steps of the scheduler in, chunks for the client out.
+//! One answer: turns steps from the scheduler into chunks for the client.
 //!
-//! Invariant: a token that stopped the generation is counted, and is in neither ids nor
-//! text (unless the request keeps it); whoever sees a stop string first, the scheduler or
-//! we, the answer ends there.
+//! Invariants: a token that stopped the generation is counted, but is in neither the ids nor the
+//! text (unless the request has `no_stop_trim`). A stop string ends the answer, whether the
+//! scheduler or this module finds it first.
 
 use std::sync::Arc;
 
@@ -21,21 +21,21 @@ use crate::{
     tokenizer::{TextTokenizer, TokenizeError},
 };
 
-/// What a request asks of its text.
+/// The options of a request that affect its text.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How tokens become text.
     pub decode: DecodeOptions,
-    /// Whether what stopped the generation stays.
+    /// Whether the stop string or stop token stays in the answer.
     pub no_stop_trim: bool,
-    /// Texts that end the generation.
+    /// Stop strings.
     pub stops: Stops,
-    /// Whether log-probabilities come with the text of their tokens.
+    /// Whether log-probabilities include the text of their tokens.
     pub text_in_logprobs: bool,
 }
 
 impl Options {
-    /// Those of `request`.
+    /// The options of `request`.
     #[must_use]
     pub fn of(request: &GenerateRequest) -> Self {
         let sampling = &request.sampling;
@@ -51,10 +51,10 @@ impl Options {
     }
 }
 
-/// An answer, so far.
+/// The state of an answer that is being generated.
 pub(super) struct Answer {
     tokenizer: Option<Arc<dyn TextTokenizer>>,
-    /// Nothing without a tokenizer, and after the end.
+    /// `None` without a tokenizer, and after the last step.
     text: Option<Text>,
     no_stop_trim: bool,
     text_in_logprobs: bool,
@@ -66,8 +66,8 @@ struct Text {
     stop: StopFinder,
 }
 
-/// A chunk, and whether the scheduler must be told that the answer has ended.
-pub(super) struct Told {
+/// The result of a step: a chunk, and whether the scheduler must abort the request.
+pub(super) struct StepResult {
     pub(super) chunk: Chunk,
     pub(super) abort: bool,
 }
@@ -86,8 +86,8 @@ impl Answer {
         }
     }
 
-    /// Takes a step.
-    pub(super) fn step(&mut self, step: Step) -> Result<Told, RequestError> {
+    /// Processes one step.
+    pub(super) fn step(&mut self, step: Step) -> Result<StepResult, RequestError> {
         let mut finish = step.finish;
         if let Some(error) = finish.as_ref().and_then(aborted) {
             return Err(error);
@@ -107,12 +107,12 @@ impl Answer {
         let (text, stopped) = self.text(&output_ids, finish.is_some(), matched.as_ref())?;
         let abort = finish.is_none() && stopped.is_some();
         if let Some(stop) = stopped
-            && finish.as_ref().is_none_or(|finish| !says_why(finish))
+            && finish.as_ref().is_none_or(|finish| !is_final(finish))
         {
             finish = Some(stopped_by(stop));
         }
         let extras = step.extras.map(|extras| self.extras(*extras)).transpose();
-        Ok(Told {
+        Ok(StepResult {
             chunk: Chunk {
                 text,
                 output_ids,
@@ -125,11 +125,11 @@ impl Answer {
         })
     }
 
-    /// The text of `ids`, which are all.
-    pub(super) fn whole(&mut self, ids: &[i32]) -> Result<String, RequestError> {
+    /// The text of `ids`, which are the complete sequence.
+    pub(super) fn decode_all(&mut self, ids: &[i32]) -> Result<String, RequestError> {
         let Some(mut text) = self.text.take() else {
             return Err(RequestError::invalid(
-                "this server has no tokenizer (`skip_tokenizer_init`), so tokens have no text here",
+                "this server has no tokenizer (`skip_tokenizer_init`), so it cannot turn tokens into text",
             ));
         };
         let mut whole = text.decoder.push(ids);
@@ -137,7 +137,7 @@ impl Answer {
         Ok(whole)
     }
 
-    /// The text of a step, and the stop string that we have seen.
+    /// The text of a step, and the stop string that was found in the answer.
     fn text(
         &mut self,
         ids: &[i32],
@@ -168,7 +168,7 @@ impl Answer {
         let tokenizer = self.tokenizer.as_ref().filter(|_| self.text_in_logprobs);
         let one = |token: TokenLogprob| -> Result<TextLogprob, TokenizeError> {
             Ok(TextLogprob {
-                // JSON has no infinity either.
+                // JSON cannot express NaN or infinity.
                 logprob: token.logprob.is_finite().then_some(token.logprob),
                 id: token.id,
                 text: tokenizer
@@ -194,13 +194,13 @@ impl Answer {
     }
 }
 
-/// Whether the scheduler has named a stop string, or given up: otherwise one that we have
-/// found in its last step is why the text ends.
-fn says_why(finish: &FinishReason) -> bool {
+/// Whether the scheduler's reason takes precedence over a stop string found here in the last step:
+/// it names a stop string itself, or aborted the generation.
+fn is_final(finish: &FinishReason) -> bool {
     finish.kind() == "abort" || matches!(finish.matched(), Some(Matched::Text(_)))
 }
 
-/// The error of a generation that the scheduler gave up with a status.
+/// The error, if the scheduler aborted the generation with an HTTP status.
 fn aborted(finish: &FinishReason) -> Option<RequestError> {
     Some(RequestError::Aborted {
         status: finish.abort_status()?,
@@ -212,7 +212,7 @@ fn aborted(finish: &FinishReason) -> Option<RequestError> {
     })
 }
 
-/// The end of a generation whose stop string the scheduler has not seen.
+/// The finish reason for a stop string that the scheduler has not found.
 fn stopped_by(stop: String) -> FinishReason {
     let reason = [
         ("type", Value::from("stop")),

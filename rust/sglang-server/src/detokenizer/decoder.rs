@@ -1,26 +1,25 @@
-//! Tokens to text as they come.
+//! Incremental decoding of tokens into text.
 //!
-//! Each token gives the text that no later token can change; the rest is held back: the
-//! beginning of a character whose last bytes are missing, or a run of byte tokens that is
-//! no text unless all of it is.
+//! Each token yields the text that no later token can change. The rest is held back: an incomplete
+//! UTF-8 character, or a run of byte tokens, which is text only if the whole run is valid UTF-8.
 //!
-//! Invariant: what [`Decoder::push`] and [`Decoder::finish`] give is, put together, what the
-//! tokenizer decodes from all tokens at once, however they were divided; and a token costs
-//! the same after ten as after ten thousand.
+//! Invariants: the concatenated results of [`Decoder::push`] and [`Decoder::finish`] equal the text
+//! that the tokenizer decodes from all tokens at once, however the tokens are split into pushes.
+//! The cost of a token does not depend on how many tokens came before.
 
 use std::{mem, str, sync::Arc};
 
-use crate::tokenizer::{Form, Joining, Piece, TextTokenizer, TokenizeError};
+use crate::tokenizer::{Joining, Piece, TextTokenizer, TokenText, TokenizeError};
 
 const REPLACEMENT: &str = "\u{FFFD}";
 
 /// How tokens become text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeOptions {
-    /// Whether special tokens have no text.
+    /// Whether special tokens are left out of the text.
     pub skip_special_tokens: bool,
-    /// Whether two special tokens in a row are apart as the tokenizer has it (`WordPiece` puts
-    /// a space there); otherwise nothing is between them.
+    /// Whether to separate two adjacent special tokens as the tokenizer does (`WordPiece` puts a
+    /// space between them). If false, nothing is put between them.
     pub spaces_between_special_tokens: bool,
 }
 
@@ -33,13 +32,13 @@ impl Default for DecodeOptions {
     }
 }
 
-/// The text of one sequence of tokens, so far.
+/// Decodes one sequence of tokens.
 pub struct Decoder {
     tokenizer: Arc<dyn TextTokenizer>,
     options: DecodeOptions,
-    /// What the token before the next one was.
+    /// The kind of the last token.
     before: Before,
-    /// How many characters may still be taken from the beginning.
+    /// How many characters may still be stripped from the start of the text.
     to_strip: usize,
     held: Held,
 }
@@ -51,24 +50,24 @@ enum Before {
     Special,
 }
 
-/// What is not certain yet.
+/// Input whose text is not certain yet.
 enum Held {
-    /// The beginning of one character: at most three bytes.
+    /// The first bytes of an incomplete character: at most three.
     Tail(Vec<u8>),
     /// A run of byte tokens.
     Run(Run),
-    /// All tokens.
+    /// All tokens, for a tokenizer that can only decode them together.
     Ids(Vec<i32>),
 }
 
 impl Decoder {
-    /// The text of no tokens yet.
+    /// A decoder without tokens.
     #[must_use]
     pub fn new(tokenizer: Arc<dyn TextTokenizer>, options: DecodeOptions) -> Self {
         let (held, to_strip) = match tokenizer.vocabulary().joining() {
             Joining::Bytes => (Held::Tail(Vec::new()), 0),
             Joining::Text { strip, .. } => (Held::Run(Run::default()), strip),
-            Joining::Whole => (Held::Ids(Vec::new()), 0),
+            Joining::AllAtOnce => (Held::Ids(Vec::new()), 0),
         };
         Self {
             tokenizer,
@@ -79,8 +78,8 @@ impl Decoder {
         }
     }
 
-    /// Takes the next tokens, and gives the text that is certain now. Ids that are no
-    /// tokens have no text.
+    /// Adds tokens, and returns the text that is certain now. Ids outside the vocabulary have
+    /// no text.
     pub fn push(&mut self, ids: &[i32]) -> String {
         let mut text = String::new();
         if let Held::Ids(held) = &mut self.held {
@@ -95,17 +94,17 @@ impl Decoder {
             if piece.special && self.options.skip_special_tokens {
                 continue;
             }
-            let form = self.form(piece);
-            self.take(form, &mut text);
+            let token_text = self.token_text(piece);
+            self.take(token_text, &mut text);
         }
         text
     }
 
-    /// Gives what was held back.
+    /// Returns the text that was held back.
     ///
     /// # Errors
     ///
-    /// When the tokenizer, which decides at the end, cannot join the tokens.
+    /// If the tokenizer decodes all tokens at once and fails.
     pub fn finish(mut self) -> Result<String, TokenizeError> {
         let mut text = String::new();
         match &mut self.held {
@@ -124,11 +123,11 @@ impl Decoder {
         Ok(text)
     }
 
-    fn form<'a>(&mut self, piece: Piece<'a>) -> Form<'a> {
+    fn token_text<'a>(&mut self, piece: Piece<'a>) -> TokenText<'a> {
         let joined = piece.special
             && self.before == Before::Special
             && !self.options.spaces_between_special_tokens;
-        let form = if self.before == Before::Nothing || joined {
+        let token_text = if self.before == Before::Nothing || joined {
             piece.first
         } else {
             piece.later
@@ -138,27 +137,27 @@ impl Decoder {
         } else {
             Before::Text
         };
-        form
+        token_text
     }
 
-    fn take(&mut self, form: Form<'_>, text: &mut String) {
-        match (&mut self.held, form) {
-            (Held::Tail(tail), Form::Text(bytes)) => join_bytes(tail, bytes, text),
-            (Held::Tail(tail), Form::Byte(byte)) => join_bytes(tail, &[byte], text),
-            (Held::Run(run), Form::Byte(byte)) => {
+    fn take(&mut self, token_text: TokenText<'_>, text: &mut String) {
+        match (&mut self.held, token_text) {
+            (Held::Tail(tail), TokenText::Text(bytes)) => join_bytes(tail, bytes, text),
+            (Held::Tail(tail), TokenText::Byte(byte)) => join_bytes(tail, &[byte], text),
+            (Held::Run(run), TokenText::Byte(byte)) => {
                 let certain = run.push(byte);
                 self.append(&REPLACEMENT.repeat(certain), text);
             }
-            (Held::Run(run), Form::Text(bytes)) => {
+            (Held::Run(run), TokenText::Text(bytes)) => {
                 let end = mem::take(run).end();
                 self.append(&end, text);
                 self.append(&String::from_utf8_lossy(bytes), text);
             }
-            (Held::Ids(_), _) => unreachable!("`push` keeps tokens whose forms say nothing"),
+            (Held::Ids(_), _) => unreachable!("`push` only stores these tokens"),
         }
     }
 
-    /// Appends `more`, without what is taken from the beginning of the whole.
+    /// Appends `more` to the text, stripping characters at the start of the whole text.
     fn append(&mut self, mut more: &str, text: &mut String) {
         if let Joining::Text { stripped, .. } = self.tokenizer.vocabulary().joining() {
             while self.to_strip > 0 && !more.is_empty() {
@@ -174,11 +173,11 @@ impl Decoder {
     }
 }
 
-/// The text of one token alone, special or not.
+/// The text of a single token, special or not.
 ///
 /// # Errors
 ///
-/// When the tokenizer cannot decode it.
+/// If the tokenizer cannot decode it.
 pub fn decode_one(tokenizer: &Arc<dyn TextTokenizer>, id: i32) -> Result<String, TokenizeError> {
     let options = DecodeOptions {
         skip_special_tokens: false,
@@ -190,7 +189,8 @@ pub fn decode_one(tokenizer: &Arc<dyn TextTokenizer>, id: i32) -> Result<String,
     Ok(text)
 }
 
-/// Appends what `tail` and `bytes` say; keeps the beginning of a character in `tail`.
+/// Appends the complete characters of `tail` + `bytes` to `text`; leaves an incomplete one in
+/// `tail`.
 fn join_bytes(tail: &mut Vec<u8>, bytes: &[u8], text: &mut String) {
     tail.extend_from_slice(bytes);
     let mut rest = tail.as_slice();
@@ -217,20 +217,20 @@ fn join_bytes(tail: &mut Vec<u8>, bytes: &[u8], text: &mut String) {
     tail.drain(..kept);
 }
 
-/// Byte tokens in a row: text if all of it is UTF-8, otherwise a U+FFFD for each byte.
+/// A run of byte tokens: text if the whole run is valid UTF-8, otherwise one U+FFFD per byte.
 #[derive(Default)]
 struct Run {
     bytes: Vec<u8>,
-    /// How many of `bytes` are whole characters.
+    /// Length of the complete characters at the start of `bytes`.
     valid: usize,
-    /// Whether it cannot be text any more: then nothing is held.
-    broken: bool,
+    /// Whether the run contains invalid UTF-8. Then nothing is held back.
+    invalid: bool,
 }
 
 impl Run {
-    /// Takes a byte, and gives how many U+FFFD are certain now.
+    /// Adds a byte, and returns how many U+FFFD are certain now.
     fn push(&mut self, byte: u8) -> usize {
-        if self.broken {
+        if self.invalid {
             return 1;
         }
         self.bytes.push(byte);
@@ -238,7 +238,7 @@ impl Run {
             Ok(_) => self.valid = self.bytes.len(),
             Err(error) if error.error_len().is_none() => (),
             Err(_) => {
-                self.broken = true;
+                self.invalid = true;
                 return mem::take(&mut self.bytes).len();
             }
         }

@@ -1,7 +1,7 @@
-//! Tokens of the scheduler to text for clients.
+//! Turns tokens from the scheduler into text for clients.
 //!
-//! Invariant: text is never lost and never leaked: the chunks of an answer, put together,
-//! are what the tokenizer decodes from all its tokens, up to the stop string that ended it.
+//! Invariant: the concatenated chunks of an answer equal the text that the tokenizer decodes from
+//! all its tokens at once, cut at the stop string that ended the answer. No text is lost or added.
 
 mod answer;
 mod decoder;

@@ -1,8 +1,8 @@
-//! The threads that have the requests: each its own share of them, without a lock.
+//! The detokenizer threads. Each owns one shard of the requests, so no lock is needed.
 //!
-//! Invariant: an entry leaves its shard with a last event in its sink, unless nobody reads
-//! there any more or it was deregistered; and whenever it leaves before the scheduler is
-//! done with it, the scheduler is told.
+//! Invariants: when an entry is removed, a last event has been sent to its sink, unless the sink is
+//! closed or the request was deregistered. If the scheduler may still be working on the request,
+//! an abort is sent to it.
 
 use std::{
     collections::HashMap,
@@ -27,66 +27,66 @@ use crate::{
     workers::{OnStart, Workers},
 };
 
-/// What happens to requests.
+/// An event for a request.
 #[derive(Debug)]
 pub enum Event {
-    /// A request begins: its events go to `sink`.
+    /// A new request.
     Register {
-        /// Which.
+        /// The request.
         rid: Rid,
-        /// Where its events go.
+        /// The receiver of its response events.
         sink: Sink,
-        /// What it asks of its text; nothing for a control message, which has none.
+        /// Options for its text; `None` for a control message, which has no text.
         options: Option<Options>,
     },
-    /// A request is given up by whoever reads it; nothing more is sent.
+    /// The reader has given up the request. No more events are sent to it.
     Deregister(Rid),
-    /// The scheduler has tokens for some requests of this shard.
+    /// Steps from the scheduler, for requests of this shard.
     Steps(Vec<(String, Step)>),
-    /// The scheduler has answered a control message.
+    /// The scheduler's answer to a control message.
     Control(Rid, Bytes),
-    /// A request has failed. Where the scheduler may still work on it
-    /// ([`RequestError::Codec`], [`RequestError::Internal`]), it is told.
+    /// A request has failed. After [`RequestError::Codec`] and [`RequestError::Internal`] the
+    /// scheduler may still be working on the request, so it gets an abort.
     Fail(Rid, RequestError),
-    /// Tokens become text, and this is the answer to the request.
+    /// Decode these tokens. The text is the whole answer to the request.
     Detokenize {
-        /// Which.
+        /// The request.
         rid: Rid,
         /// The tokens.
         ids: Vec<i32>,
     },
 }
 
-/// How shards run.
+/// Settings of the shards.
 #[derive(Clone)]
 pub struct Config {
-    /// How many; at least one.
+    /// Number of shards; at least one is started.
     pub shards: usize,
-    /// Events that wait at one shard at most.
+    /// Capacity of each shard's inbox, in events.
     pub capacity: usize,
-    /// The tokenizer. Without it answers have tokens and no text.
+    /// The tokenizer. Without one, answers have token ids but no text.
     pub tokenizer: Option<Arc<dyn TextTokenizer>>,
-    /// Takes requests that the scheduler shall stop. It must never be full.
+    /// Queue of aborts for the scheduler. It must be unbounded.
     pub aborts: flume::Sender<Rid>,
-    /// Counts events that panicked, each of which failed its request.
+    /// Counts panics. Each panic fails one request.
     pub panics: Arc<AtomicU64>,
-    /// Closed when everything shall end now.
+    /// Closed at shutdown.
     pub shutdown: flume::Receiver<()>,
 }
 
-/// Threads `detokenizer-{i}`. They end when the shutdown is signalled or every inbox is
-/// gone, and fail what they still have.
+/// The threads `detokenizer-{i}`. They end at shutdown or when all senders are dropped. Requests
+/// that are still open then fail.
 #[derive(Debug)]
 pub struct Shards {
     inboxes: Inboxes,
     workers: Workers,
 }
 
-/// Where events go in, cheap to clone.
+/// The senders to all shards. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Inboxes(Arc<[flume::Sender<Event>]>);
 
-/// The shard has ended; the event comes back.
+/// The shard has ended. Contains the event that could not be sent.
 #[derive(Debug)]
 pub struct Gone(pub Event);
 
@@ -95,7 +95,7 @@ impl Shards {
     ///
     /// # Errors
     ///
-    /// When the system has no more threads.
+    /// If the system cannot start a thread.
     pub fn start(config: &Config, on_start: &OnStart) -> io::Result<Self> {
         let one = |_| {
             let (inbox, events) = flume::bounded(config.capacity);
@@ -115,13 +115,13 @@ impl Shards {
         })
     }
 
-    /// Where events go in.
+    /// The senders to the shards.
     #[must_use]
     pub fn inboxes(&self) -> Inboxes {
         self.inboxes.clone()
     }
 
-    /// Waits for the threads until `deadline`; gives how many still run.
+    /// Waits until `deadline` for the threads to end. Returns how many still run.
     #[must_use]
     pub fn join(self, deadline: Instant) -> usize {
         drop(self.inboxes);
@@ -130,26 +130,26 @@ impl Shards {
 }
 
 impl Inboxes {
-    /// Sends `event` about `rid` to the shard that has it; waits while its inbox is full.
+    /// Sends `event` to the shard of `rid`; blocks while its inbox is full.
     ///
     /// # Errors
     ///
-    /// When the shard has ended.
+    /// If the shard has ended.
     pub fn send(&self, rid: &Rid, event: Event) -> Result<(), Gone> {
         let inbox = &self.0[rid.shard(self.0.len())];
         inbox.send(event).map_err(|error| Gone(error.0))
     }
 
-    /// Sends steps to the shards that have their requests; waits while inboxes are full.
+    /// Sends each step to the shard of its request; blocks while an inbox is full.
     ///
     /// # Errors
     ///
-    /// When a shard has ended. Others have got theirs.
+    /// If a shard has ended. The steps for the other shards are sent anyway.
     pub fn send_steps(&self, steps: Vec<(String, Step)>) -> Result<(), Gone> {
         let mut shares: Vec<Vec<(String, Step)>> = Vec::new();
         shares.resize_with(self.0.len(), Vec::new);
-        for (name, step) in steps {
-            shares[shard_of(&name, self.0.len())].push((name, step));
+        for (rid, step) in steps {
+            shares[shard_of(&rid, self.0.len())].push((rid, step));
         }
         let mut sent = Ok(());
         for (inbox, share) in self.0.iter().zip(shares) {
@@ -165,7 +165,7 @@ impl Inboxes {
 
 struct Entry {
     sink: Sink,
-    /// Nothing for a control message.
+    /// `None` for a control message.
     answer: Option<Answer>,
 }
 
@@ -179,7 +179,7 @@ struct Shard {
 impl Shard {
     fn run(mut self, events: &flume::Receiver<Event>, shutdown: &flume::Receiver<()>) {
         loop {
-            // The first is looked at first: a busy shard ends too.
+            // The selector polls in order, so `shutdown` comes first: a busy shard must end too.
             let event = flume::Selector::new()
                 .recv(shutdown, |_| None)
                 .recv(events, Result::ok)
@@ -187,7 +187,7 @@ impl Shard {
             let Some(event) = event else { break };
             self.handle(event);
         }
-        // What came in before the end has an end too.
+        // Handle the events that were sent before the shutdown.
         for event in events.try_iter().take(events.len()) {
             self.handle(event);
         }
@@ -202,14 +202,14 @@ impl Shard {
             Event::Register { rid, sink, options } => self.register(rid, sink, options),
             Event::Deregister(rid) => drop(self.entries.remove(&rid)),
             Event::Steps(steps) => {
-                for (name, step) in steps {
-                    self.guarded(&name, |shard| shard.step(&name, step));
+                for (rid, step) in steps {
+                    self.guarded(&rid, |shard| shard.step(&rid, step));
                 }
             }
             Event::Control(rid, payload) => self.control(rid.as_str(), payload),
             Event::Fail(rid, error) => {
-                let working = matches!(error, RequestError::Codec(_) | RequestError::Internal(_));
-                self.end_early(rid.as_str(), ResponseEvent::Failed(error), working);
+                let active = matches!(error, RequestError::Codec(_) | RequestError::Internal(_));
+                self.end_early(rid.as_str(), ResponseEvent::Failed(error), active);
             }
             Event::Detokenize { rid, ids } => {
                 self.guarded(rid.as_str(), |shard| shard.detokenize(&rid, &ids));
@@ -221,47 +221,48 @@ impl Shard {
         let answer = options.map(|options| Answer::new(self.tokenizer.as_ref(), options));
         let before = self.entries.insert(rid, Entry { sink, answer });
         if let Some(before) = before {
-            let error = RequestError::Internal("its name was given to another request".into());
+            let error =
+                RequestError::Internal("another request was registered with the same rid".into());
             let _ = before.sink.end(ResponseEvent::Failed(error));
         }
     }
 
-    fn step(&mut self, name: &str, step: Step) {
-        let Some(entry) = self.entries.get_mut(name) else {
-            return; // It has ended, and the scheduler did not know yet.
+    fn step(&mut self, rid: &str, step: Step) {
+        let Some(entry) = self.entries.get_mut(rid) else {
+            return; // The request has ended here, but the scheduler had not seen that yet.
         };
         let finished = step.finish.is_some();
         let Some(answer) = &mut entry.answer else {
             let error = RequestError::Codec("tokens for a control message".into());
-            self.end(name, ResponseEvent::Failed(error));
+            self.end(rid, ResponseEvent::Failed(error));
             return;
         };
         let (event, abort) = match answer.step(step) {
-            Ok(told) => (ResponseEvent::Chunk(told.chunk), told.abort),
+            Ok(result) => (ResponseEvent::Chunk(result.chunk), result.abort),
             Err(error) => (ResponseEvent::Failed(error), !finished),
         };
         if event.is_last() {
-            self.end_early(name, event, abort);
+            self.end_early(rid, event, abort);
             return;
         }
         match entry.sink.send(event) {
             Ok(()) => (),
-            // Whoever read it aborts by himself, once.
-            Err(SinkError::Closed) => drop(self.entries.remove(name)),
+            // The reader is gone. Dropping it has sent the abort.
+            Err(SinkError::Closed) => drop(self.entries.remove(rid)),
             Err(SinkError::Full) => {
                 let error = RequestError::QueueFull(TOO_SLOW.into());
-                self.end_early(name, ResponseEvent::Failed(error), true);
+                self.end_early(rid, ResponseEvent::Failed(error), true);
             }
         }
     }
 
-    fn control(&mut self, name: &str, payload: Bytes) {
-        let entry = self.entries.get(name);
+    fn control(&mut self, rid: &str, payload: Bytes) {
+        let entry = self.entries.get(rid);
         if entry.is_some_and(|entry| entry.answer.is_some()) {
             let error = RequestError::Codec("a control result for a generation".into());
-            self.end_early(name, ResponseEvent::Failed(error), true);
+            self.end_early(rid, ResponseEvent::Failed(error), true);
         } else {
-            self.end(name, ResponseEvent::Control(payload));
+            self.end(rid, ResponseEvent::Control(payload));
         }
     }
 
@@ -270,41 +271,41 @@ impl Shard {
         let Some(answer) = entry.and_then(|entry| entry.answer.as_mut()) else {
             return;
         };
-        let event = match answer.whole(ids) {
+        let event = match answer.decode_all(ids) {
             Ok(text) => ResponseEvent::Text(text),
             Err(error) => ResponseEvent::Failed(error),
         };
         self.end(rid.as_str(), event);
     }
 
-    /// Sends the last event of a request. False where there is no such request, or its
-    /// reader is gone: he aborts by himself.
-    fn end(&mut self, name: &str, event: ResponseEvent) -> bool {
-        let entry = self.entries.remove(name);
+    /// Sends the last event of a request. Returns false if there is no such request, or if its
+    /// reader is gone (dropping the reader has sent the abort).
+    fn end(&mut self, rid: &str, event: ResponseEvent) -> bool {
+        let entry = self.entries.remove(rid);
         entry.is_some_and(|entry| entry.sink.end(event).is_ok())
     }
 
-    /// As [`Self::end`]; where the scheduler still works on the request, it is told.
-    fn end_early(&mut self, name: &str, event: ResponseEvent, working: bool) {
-        if self.end(name, event) && working {
-            self.abort(Rid::whole(name.to_owned()));
+    /// As [`Self::end`], and sends an abort if the scheduler is still `active` on the request.
+    fn end_early(&mut self, rid: &str, event: ResponseEvent, active: bool) {
+        if self.end(rid, event) && active {
+            self.abort(Rid::whole(rid.to_owned()));
         }
     }
 
     fn abort(&self, rid: Rid) {
-        // The lane is closed at the end only, when the scheduler is gone too.
+        // The queue closes only at shutdown, when the scheduler is gone too.
         let _ = self.aborts.send(rid);
     }
 
-    /// Does `work` for the request `name`; a panic fails this request and no other.
-    fn guarded(&mut self, name: &str, work: impl FnOnce(&mut Self)) {
+    /// Runs `work` for the request `rid`. A panic fails only this request.
+    fn guarded(&mut self, rid: &str, work: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| work(self))).is_ok() {
             return;
         }
         self.panics.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(rid = name, "the detokenizer panicked on a request");
+        tracing::error!(rid, "the detokenizer panicked on a request");
         let error = RequestError::Detokenize("it panicked on these tokens".into());
-        self.end_early(name, ResponseEvent::Failed(error), true);
+        self.end_early(rid, ResponseEvent::Failed(error), true);
     }
 }
 

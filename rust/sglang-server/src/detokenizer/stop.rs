@@ -1,12 +1,11 @@
-//! Stop strings in text that comes in pieces.
+//! Finds stop strings in text that arrives in pieces (Knuth-Morris-Pratt).
 //!
-//! A stop string ends the text where it is complete for the first time; of several that
-//! are complete at the same place the longest counts. So where a text ends does not depend
-//! on how it was cut into pieces.
+//! The first complete stop string ends the text. If several are complete at the same byte, the
+//! longest one counts. So the result does not depend on how the text is split into pieces.
 //!
-//! Invariant: the longest end of the text that may be the beginning of a stop string is
-//! held back, and nothing else is; what is held back comes out when it turns out to be
-//! none, or at the end. A byte of text costs one step for each stop string.
+//! Invariants: only the longest suffix of the text that is a prefix of a stop string is held back.
+//! It is released when it no longer matches, or at the end of the text. Each byte costs amortised
+//! constant time per stop string.
 
 use std::{mem, sync::Arc};
 
@@ -17,24 +16,23 @@ pub struct Stops(Arc<[Stop]>);
 #[derive(Debug)]
 struct Stop {
     text: String,
-    /// For each beginning of it: how long the longest proper end of that beginning is which
-    /// is a beginning of it too.
+    /// For each prefix: the length of its longest proper suffix that is also a prefix.
     borders: Vec<usize>,
 }
 
-/// The stop strings in one text, so far.
+/// Searches one text for stop strings.
 #[derive(Clone, Debug)]
 pub struct StopFinder {
     stops: Stops,
     keep_stop: bool,
-    /// How much of each stop string the text ends with.
-    begun: Vec<usize>,
+    /// For each stop string: how many bytes of it the text ends with.
+    matched: Vec<usize>,
     held: String,
     found: Option<usize>,
 }
 
 impl Stops {
-    /// Empty strings stop nothing.
+    /// The stop strings; empty ones are ignored.
     #[must_use]
     pub fn new(texts: &[String]) -> Self {
         let texts = texts.iter().filter(|text| !text.is_empty());
@@ -56,22 +54,22 @@ impl Stop {
         stop
     }
 
-    /// How much of it a text ends with that ended with `begun` bytes of it, after `byte`.
-    fn next(&self, mut begun: usize, byte: u8) -> usize {
+    /// The new number of matched bytes after `byte`, if `matched` bytes matched before.
+    fn next(&self, mut matched: usize, byte: u8) -> usize {
         let bytes = self.text.as_bytes();
-        while begun > 0 && bytes[begun] != byte {
-            begun = self.borders[begun - 1];
+        while matched > 0 && bytes[matched] != byte {
+            matched = self.borders[matched - 1];
         }
-        begun + usize::from(bytes[begun] == byte)
+        matched + usize::from(bytes[matched] == byte)
     }
 }
 
 impl StopFinder {
-    /// No text yet. With `keep_stop` the stop string that ends the text stays in it.
+    /// A finder for a new text. With `keep_stop`, the stop string stays in the text.
     #[must_use]
     pub fn new(stops: Stops, keep_stop: bool) -> Self {
         Self {
-            begun: vec![0; stops.0.len()],
+            matched: vec![0; stops.0.len()],
             stops,
             keep_stop,
             held: String::new(),
@@ -85,8 +83,8 @@ impl StopFinder {
         self.found.map(|index| self.stops.0[index].text.as_str())
     }
 
-    /// Takes more text, and gives what is certainly before any stop string. After a stop
-    /// string there is no more.
+    /// Adds text, and returns the part that cannot belong to a stop string. Returns nothing once a
+    /// stop string was found.
     pub fn push(&mut self, more: String) -> String {
         if self.stops.0.is_empty() {
             return more;
@@ -106,16 +104,16 @@ impl StopFinder {
                 return text;
             }
         }
-        let longest = self.begun.iter().copied().max().unwrap_or(0);
-        // Stop strings begin with whole characters, so this is between two.
+        let longest = self.matched.iter().copied().max().unwrap_or(0);
+        // A stop string begins at a character boundary, so this is one.
         self.held = text.split_off(text.len() - longest);
         text
     }
 
-    /// Gives what was held back: the text has ended.
+    /// Ends the text: returns the text that was held back.
     ///
-    /// `matched` is the stop string that the scheduler has seen, which need not be one that
-    /// we know. The text ends there if it is in what has not been given yet.
+    /// `matched` is the stop string that the scheduler found; it may be one that is not in
+    /// `stops`. The text is cut there, if it has not been returned yet.
     pub fn finish(&mut self, more: String, matched: Option<&str>) -> String {
         let mut text = self.push(more);
         if self.found.is_none() {
@@ -129,13 +127,13 @@ impl StopFinder {
         text
     }
 
-    /// Takes a byte, and gives the longest stop string that it completes.
+    /// Adds a byte, and returns the longest stop string that it completes.
     fn step(&mut self, byte: u8) -> Option<usize> {
         let mut longest: Option<usize> = None;
-        for (index, (stop, begun)) in self.stops.0.iter().zip(&mut self.begun).enumerate() {
-            *begun = stop.next(*begun, byte);
+        for (index, (stop, matched)) in self.stops.0.iter().zip(&mut self.matched).enumerate() {
+            *matched = stop.next(*matched, byte);
             let length = |index: usize| self.stops.0[index].text.len();
-            if *begun == stop.text.len() && longest.is_none_or(|l| length(l) < *begun) {
+            if *matched == stop.text.len() && longest.is_none_or(|l| length(l) < *matched) {
                 longest = Some(index);
             }
         }

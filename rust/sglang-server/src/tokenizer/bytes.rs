@@ -1,4 +1,5 @@
-//! The tokenizer that needs no file: one token a byte, and the marks of `ChatML` and of images.
+//! The built-in tokenizer, which needs no file: one token per byte, and the special tokens of
+//! `ChatML` and of images.
 //!
 //! | id      | token               |
 //! |---------|---------------------|
@@ -9,12 +10,12 @@
 //! | 259     | `<\|image_pad\|>`     |
 //! | 260     | `<\|vision_end\|>`    |
 //!
-//! Invariant: every text has tokens, and they give that text back. No special token is ever
-//! added by itself.
+//! Invariants: every text can be encoded, and decoding gives the same text back. Special tokens
+//! are never added automatically.
 
-use super::{AutoSpecials, Form, Joining, Piece, TextTokenizer, TokenizeError, Vocabulary};
+use super::{AutoSpecials, Joining, Piece, TextTokenizer, TokenText, TokenizeError, Vocabulary};
 
-/// The special tokens, from 256 on.
+/// The special tokens, with ids from 256 on.
 const SPECIAL: [&str; 5] = [
     "<|im_start|>",
     "<|im_end|>",
@@ -35,16 +36,16 @@ impl Default for ByteTokenizer {
         let mut vocabulary = Vocabulary::new(Joining::Bytes);
         let mut push = |text: &[u8], special| {
             vocabulary.push(Some(Piece {
-                first: Form::Text(text),
-                later: Form::Text(text),
+                first: TokenText::Text(text),
+                later: TokenText::Text(text),
                 special,
             }));
         };
         for byte in 0..=u8::MAX {
             push(&[byte], false);
         }
-        for mark in SPECIAL {
-            push(mark.as_bytes(), true);
+        for special in SPECIAL {
+            push(special.as_bytes(), true);
         }
         Self { vocabulary }
     }
@@ -55,15 +56,16 @@ impl TextTokenizer for ByteTokenizer {
         let mut ids = Vec::with_capacity(text.len());
         let mut rest = text;
         while !rest.is_empty() {
-            let mut marks = (BYTES..).zip(SPECIAL);
-            let mark = marks.find_map(|(id, mark)| Some((id, rest.strip_prefix(mark)?)));
-            if let Some((id, after)) = mark {
+            let mut specials = (BYTES..).zip(SPECIAL);
+            let special =
+                specials.find_map(|(id, special)| Some((id, rest.strip_prefix(special)?)));
+            if let Some((id, after)) = special {
                 ids.push(id);
                 rest = after;
             } else {
-                // Up to where the next mark may begin.
-                let mut later = rest.bytes().skip(1);
-                let end = later
+                // Plain bytes up to the next `<`, where a special token may begin.
+                let mut bytes = rest.bytes().skip(1);
+                let end = bytes
                     .position(|byte| byte == b'<')
                     .map_or(rest.len(), |at| at + 1);
                 ids.extend(rest[..end].bytes().map(i32::from));
@@ -78,12 +80,12 @@ impl TextTokenizer for ByteTokenizer {
         for &id in ids {
             if let Ok(byte) = u8::try_from(id) {
                 bytes.push(byte);
-            } else if let Some(mark) = id
+            } else if let Some(special) = id
                 .checked_sub(BYTES)
                 .and_then(|at| SPECIAL.get(usize::try_from(at).ok()?))
                 && !skip_special_tokens
             {
-                bytes.extend_from_slice(mark.as_bytes());
+                bytes.extend_from_slice(special.as_bytes());
             }
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -101,7 +103,7 @@ mod tests {
     use super::{ByteTokenizer, TextTokenizer};
 
     #[test]
-    fn marks_are_tokens_and_everything_else_is_bytes() {
+    fn special_tokens_are_recognised_and_other_text_is_bytes() {
         #[rustfmt::skip]
         let cases: &[(&str, &[i32])] = &[
             ("",                       &[]),
@@ -134,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_comes_back(text in "(<|im_end\\|>|<\\||[a<|é한✅\u{2028}]|\\PC){0,40}") {
+        fn decoding_restores_any_text(text in "(<|im_end\\|>|<\\||[a<|é한✅\u{2028}]|\\PC){0,40}") {
             let tokenizer = ByteTokenizer::default();
             let ids = tokenizer.encode(&text).unwrap();
             prop_assert_eq!(text, tokenizer.decode(&ids, false).unwrap());

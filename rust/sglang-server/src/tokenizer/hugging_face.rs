@@ -1,10 +1,10 @@
-//! Tokenizers of the `tokenizers` library, from a `tokenizer.json`.
+//! Tokenizers of the `tokenizers` library, loaded from a `tokenizer.json`.
 //!
-//! What each token adds to a text is asked of the library's own decoder once, at the load,
-//! for the first place of a text and for any later one.
+//! At load time the library's decoder is run once for each token, both as the first token of a
+//! text and as a later one. The results fill the [`Vocabulary`].
 //!
-//! Invariant: what the library decodes from all tokens at once is the definition; a decoder
-//! whose tokens cannot be told apart by their place is decoded at the end.
+//! Invariant: the text that the library decodes from all tokens at once is the correct one. If a
+//! decoder does not work token by token, the text is decoded only at the end.
 
 use std::{
     collections::HashMap,
@@ -17,12 +17,13 @@ use std::{
 use tokenizers::{Decoder as _, DecoderWrapper, Tokenizer};
 
 use super::{
-    AutoSpecials, Form, Joining, LoadError, Piece, TextTokenizer, TokenizeError, Vocabulary,
+    AutoSpecials, Joining, LoadError, Piece, TextTokenizer, TokenText, TokenizeError, Vocabulary,
 };
 
-/// The name of the file in a model's folder.
+/// Name of the tokenizer file in a model folder.
 pub(super) const FILE: &str = "tokenizer.json";
-/// Beyond any vocabulary: a table of this size is no accident any more.
+/// Upper limit for token ids. No real vocabulary is that large, and the table of texts must not
+/// grow to the largest id of a damaged file.
 const MAX_IDS: usize = 1 << 24;
 
 /// A tokenizer of the `tokenizers` library.
@@ -33,11 +34,11 @@ pub struct HuggingFace {
 }
 
 impl HuggingFace {
-    /// The tokenizer at `path`: a `tokenizer.json`, or a folder that has one.
+    /// Loads the tokenizer at `path`: a `tokenizer.json`, or a folder that contains one.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or is none.
+    /// If the file is missing, unreadable or invalid.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
         let path = if path.is_dir() {
             let file = path.join(FILE);
@@ -59,27 +60,27 @@ impl HuggingFace {
             let tokenizer = Tokenizer::from_bytes(&json).map_err(|error| error.to_string())?;
             Self::new(tokenizer).map_err(|error| error.to_string())
         }));
-        let read = read.unwrap_or_else(|_| Err("it makes the library panic".to_owned()));
+        let read = read.unwrap_or_else(|_| Err("the library panics on it".to_owned()));
         let read = read.map_err(|reason| LoadError::Malformed {
             path: path.clone(),
             reason,
         })?;
-        if read.vocabulary.joining() == Joining::Whole {
+        if read.vocabulary.joining() == Joining::AllAtOnce {
             let path = path.display();
             tracing::warn!(
-                "the decoder of `{path}` needs all tokens: streams get their text at the end"
+                "the decoder of `{path}` cannot decode token by token: streams get their text at the end"
             );
         }
         Ok(read)
     }
 
-    /// A tokenizer that is in memory already.
+    /// Wraps a tokenizer that is already in memory.
     ///
     /// # Errors
     ///
-    /// When its decoder fails on one of its own tokens, or ids reach 2^24.
+    /// If its decoder fails on one of its own tokens, or a token id is 2^24 or more.
     pub fn new(mut tokenizer: Tokenizer) -> Result<Self, TokenizeError> {
-        // Files may come with settings of their training: a prompt is never cut or filled up.
+        // Files may contain settings from training; prompts must not be truncated or padded.
         tokenizer.with_padding(None);
         tokenizer
             .with_truncation(None)
@@ -102,17 +103,17 @@ impl TextTokenizer for HuggingFace {
     }
 
     fn decode(&self, ids: &[i32], skip_special_tokens: bool) -> Result<String, TokenizeError> {
-        let said = |&id: &i32| {
+        let kept = |&id: &i32| {
             let piece = self.vocabulary.piece(id)?;
             (!piece.special || !skip_special_tokens).then_some(id as u32)
         };
-        let said: Vec<u32> = ids.iter().filter_map(said).collect();
-        if said.is_empty() {
-            // Some of the library's decoders panic on this.
+        let kept: Vec<u32> = ids.iter().filter_map(kept).collect();
+        if kept.is_empty() {
+            // Some of the library's decoders panic on an empty list.
             return Ok(String::new());
         }
         self.tokenizer
-            .decode(&said, skip_special_tokens)
+            .decode(&kept, skip_special_tokens)
             .map_err(|error| failed(&error))
     }
 
@@ -125,10 +126,10 @@ fn failed(error: &tokenizers::Error) -> TokenizeError {
     TokenizeError(error.to_string())
 }
 
-/// A decoder, taken apart: what happens to single tokens, and what happens to their text.
+/// How a decoder of the library works: steps for single tokens, then a way to join their texts.
 struct Plan<'a> {
-    /// Steps that give one token for each token, in the first place or a later one.
-    each: Vec<&'a DecoderWrapper>,
+    /// Steps that map each token to one text, which depends at most on whether it is the first.
+    per_token: Vec<&'a DecoderWrapper>,
     byte_fallback: bool,
     joining: Joining,
 }
@@ -140,8 +141,8 @@ const PLAIN: Joining = Joining::Text {
 
 impl<'a> Plan<'a> {
     fn new(decoder: Option<&'a DecoderWrapper>) -> Self {
-        let steps = decoder.map_or_else(Vec::new, flat);
-        let alone = |step: &&DecoderWrapper| {
+        let steps = decoder.map_or_else(Vec::new, flatten);
+        let is_per_token = |step: &&DecoderWrapper| {
             matches!(
                 step,
                 DecoderWrapper::Replace(_)
@@ -150,7 +151,8 @@ impl<'a> Plan<'a> {
                     | DecoderWrapper::WordPiece(_)
             )
         };
-        let (each, rest) = steps.split_at(steps.iter().take_while(|step| alone(step)).count());
+        let count = steps.iter().take_while(|step| is_per_token(step)).count();
+        let (per_token, rest) = steps.split_at(count);
         let byte_fallback = matches!(rest, [DecoderWrapper::ByteFallback(_), ..]);
         let joining = match &rest[usize::from(byte_fallback)..] {
             [] | [DecoderWrapper::Fuse(_)] => PLAIN,
@@ -161,48 +163,49 @@ impl<'a> Plan<'a> {
                     strip: strip.start,
                 }
             }
-            _ => Joining::Whole,
+            _ => Joining::AllAtOnce,
         };
         Self {
-            each: each.to_vec(),
+            per_token: per_token.to_vec(),
             byte_fallback,
             joining,
         }
     }
 
-    /// What `token` becomes in the first place, and in a later one.
-    fn forms(&self, token: &str) -> Result<(Vec<u8>, Vec<u8>), TokenizeError> {
-        let first = self.form(vec![token.to_owned()])?;
-        let placed = |step: &&DecoderWrapper| {
+    /// The text of `token` as the first token, and as a later one.
+    fn texts(&self, token: &str) -> Result<(Vec<u8>, Vec<u8>), TokenizeError> {
+        let first = self.last_text(vec![token.to_owned()])?;
+        let depends_on_place = |step: &&DecoderWrapper| {
             matches!(
                 step,
                 DecoderWrapper::Metaspace(_) | DecoderWrapper::WordPiece(_)
             )
         };
-        let later = if self.each.iter().any(placed) {
-            self.form(vec![".".to_owned(), token.to_owned()])?
+        let later = if self.per_token.iter().any(depends_on_place) {
+            self.last_text(vec![".".to_owned(), token.to_owned()])?
         } else {
             first.clone()
         };
         Ok((first, later))
     }
 
-    /// What the last of `tokens` becomes.
-    fn form(&self, mut tokens: Vec<String>) -> Result<Vec<u8>, TokenizeError> {
-        for step in &self.each {
+    /// The text of the last of `tokens`.
+    fn last_text(&self, mut tokens: Vec<String>) -> Result<Vec<u8>, TokenizeError> {
+        for step in &self.per_token {
             tokens = step.decode_chain(tokens).map_err(|error| failed(&error))?;
         }
         let text = tokens.pop().unwrap_or_default();
         let bytes = (self.joining == Joining::Bytes).then(|| text.chars().map(byte_of).collect());
-        // A token with any other character, such as one that was added, is plain text.
+        // A token with a character outside the byte alphabet, such as an added token, is plain
+        // text.
         Ok(bytes.flatten().unwrap_or_else(|| text.into_bytes()))
     }
 }
 
-/// The decoders of nested sequences, in order.
-fn flat(decoder: &DecoderWrapper) -> Vec<&DecoderWrapper> {
+/// The single decoders of nested sequences, in order.
+fn flatten(decoder: &DecoderWrapper) -> Vec<&DecoderWrapper> {
     match decoder {
-        DecoderWrapper::Sequence(steps) => steps.get_decoders().iter().flat_map(flat).collect(),
+        DecoderWrapper::Sequence(steps) => steps.get_decoders().iter().flat_map(flatten).collect(),
         step => vec![step],
     }
 }
@@ -217,25 +220,27 @@ fn vocabulary(tokenizer: &Tokenizer) -> Result<Vocabulary, TokenizeError> {
         )));
     }
     let plan = Plan::new(tokenizer.get_decoder());
-    let spaced = tokenizer.get_decoder().is_none();
+    let add_spaces = tokenizer.get_decoder().is_none();
     let mut vocabulary = Vocabulary::new(plan.joining);
     for id in 0..ids as u32 {
         let Some(token) = tokenizer.id_to_token(id) else {
             vocabulary.push(None);
             continue;
         };
-        let (first, mut later) = plan.forms(&token)?;
-        if spaced {
+        let (first, mut later) = plan.texts(&token)?;
+        if add_spaces {
             // Without a decoder the library puts spaces between tokens.
             later.insert(0, b' ');
         }
-        let byte = |form| match form {
-            Form::Text(text) if plan.byte_fallback => fallback_byte(text).map_or(form, Form::Byte),
-            form => form,
+        let with_fallback = |text| match text {
+            TokenText::Text(bytes) if plan.byte_fallback => {
+                fallback_byte(bytes).map_or(text, TokenText::Byte)
+            }
+            text => text,
         };
         vocabulary.push(Some(Piece {
-            first: byte(Form::Text(&first)),
-            later: byte(Form::Text(&later)),
+            first: with_fallback(TokenText::Text(&first)),
+            later: with_fallback(TokenText::Text(&later)),
             special: tokenizer.get_added_vocabulary().is_special_token(&token),
         }));
     }
@@ -251,8 +256,8 @@ fn fallback_byte(token: &[u8]) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// The characters of byte-level tokens, by their byte: printable bytes are themselves, the
-/// others follow from U+0100 on in their order.
+/// Maps the characters of byte-level tokens to bytes. Printable bytes are themselves; the others
+/// are U+0100 and following, in order.
 static ALPHABET: LazyLock<HashMap<char, u8>> = LazyLock::new(|| {
     let mut others = '\u{100}'..;
     let character = |byte: u8| match byte {
@@ -323,9 +328,9 @@ mod tests {
         );
     }
 
-    /// Files of models that were trained on short texts have such settings.
+    /// Tokenizer files may contain such settings from training.
     #[test]
-    fn prompts_are_neither_cut_nor_filled_up() {
+    fn prompts_are_neither_truncated_nor_padded() {
         let folder = Folder::new();
         let file = folder.0.join("tokenizer.json");
         let settings = r#""truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
@@ -336,7 +341,7 @@ mod tests {
             format!(r#"{{"version": "1.0", {settings}, "added_tokens": [], {model}}}"#),
         )
         .unwrap();
-        // The file, and the folder that has it.
+        // The file, and the folder that contains it.
         for path in [&file, &folder.0] {
             let tokenizer = load(Some(path)).unwrap();
             assert_eq!(vec![0; 4], tokenizer.encode("a a a a").unwrap());
@@ -344,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_named() {
+    fn load_errors_name_the_path_and_the_reason() {
         let folder = Folder::new();
         let write = |name: &str, content: &str| {
             let path = folder.0.join(name);
@@ -358,7 +363,7 @@ mod tests {
             (write("empty.json", ""),                      "is not a tokenizer of the `tokenizers` library: "),
             (write("other.json", "{\"a\": 1}"),            "is not a tokenizer of the `tokenizers` library: "),
             (write("binary.model", "\u{0}\u{1}"),          "is not a tokenizer of the `tokenizers` library: "),
-            (write("far.json", &far()),                    "token id 4294967295 is out of range"),
+            (write("far.json", &json_with_huge_id()),                    "token id 4294967295 is out of range"),
         ];
         for (path, expected) in cases {
             let error = load(Some(&path)).err().unwrap();
@@ -374,7 +379,7 @@ mod tests {
         assert!(load(Some(Path::new(""))).is_err());
     }
 
-    fn far() -> String {
+    fn json_with_huge_id() -> String {
         r#"{"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "vocab": {"a": 4294967295}, "unk_token": "a"}}"#.to_owned()
     }
 }

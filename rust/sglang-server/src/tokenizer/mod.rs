@@ -1,10 +1,10 @@
-//! Text to tokens, and what each token says.
+//! Tokenizers: encode text into tokens, and give the text of each token.
 //!
-//! A tokenizer has two halves: it encodes text, and its [`Vocabulary`] says what text each
-//! token stands for, from which the detokenizer builds answers piece by piece.
+//! The detokenizer builds answers incrementally from the tokenizer's [`Vocabulary`], which holds
+//! the text of each token.
 //!
-//! Invariant: the ids are those that the Python package gives for the same file, and no
-//! text makes a worker end.
+//! Invariants: the ids equal those of the Python package `tokenizers` for the same file. No input
+//! text ends a worker thread.
 
 mod bytes;
 mod hugging_face;
@@ -21,78 +21,78 @@ use std::{
 
 pub use bytes::ByteTokenizer;
 pub use hugging_face::HuggingFace;
-pub use pool::{Answer, Job, Pool, Tokenized};
-pub use vocabulary::{Form, Joining, Piece, Vocabulary};
+pub use pool::{Job, OnTokenized, Pool, Tokenized};
+pub use vocabulary::{Joining, Piece, TokenText, Vocabulary};
 
-/// Makes tokens of text, and text of tokens.
+/// Converts between text and tokens.
 pub trait TextTokenizer: Send + Sync {
-    /// The tokens of `text`, with special tokens before and after it where `special` asks
-    /// for those that the tokenizer adds by itself. Special tokens written out in the text
-    /// are tokens either way.
+    /// The tokens of `text`. `special` decides whether the tokenizer adds its special tokens
+    /// before and after the text. Special tokens written in the text itself are always
+    /// recognised.
     ///
     /// # Errors
     ///
-    /// When the tokenizer has no tokens for the text.
+    /// If the tokenizer cannot encode the text.
     fn encode_with(&self, text: &str, special: AutoSpecials) -> Result<Vec<i32>, TokenizeError>;
 
-    /// The text of `ids` as a whole: what a detokenizer must give in the end.
+    /// The text of the complete sequence `ids`. Incremental decoding must give the same text.
     ///
     /// # Errors
     ///
-    /// When the tokenizer cannot join these tokens.
+    /// If the tokenizer cannot decode these tokens.
     fn decode(&self, ids: &[i32], skip_special_tokens: bool) -> Result<String, TokenizeError>;
 
-    /// What each token says.
+    /// The text of each token.
     fn vocabulary(&self) -> &Vocabulary;
 
-    /// As [`Self::encode_with`], with the special tokens.
+    /// As [`Self::encode_with`], with [`AutoSpecials::Added`].
     ///
     /// # Errors
     ///
-    /// When the tokenizer has no tokens for the text.
+    /// If the tokenizer cannot encode the text.
     fn encode(&self, text: &str) -> Result<Vec<i32>, TokenizeError> {
         self.encode_with(text, AutoSpecials::Added)
     }
 
-    /// The special tokens that [`Self::encode`] adds: the tokens of no text.
+    /// The special tokens that [`Self::encode`] adds: the tokens of the empty text.
     fn auto_specials(&self) -> Vec<i32> {
         self.encode("").unwrap_or_default()
     }
 
-    /// One more than the highest token.
+    /// The highest token id plus one.
     fn vocab_size(&self) -> usize {
         self.vocabulary().len()
     }
 }
 
-/// Whether text gets the special tokens that its tokenizer adds by itself.
+/// Whether the tokenizer adds its special tokens to a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AutoSpecials {
-    /// As a prompt typed by somebody.
+    /// For a plain prompt.
     Added,
-    /// As text that has them already, such as a rendered template.
+    /// For text that contains them already, such as a rendered chat template.
     Absent,
 }
 
-/// Text that could not be made tokens, or the reverse.
+/// Encoding or decoding failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TokenizeError(pub String);
 
-/// A tokenizer that could not be loaded.
+/// A tokenizer could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// There is no such file, or it cannot be read.
-    #[error("could not read tokenizer `{}`: {source} (nothing is fetched: give a local path)", path.display())]
+    /// The file does not exist or cannot be read.
+    #[error("could not read tokenizer `{}`: {source} (give a local path: nothing is downloaded)", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A folder without one.
+    /// The folder has no `tokenizer.json`.
     #[error(
-        "no `{}` in `{}`: give a folder that has one, or the file itself (other formats have to be converted)",
+        "no `{}` in `{}`: give a folder that has one, or the file itself (convert other formats first)",
         hugging_face::FILE,
         folder.display()
     )]
@@ -100,22 +100,22 @@ pub enum LoadError {
         /// The folder.
         folder: PathBuf,
     },
-    /// A file that is something else.
+    /// The file is not a tokenizer.
     #[error("`{}` is not a tokenizer of the `tokenizers` library: {reason}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What the library says.
+        /// The error of the library.
         reason: String,
     },
 }
 
-/// The tokenizer at `path`, which is a `tokenizer.json` or a folder that has one; without a
-/// path the built-in one.
+/// Loads the tokenizer at `path`: a `tokenizer.json`, or a folder that contains one. Without a
+/// path, returns the built-in tokenizer. Never downloads anything.
 ///
 /// # Errors
 ///
-/// When there is none, or it cannot be read. Nothing is ever fetched.
+/// If the file is missing, unreadable or invalid.
 pub fn load(path: Option<&Path>) -> Result<Arc<dyn TextTokenizer>, LoadError> {
     Ok(match path {
         Some(path) => Arc::new(HuggingFace::load(path)?),

@@ -1,9 +1,9 @@
-//! The threads that make tokens of prompts.
+//! The tokenizer threads.
 //!
-//! All take from one inbox, so a long prompt holds up nobody but itself.
+//! All threads take jobs from one queue, so a long prompt blocks only its own thread.
 //!
-//! Invariant: every job that a thread takes is answered once, also when it panics; and the
-//! panic costs no thread.
+//! Invariant: every job that a thread takes is answered exactly once, even if tokenizing panics.
+//! A panic does not end the thread.
 
 use std::{
     fmt, io,
@@ -21,41 +21,41 @@ use crate::{
     workers::{OnStart, Workers},
 };
 
-/// Text that shall become tokens.
+/// A text to tokenize.
 pub struct Job {
     /// The text.
     pub text: String,
-    /// Whether special tokens are added to it.
+    /// Whether special tokens are added.
     pub special: AutoSpecials,
     /// The stop strings of the request.
     pub stop_strs: Vec<String>,
-    /// Takes the answer, on a thread of the pool: it must not wait for long.
-    pub answer: Answer,
+    /// Receives the result. Runs on a thread of the pool, so it must not block for long.
+    pub answer: OnTokenized,
 }
 
-/// What takes the answer to a [`Job`].
-pub type Answer = Box<dyn FnOnce(Result<Tokenized, RequestError>) + Send>;
+/// Callback for the result of a [`Job`].
+pub type OnTokenized = Box<dyn FnOnce(Result<Tokenized, RequestError>) + Send>;
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Prompts do not belong in logs.
+        // Prompts must not get into logs.
         f.debug_struct("Job")
             .field("bytes", &self.text.len())
             .finish_non_exhaustive()
     }
 }
 
-/// A prompt in tokens.
+/// A tokenized prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokenized {
     /// The tokens.
     pub ids: Vec<i32>,
-    /// Tokens of the longest stop string; 0 without any.
+    /// Length of the longest stop string in tokens; 0 if there are none.
     pub stop_str_max_len: i64,
 }
 
-/// Threads `tokenizer-{i}`. They end when every [`Pool::inbox`] is gone and what was in it
-/// is done.
+/// The threads `tokenizer-{i}`. They end when every [`Pool::inbox`] is dropped and the queue is
+/// empty.
 #[derive(Debug)]
 pub struct Pool {
     inbox: flume::Sender<Job>,
@@ -63,12 +63,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Starts `threads` threads, at least one, with room for `capacity` waiting jobs. Jobs
-    /// that panic, and are answered with an error, count in `panics`.
+    /// Starts `threads` threads (at least one) with a queue of `capacity` jobs. `panics` counts
+    /// panics; a job that panics is answered with an error.
     ///
     /// # Errors
     ///
-    /// When the system has no more threads.
+    /// If the system cannot start a thread.
     pub fn start(
         tokenizer: &Arc<dyn TextTokenizer>,
         threads: usize,
@@ -93,14 +93,14 @@ impl Pool {
         })
     }
 
-    /// Where jobs go in.
+    /// The sender of the job queue.
     #[must_use]
     pub fn inbox(&self) -> flume::Sender<Job> {
         self.inbox.clone()
     }
 
-    /// Takes no more jobs through this handle, and waits until `deadline` for those that
-    /// are in; gives how many threads still run.
+    /// Closes this handle's sender, and waits until `deadline` for the threads to finish all
+    /// jobs. Returns how many threads still run.
     #[must_use]
     pub fn join(self, deadline: Instant) -> usize {
         drop(self.inbox);
@@ -127,7 +127,7 @@ fn work(job: Job, tokenizer: &dyn TextTokenizer, panics: &AtomicU64) {
     };
     if catch_unwind(AssertUnwindSafe(|| answer(result))).is_err() {
         panics.fetch_add(1, Ordering::Relaxed);
-        tracing::error!("a panic after a prompt was tokenized");
+        tracing::error!("the callback for a tokenized prompt panicked");
     }
 }
 
@@ -190,7 +190,7 @@ mod tests {
         Instant::now() + Duration::from_secs(20)
     }
 
-    /// What `pool` answers.
+    /// Sends a job and waits for its result.
     fn ask(
         pool: &Pool,
         text: &str,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn tokenizing_replaces_the_byte_window_with_a_token_count() {
+    fn stop_string_length_is_counted_in_tokens() {
         let pool = start(&samples::byte_level_bpe(), 2);
         #[rustfmt::skip]
         let cases: &[(&[&str], i64)] = &[
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn special_tokens_are_added_where_they_are_asked_for() {
+    fn special_tokens_are_added_on_request() {
         let tokenizer = samples::byte_level_bpe();
         let pool = start(&tokenizer, 1);
         let ids = |special| ask(&pool, "한국어", special, &[]).unwrap().ids;
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_an_error_of_its_job_and_costs_no_thread() {
+    fn a_panic_fails_its_job_and_keeps_the_thread() {
         let tokenizer: Arc<dyn TextTokenizer> = Arc::new(Panicking {
             inner: bytes(),
             text: "boom",
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_who_takes_the_answer_costs_no_thread() {
+    fn a_panic_in_the_callback_keeps_the_thread() {
         let panics = Arc::default();
         let pool = counted(&bytes(), 1, &panics);
         let job = Job {
@@ -277,9 +277,8 @@ mod tests {
         assert_eq!(1, panics.load(Ordering::Relaxed));
     }
 
-    /// Ending takes what is in already along.
     #[test]
-    fn jobs_that_wait_are_done_before_the_threads_end() {
+    fn queued_jobs_are_finished_before_the_threads_end() {
         let pool = start(&bytes(), 1);
         let (replies, answers) = flume::unbounded();
         let (hold, held) = flume::bounded::<()>(0);

@@ -1,4 +1,4 @@
-//! Small tokenizers of every kind, for tests.
+//! Small tokenizers of each kind, for tests.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokenizers::{
 
 use super::{AutoSpecials, ByteTokenizer, HuggingFace, TextTokenizer, TokenizeError, Vocabulary};
 
-/// Texts whose characters tokens like to cut.
+/// Texts with characters that are often split over tokens.
 pub(crate) const TEXTS: &[&str] = &[
     "",
     "한국어 👨‍👩‍👧 é \u{2028} ✅",
@@ -26,7 +26,7 @@ pub(crate) const TEXTS: &[&str] = &[
     "नमस्ते e\u{301} \u{0} \u{10FFFF}",
 ];
 
-/// One of each kind, by name.
+/// One tokenizer of each kind, with its name.
 pub(crate) fn all() -> Vec<(&'static str, Arc<dyn TextTokenizer>)> {
     vec![
         ("bytes", Arc::new(ByteTokenizer::default())),
@@ -43,7 +43,7 @@ pub(crate) fn all() -> Vec<(&'static str, Arc<dyn TextTokenizer>)> {
         ("byte fallback", byte_fallback()),
         ("no decoder", words(&Value::Null)),
         (
-            "words' ends",
+            "end-of-word suffix",
             words(&json!({"type": "BPEDecoder", "suffix": "▁"})),
         ),
         (
@@ -60,8 +60,9 @@ pub(crate) fn all() -> Vec<(&'static str, Arc<dyn TextTokenizer>)> {
     ]
 }
 
-/// A byte-level BPE as Qwen and Llama 3 have it, trained on [`TEXTS`], with a special token
-/// that is added before every text, one that is not, and an added token that is not special.
+/// A byte-level BPE tokenizer like that of Qwen and Llama 3, trained on [`TEXTS`]. The special
+/// token `<|begin|>` is added before every text, `<|end|>` is not. `한 tool` is an added token that
+/// is not special.
 pub(crate) fn byte_level_bpe() -> Arc<dyn TextTokenizer> {
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
@@ -90,7 +91,7 @@ pub(crate) fn byte_level_bpe() -> Arc<dyn TextTokenizer> {
     Arc::new(HuggingFace::new(tokenizer).unwrap())
 }
 
-/// As BERT's. `[CLS]` is 1, `[SEP]` is 2.
+/// A `WordPiece` tokenizer like that of BERT. `[CLS]` is token 1, `[SEP]` is token 2.
 pub(crate) fn word_piece() -> Arc<dyn TextTokenizer> {
     let words = [
         "[UNK]", "[CLS]", "[SEP]", "don", "'", "t", "##t", "n't", ".", ",", "한", "##국", "do",
@@ -110,7 +111,7 @@ pub(crate) fn word_piece() -> Arc<dyn TextTokenizer> {
     }))
 }
 
-/// As Llama 2's: byte tokens where no other fits, and the first space is stripped.
+/// A tokenizer like that of Llama 2: byte tokens for unknown text; the first space is stripped.
 pub(crate) fn byte_fallback() -> Arc<dyn TextTokenizer> {
     let mut words: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).to_vec();
     words.extend((0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")));
@@ -134,7 +135,8 @@ pub(crate) fn byte_fallback() -> Arc<dyn TextTokenizer> {
     }))
 }
 
-/// A few words that are looked up, with some decoder. `</s>` is 1; 2 and 3 are no tokens.
+/// A small vocabulary of whole words, with the given decoder. `</s>` is token 1; ids 2 and 3 are
+/// gaps.
 fn words(decoder: &Value) -> Arc<dyn TextTokenizer> {
     let vocabulary = json!({"<unk>": 0, "</s>": 1, "a": 4, "▁a": 5, "▁": 6, "한▁국": 7, "é": 8, ".": 9, "'s": 10});
     from_json(&json!({
@@ -163,12 +165,12 @@ fn from_json(tokenizer: &Value) -> Arc<dyn TextTokenizer> {
     Arc::new(HuggingFace::new(tokenizer).unwrap())
 }
 
-/// A tokenizer that panics on what a test says, and is `inner` otherwise.
+/// A tokenizer that panics on a given text and token. Otherwise it behaves like `inner`.
 pub(crate) struct Panicking {
     pub(crate) inner: Arc<dyn TextTokenizer>,
-    /// It panics on texts with this.
+    /// Encoding a text that contains this string panics.
     pub(crate) text: &'static str,
-    /// It panics on this token, if its decoder is asked.
+    /// [`TextTokenizer::decode`] panics on this token, and fails on the next one.
     pub(crate) id: i32,
 }
 

@@ -1,57 +1,57 @@
-//! What each token says, and how what tokens say becomes text.
+//! The text of each token, and how the texts of tokens are joined.
 //!
-//! A *form* is what one token adds to the text: some bytes, or one byte of a character that
-//! its neighbours complete. The first token of a text may have another form than later
-//! ones (most often it loses the space before it).
+//! A [`TokenText`] is the contribution of one token to the text: some bytes, or one byte of a
+//! character that neighbouring tokens complete. The first token of a text may contribute something
+//! else than a later one (usually it loses the space before it).
 //!
-//! Invariant: with any joining but [`Joining::Whole`] the forms are all there is to know:
-//! joined in order they are the text that the tokenizer itself decodes.
+//! Invariant: unless the joining is [`Joining::AllAtOnce`], the token texts joined in order are the
+//! text that the tokenizer decodes.
 
-/// How forms become text.
+/// How token texts are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Joining {
-    /// Forms are pieces of UTF-8 that tokens cut anywhere. What is not UTF-8 becomes
-    /// U+FFFD, one for each invalid sequence.
+    /// Token texts are bytes; a character may be split over tokens. Each invalid UTF-8 sequence
+    /// becomes one U+FFFD.
     Bytes,
-    /// Forms are text. A run of [`Form::Byte`] is text if all of it is UTF-8, and one U+FFFD
-    /// for each byte otherwise. Up to `strip` characters `stripped` are taken from the
-    /// beginning of the whole.
+    /// Token texts are valid UTF-8. A run of [`TokenText::Byte`] is text if the whole run is
+    /// valid UTF-8, else one U+FFFD per byte. Up to `strip` times, `stripped` is removed from
+    /// the start of the whole text.
     Text {
-        /// The character.
+        /// The character to remove.
         stripped: char,
-        /// How many of them at most.
+        /// Maximum number of characters to remove.
         strip: usize,
     },
-    /// What a token says depends on more than its place: only the tokenizer itself can tell,
-    /// once it has seen all tokens.
-    Whole,
+    /// The text of a token depends on other tokens. Only the tokenizer can decode, given all
+    /// tokens.
+    AllAtOnce,
 }
 
-/// What one token adds to a text.
+/// The contribution of one token to the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form<'a> {
-    /// Some bytes; UTF-8 unless the joining is [`Joining::Bytes`].
+pub enum TokenText<'a> {
+    /// Some bytes; valid UTF-8 unless the joining is [`Joining::Bytes`].
     Text(&'a [u8]),
-    /// One byte of a run.
+    /// One byte of a run of byte tokens.
     Byte(u8),
 }
 
 /// One token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// What it adds at the beginning of a text.
-    pub first: Form<'a>,
-    /// What it adds elsewhere.
-    pub later: Form<'a>,
-    /// Whether it stands for something that is no text, such as the end of a turn.
+    /// Its contribution as the first token of a text.
+    pub first: TokenText<'a>,
+    /// Its contribution as a later token.
+    pub later: TokenText<'a>,
+    /// Whether it is a special token, such as the end of a turn.
     pub special: bool,
 }
 
-/// The pieces by id. Ids may have gaps.
+/// The tokens by id. Ids may have gaps.
 #[derive(Clone, Debug)]
 pub struct Vocabulary {
     joining: Joining,
-    /// The bytes of all forms, one after the other.
+    /// The bytes of all token texts, concatenated.
     bytes: Vec<u8>,
     tokens: Vec<Option<Token>>,
 }
@@ -80,11 +80,11 @@ impl Vocabulary {
         }
     }
 
-    /// Adds the token with the next id; nothing is a gap.
+    /// Adds the token with the next id; `None` is a gap.
     ///
     /// # Panics
     ///
-    /// When all texts together reach 4 GiB.
+    /// If the total size of all texts reaches 4 GiB.
     pub fn push(&mut self, piece: Option<Piece<'_>>) {
         let token = piece.map(|piece| {
             let first = self.store(piece.first);
@@ -101,19 +101,19 @@ impl Vocabulary {
         self.tokens.push(token);
     }
 
-    /// How forms become text.
+    /// How token texts are joined.
     #[must_use]
     pub fn joining(&self) -> Joining {
         self.joining
     }
 
-    /// One more than the highest id.
+    /// The highest id plus one.
     #[must_use]
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
 
-    /// Whether there is no token.
+    /// Whether there are no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
@@ -124,16 +124,16 @@ impl Vocabulary {
     pub fn piece(&self, id: i32) -> Option<Piece<'_>> {
         let token = (*self.tokens.get(usize::try_from(id).ok()?)?)?;
         Some(Piece {
-            first: self.form(token.first),
-            later: self.form(token.later),
+            first: self.token_text(token.first),
+            later: self.token_text(token.later),
             special: token.special,
         })
     }
 
-    fn store(&mut self, form: Form<'_>) -> Stored {
-        match form {
-            Form::Byte(byte) => Stored::Byte(byte),
-            Form::Text(text) => {
+    fn store(&mut self, text: TokenText<'_>) -> Stored {
+        match text {
+            TokenText::Byte(byte) => Stored::Byte(byte),
+            TokenText::Text(text) => {
                 let start = self.bytes.len();
                 self.bytes.extend_from_slice(text);
                 let place = |at: usize| u32::try_from(at).expect("a vocabulary is below 4 GiB");
@@ -145,10 +145,12 @@ impl Vocabulary {
         }
     }
 
-    fn form(&self, stored: Stored) -> Form<'_> {
+    fn token_text(&self, stored: Stored) -> TokenText<'_> {
         match stored {
-            Stored::Byte(byte) => Form::Byte(byte),
-            Stored::Text { start, end } => Form::Text(&self.bytes[start as usize..end as usize]),
+            Stored::Byte(byte) => TokenText::Byte(byte),
+            Stored::Text { start, end } => {
+                TokenText::Text(&self.bytes[start as usize..end as usize])
+            }
         }
     }
 }

@@ -7,7 +7,8 @@ use sglang_server::{
     config::FrontendConfig,
     runtime::Server,
     tokenizer::{
-        AutoSpecials, ByteTokenizer, Form, Joining, Piece, TextTokenizer, TokenizeError, Vocabulary,
+        AutoSpecials, ByteTokenizer, Joining, Piece, TextTokenizer, TokenText, TokenizeError,
+        Vocabulary,
     },
 };
 
@@ -25,9 +26,9 @@ const NO_TEXT: &str = "no text";
 
 impl Broken {
     fn new() -> Self {
-        let mut vocabulary = Vocabulary::new(Joining::Whole);
+        let mut vocabulary = Vocabulary::new(Joining::AllAtOnce);
         for byte in 0..=u8::MAX {
-            let form = Form::Byte(byte);
+            let form = TokenText::Byte(byte);
             vocabulary.push(Some(Piece {
                 first: form,
                 later: form,

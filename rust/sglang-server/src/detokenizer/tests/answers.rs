@@ -1,12 +1,13 @@
-//! What steps of the scheduler become.
+//! How steps from the scheduler become chunks.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{
     super::{DecodeOptions, Event, Options, Stops},
-    bytes, faulty, reason, run, step, stopping,
+    byte_level, faulty, reason, run, step,
     text::{cut, first_stop},
+    with_stops,
 };
 use crate::{
     error::RequestError,
@@ -19,7 +20,7 @@ use crate::{
 
 #[test]
 fn steps_become_chunks() {
-    let running = bytes();
+    let running = byte_level();
     let mut reader = running.register(8, Options::default());
     let text = "é✅";
     let ids: Vec<i32> = text.bytes().map(i32::from).collect();
@@ -45,34 +46,34 @@ fn steps_become_chunks() {
         chunk("é", &ids[1..4], 4, &Value::Null),
         chunk("✅", &ids[4..], 5, &length),
     ];
-    assert_eq!(expected, reader.all()[..]);
+    assert_eq!(expected, reader.all_chunks()[..]);
     assert!(running.end().is_empty());
 }
 
-/// A token that stopped the generation goes, any other stays.
+/// Only the token or string that stopped the generation is removed.
 #[test]
-fn what_is_trimmed_at_the_end() {
+fn the_stop_is_trimmed_from_the_answer() {
     let stop = |matched: Value| json!({"type": "stop", "matched": matched});
     #[rustfmt::skip]
     let cases = [
-        // name, tokens, why it ended, no_stop_trim, tokens for the client, text
-        ("length keeps all",        vec![97, 98],  json!({"type": "length", "length": 2}), false, vec![97, 98], "ab"),
-        ("length keeps its end",    vec![97, 257], json!({"type": "length", "length": 2}), false, vec![97, 257], "a"),
-        ("a token",                 vec![97, 98],  stop(json!(98)),  false, vec![97],      "a"),
-        ("a token, kept",           vec![97, 98],  stop(json!(98)),  true,  vec![97, 98],  "ab"),
-        ("a special token",         vec![97, 257], stop(json!(257)), false, vec![97],      "a"),
-        ("the only token",          vec![257],     stop(json!(257)), false, vec![],        ""),
-        ("token 0 is none",         vec![97, 0],   stop(json!(0)),   false, vec![97, 0],   "a\0"),
-        ("a token that came before",vec![],        stop(json!(98)),  false, vec![],        ""),
-        ("another token",           vec![97, 98],  stop(json!(99)),  false, vec![97, 98],  "ab"),
-        ("no match",                vec![97],      stop(Value::Null),false, vec![97],      "a"),
-        ("a string",                vec![97, 98],  stop(json!("b")), false, vec![97, 98],  "a"),
-        ("a string, kept",          vec![97, 98, 99], stop(json!("b")), true, vec![97, 98, 99], "ab"),
-        ("an abort",                vec![97],      json!({"type": "abort", "message": "no"}), false, vec![97], "a"),
-        ("of tomorrow",             vec![97],      json!({"type": "of tomorrow", "x": 1}), false, vec![97], "a"),
-        ("half a character",        vec![97, 0xC3],json!({"type": "length", "length": 2}), false, vec![97, 0xC3], "a\u{FFFD}"),
+        // name, tokens, finish reason, no_stop_trim, tokens for the client, text
+        ("length limit",                  vec![97, 98],  json!({"type": "length", "length": 2}), false, vec![97, 98], "ab"),
+        ("length limit at special token", vec![97, 257], json!({"type": "length", "length": 2}), false, vec![97, 257], "a"),
+        ("stop token",                    vec![97, 98],  stop(json!(98)),  false, vec![97],      "a"),
+        ("stop token, no_stop_trim",      vec![97, 98],  stop(json!(98)),  true,  vec![97, 98],  "ab"),
+        ("special stop token",            vec![97, 257], stop(json!(257)), false, vec![97],      "a"),
+        ("stop token alone",              vec![257],     stop(json!(257)), false, vec![],        ""),
+        ("token 0 is no match",           vec![97, 0],   stop(json!(0)),   false, vec![97, 0],   "a\0"),
+        ("matched token not in this step",vec![],        stop(json!(98)),  false, vec![],        ""),
+        ("matched token is another",  vec![97, 98],  stop(json!(99)),  false, vec![97, 98],  "ab"),
+        ("no matched value",          vec![97],      stop(Value::Null),false, vec![97],      "a"),
+        ("stop string",               vec![97, 98],  stop(json!("b")), false, vec![97, 98],  "a"),
+        ("stop string, no_stop_trim", vec![97, 98, 99], stop(json!("b")), true, vec![97, 98, 99], "ab"),
+        ("abort",                     vec![97],      json!({"type": "abort", "message": "no"}), false, vec![97], "a"),
+        ("unknown reason",            vec![97],      json!({"type": "future kind", "x": 1}), false, vec![97], "a"),
+        ("incomplete character",      vec![97, 0xC3],json!({"type": "length", "length": 2}), false, vec![97, 0xC3], "a\u{FFFD}"),
     ];
-    let running = bytes();
+    let running = byte_level();
     for (name, ids, finish, no_stop_trim, expected, text) in cases {
         let options = Options {
             no_stop_trim,
@@ -80,7 +81,7 @@ fn what_is_trimmed_at_the_end() {
         };
         let mut reader = running.register(8, options);
         running.steps(&reader.rid, [step(&ids, &finish)]);
-        let [chunk] = &reader.all()[..] else {
+        let [chunk] = &reader.all_chunks()[..] else {
             panic!("{name}: more than one chunk")
         };
         assert_eq!(
@@ -95,19 +96,19 @@ fn what_is_trimmed_at_the_end() {
 }
 
 #[test]
-fn a_stop_string_that_the_scheduler_does_not_see_ends_the_answer_too() {
+fn a_stop_string_that_the_scheduler_misses_ends_the_answer_and_aborts() {
     for (no_stop_trim, expected) in [(false, ["al", "pha", ""]), (true, ["al", "pha", "!!"])] {
-        let running = bytes();
+        let running = byte_level();
         let options = Options {
             no_stop_trim,
-            ..stopping(&["!!"])
+            ..with_stops(&["!!"])
         };
         let mut reader = running.register(8, options);
         let text = |text: &str| text.bytes().map(i32::from).collect::<Vec<i32>>();
         let steps =
             ["al", "pha!", "! more", "and more"].map(|piece| step(&text(piece), &Value::Null));
         running.steps(&reader.rid, steps);
-        let chunks = reader.all();
+        let chunks = reader.all_chunks();
         assert_eq!(
             expected,
             chunks
@@ -123,37 +124,37 @@ fn a_stop_string_that_the_scheduler_does_not_see_ends_the_answer_too() {
     }
 }
 
-/// The last step may complete a stop string before the scheduler looks: then that is why
-/// the text ends, unless the scheduler names a stop string or has given up.
+/// A stop string found in the last step replaces the scheduler's reason, unless the scheduler
+/// names a stop string itself or aborted.
 #[test]
-fn a_stop_string_in_the_last_step_is_why_the_text_ends() {
-    let ours = json!({"type": "stop", "matched": "!!"});
+fn a_stop_string_in_the_last_step_becomes_the_finish_reason() {
+    let found_here = json!({"type": "stop", "matched": "!!"});
     let abort = json!({"type": "abort", "message": "no"});
     #[rustfmt::skip]
     let cases = [
-        ("by length",         "a!! b", json!({"type": "length", "length": 5}),         &ours),
-        ("by token",          "a!! b", json!({"type": "stop", "matched": 7}),          &ours),
-        ("scheduler saw it",  "a!!",   ours.clone(),                                   &ours),
-        ("given up",          "a!! b", abort.clone(),                                  &abort),
+        ("scheduler ended by length", "a!! b", json!({"type": "length", "length": 5}),         &found_here),
+        ("scheduler ended by token",  "a!! b", json!({"type": "stop", "matched": 7}),          &found_here),
+        ("scheduler found the stop",  "a!!",   found_here.clone(),                                   &found_here),
+        ("scheduler aborted",         "a!! b", abort.clone(),                                  &abort),
     ];
     for (name, text, finish, expected) in cases {
-        let running = bytes();
-        let mut reader = running.register(8, stopping(&["!!"]));
+        let running = byte_level();
+        let mut reader = running.register(8, with_stops(&["!!"]));
         let ids: Vec<i32> = text.bytes().map(i32::from).collect();
         running.steps(&reader.rid, [step(&ids, &finish)]);
-        let chunks = reader.all();
+        let chunks = reader.all_chunks();
         assert_eq!("a", chunks[0].text, "{name}");
         assert_eq!(reason(expected), chunks[0].finish, "{name}");
         assert!(
             running.end().is_empty(),
-            "{name}: the scheduler has ended already"
+            "{name}: the scheduler has already ended the request"
         );
     }
 }
 
 #[test]
 fn an_abort_with_a_status_is_an_error() {
-    let running = bytes();
+    let running = byte_level();
     let aborted = |status, message: &str, err_type: Option<&str>| RequestError::Aborted {
         status,
         message: message.to_owned(),
@@ -180,7 +181,7 @@ fn an_abort_with_a_status_is_an_error() {
 #[test]
 fn without_a_tokenizer_ids_pass_and_text_is_empty() {
     let running = run(None, 2);
-    let mut reader = running.register(8, stopping(&["a"]));
+    let mut reader = running.register(8, with_stops(&["a"]));
     running.steps(
         &reader.rid,
         [
@@ -188,7 +189,7 @@ fn without_a_tokenizer_ids_pass_and_text_is_empty() {
             step(&[98, 99], &json!({"type": "stop", "matched": 99})),
         ],
     );
-    let chunks = reader.all();
+    let chunks = reader.all_chunks();
     assert!(chunks.iter().all(|chunk| chunk.text.is_empty()));
     assert_eq!(
         [vec![97], vec![98]],
@@ -197,7 +198,7 @@ fn without_a_tokenizer_ids_pass_and_text_is_empty() {
 }
 
 #[test]
-fn decode_once_rejects_skip_mode() {
+fn detokenize_without_a_tokenizer_is_refused() {
     let running = run(None, 2);
     let mut reader = running.register(8, Options::default());
     let detokenize = Event::Detokenize {
@@ -211,15 +212,15 @@ fn decode_once_rejects_skip_mode() {
 }
 
 #[test]
-fn decode_answers_via_registered_sink_and_consumes_the_entry() {
-    let running = bytes();
+fn detokenize_answers_at_the_sink_and_removes_the_entry() {
+    let running = byte_level();
     for (skip_special_tokens, expected) in [(true, "a\u{FFFD}"), (false, "a<|im_end|>\u{FFFD}")] {
         let options = Options {
             decode: DecodeOptions {
                 skip_special_tokens,
                 ..DecodeOptions::default()
             },
-            ..stopping(&["a"])
+            ..with_stops(&["a"])
         };
         let mut reader = running.register(8, options);
         let detokenize = || Event::Detokenize {
@@ -238,18 +239,18 @@ fn decode_answers_via_registered_sink_and_consumes_the_entry() {
 }
 
 #[test]
-fn log_probabilities_come_with_text_where_it_is_asked_for() {
-    let of = |logprob, id| TokenLogprob { logprob, id };
+fn log_probabilities_have_text_only_on_request() {
+    let logprob = |logprob, id| TokenLogprob { logprob, id };
     let extras = Extras {
-        output: vec![of(-0.5, 0xC3), of(f32::NAN, 257)],
-        input: vec![of(f32::NAN, 97), of(f32::NEG_INFINITY, -1)],
-        output_top: vec![vec![of(-0.5, 98)], vec![]],
-        input_top: vec![vec![of(f32::INFINITY, 99)]],
-        output_ids: vec![vec![of(-1.0, 9999)]],
+        output: vec![logprob(-0.5, 0xC3), logprob(f32::NAN, 257)],
+        input: vec![logprob(f32::NAN, 97), logprob(f32::NEG_INFINITY, -1)],
+        output_top: vec![vec![logprob(-0.5, 98)], vec![]],
+        input_top: vec![vec![logprob(f32::INFINITY, 99)]],
+        output_ids: vec![vec![logprob(-1.0, 9999)]],
         input_ids: vec![vec![]],
         hidden: vec![vec![1.0, f32::NAN]],
     };
-    let running = bytes();
+    let running = byte_level();
     for text_in_logprobs in [false, true] {
         let options = Options {
             text_in_logprobs,
@@ -285,7 +286,7 @@ fn log_probabilities_come_with_text_where_it_is_asked_for() {
 }
 
 #[test]
-fn tokens_that_cannot_be_decoded_are_an_error() {
+fn a_decoding_failure_is_an_error() {
     let running = faulty();
     let mut reader = running.register(8, Options::default());
     running.steps(&reader.rid, [step(&[10], &json!({"type": "length"}))]);
@@ -295,17 +296,17 @@ fn tokens_that_cannot_be_decoded_are_an_error() {
         (error.status(), error.to_string().as_str())
     );
     assert_eq!(None, reader.next());
-    // The scheduler had ended it already.
+    // No abort: the scheduler has already ended the request.
     assert!(running.end().is_empty());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// An answer as a client adds it up: text up to the stop string, however tokens came
-    /// in steps, whichever way it ended, and whoever saw the stop string first.
+    /// Independent of the split into steps, of the finish reason, and of whether the scheduler
+    /// or the detokenizer finds the stop string first.
     #[test]
-    fn an_answer_is_the_whole_text_up_to_its_stop(
+    fn concatenated_chunks_are_the_text_up_to_the_stop_string(
         text in "[ab한é✅👨\u{2028}]{0,12}",
         stops in prop::collection::vec("[ab한✅]{1,3}", 0..3),
         kind in 0_usize..3,
@@ -317,7 +318,7 @@ proptest! {
     ) {
         let (_, tokenizer) = samples::all().remove(kind.min(1));
         let mut ids = tokenizer.encode(&text).unwrap();
-        // Perhaps in the middle of a character.
+        // May cut a character.
         ids.truncate(ids.len() - cut_off.min(ids.len()));
         let whole = tokenizer.decode(&ids, true).unwrap();
         let expected = first_stop(&whole, &stops, no_stop_trim).0;
@@ -353,7 +354,7 @@ proptest! {
         };
         let mut reader = running.register(64, options);
         running.steps(&reader.rid, steps);
-        let given: String = reader.all().iter().map(|chunk| chunk.text.as_str()).collect();
+        let given: String = reader.all_chunks().iter().map(|chunk| chunk.text.as_str()).collect();
         prop_assert_eq!(expected, given);
         running.end();
     }

@@ -1,5 +1,5 @@
-//! Text of tokens by itself, and requests in running shards: what arrives at whose sink,
-//! and what the scheduler is told.
+//! Tests of the decoder alone (`text`), and of requests in running shards: the events at their
+//! sinks, and the aborts for the scheduler.
 
 mod answers;
 mod shards;
@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Shards that run.
+/// Running shards.
 struct Running {
     shards: Shards,
     aborts: flume::Receiver<Rid>,
@@ -58,7 +58,7 @@ fn run(tokenizer: Option<Arc<dyn TextTokenizer>>, shards: usize) -> Running {
     }
 }
 
-fn bytes() -> Running {
+fn byte_level() -> Running {
     run(Some(Arc::new(ByteTokenizer::default())), 2)
 }
 
@@ -92,7 +92,7 @@ impl Running {
         self.shards.inboxes().send_steps(steps.collect()).unwrap();
     }
 
-    /// Ends the shards, and gives what the scheduler shall stop.
+    /// Ends the shards, and returns the aborts for the scheduler.
     fn end(self) -> Vec<Rid> {
         drop(self.shutdown);
         assert_eq!(
@@ -111,19 +111,19 @@ impl Reader {
     fn chunk(&mut self) -> Chunk {
         match self.next() {
             Some(ResponseEvent::Chunk(chunk)) => chunk,
-            other => panic!("no chunk: {other:?}"),
+            other => panic!("expected a chunk, got {other:?}"),
         }
     }
 
     fn error(&mut self) -> RequestError {
         match self.next() {
             Some(ResponseEvent::Failed(error)) => error,
-            other => panic!("no error: {other:?}"),
+            other => panic!("expected an error, got {other:?}"),
         }
     }
 
-    /// What is there, up to and with the last event.
-    fn all(&mut self) -> Vec<Chunk> {
+    /// All chunks up to the last one. Checks that no event follows it.
+    fn all_chunks(&mut self) -> Vec<Chunk> {
         let mut chunks = vec![self.chunk()];
         while chunks.last().unwrap().finish.is_none() {
             chunks.push(self.chunk());
@@ -146,7 +146,7 @@ fn step(ids: &[i32], finish: &Value) -> Step {
     }
 }
 
-fn stopping(stops: &[&str]) -> Options {
+fn with_stops(stops: &[&str]) -> Options {
     let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
     Options {
         stops: Stops::new(&stops),
@@ -154,12 +154,12 @@ fn stopping(stops: &[&str]) -> Options {
     }
 }
 
-/// A tokenizer that decides at the end, and panics on 9 and fails on 10.
+/// Shards with a tokenizer that decodes all tokens at once, panics on token 9 and fails on 10.
 fn faulty() -> Running {
     let (_, inner) = samples::all().pop().unwrap();
     let tokenizer = Panicking {
         inner,
-        text: "never",
+        text: "unused",
         id: 9,
     };
     run(Some(Arc::new(tokenizer)), 1)

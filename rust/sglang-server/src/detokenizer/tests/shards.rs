@@ -1,4 +1,4 @@
-//! Who gets which event, and how requests and shards end.
+//! Routing of events to sinks, and how requests and shards end.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{Event, Options},
-    Reader, Running, bytes, faulty, run, step,
+    Reader, Running, byte_level, faulty, run, step,
 };
 use crate::{
     error::RequestError,
@@ -20,7 +20,7 @@ use crate::{
     tokenizer::ByteTokenizer,
 };
 
-/// A name from a frame, late frames of an ended request, frames for nobody.
+/// Steps for an unknown rid, after the end of a request, and after it was deregistered.
 #[test]
 fn steps_for_unknown_requests_are_dropped() {
     let running = run(Some(Arc::new(ByteTokenizer::default())), 1);
@@ -28,7 +28,7 @@ fn steps_for_unknown_requests_are_dropped() {
     let mut reader = running.register(8, Options::default());
     running.steps(&Rid::mint(), [end.clone()]);
     running.steps(&reader.rid, [end.clone(), end]);
-    assert_eq!(1, reader.all().len());
+    assert_eq!(1, reader.all_chunks().len());
     let mut deregistered = running.register(8, Options::default());
     running.send(
         &deregistered.rid,
@@ -40,8 +40,8 @@ fn steps_for_unknown_requests_are_dropped() {
 }
 
 #[test]
-fn full_sink_drops_request_and_aborts_scheduler() {
-    let running = bytes();
+fn a_full_sink_fails_the_request_and_aborts_it() {
+    let running = byte_level();
     let names = LiveNames::default();
     let (sink, events) = Sink::new(2, names.take("x"));
     let rid = Rid::from_client("x");
@@ -64,10 +64,10 @@ fn full_sink_drops_request_and_aborts_scheduler() {
     assert!(running.end().is_empty());
 }
 
-/// The end has its place even if nothing was read.
+/// A sink has a reserved slot for the last event.
 #[test]
 fn a_slow_reader_gets_its_last_chunk() {
-    let running = bytes();
+    let running = byte_level();
     let mut reader = running.register(1, Options::default());
     running.steps(
         &reader.rid,
@@ -80,34 +80,34 @@ fn a_slow_reader_gets_its_last_chunk() {
     assert_eq!(
         ["a", "b"],
         reader
-            .all()
+            .all_chunks()
             .iter()
             .map(|chunk| chunk.text.as_str())
             .collect::<Vec<_>>()[..]
     );
 }
 
-/// Whoever left has aborted by himself, and once is enough, whatever ends the answer then.
+/// A reader that leaves sends an abort itself, so the shard must not send a second one.
 #[test]
-fn a_second_abort_is_not_sent() {
+fn after_the_reader_left_the_shard_sends_no_abort() {
     type Start = fn() -> Running;
     type Ends = fn(&Running, &Rid);
     let ends: [(&str, Start, Ends); 5] = [
-        ("a token", faulty, |running, rid| {
+        ("token", faulty, |running, rid| {
             running.steps(rid, [step(&[97], &Value::Null)]);
         }),
-        ("a stop string", bytes, |running, rid| {
+        ("stop string", byte_level, |running, rid| {
             running.steps(rid, [step(&[98], &Value::Null)]);
         }),
-        ("a panic", faulty, |running, rid| {
+        ("panic", faulty, |running, rid| {
             let end = json!({"type": "length", "length": 1});
             running.steps(rid, [step(&[9], &end)]);
         }),
-        ("a malformed frame", faulty, |running, rid| {
+        ("malformed frame", faulty, |running, rid| {
             let error = RequestError::Codec("no".into());
             running.send(rid, Event::Fail(rid.clone(), error));
         }),
-        ("a fault", faulty, |running, rid| {
+        ("internal error", faulty, |running, rid| {
             let error = RequestError::Internal("no".into());
             running.send(rid, Event::Fail(rid.clone(), error));
         }),
@@ -115,21 +115,21 @@ fn a_second_abort_is_not_sent() {
     for (name, start, end) in ends {
         for left in [true, false] {
             let running = start();
-            let reader = running.register(4, super::stopping(&["b"]));
+            let reader = running.register(4, super::with_stops(&["b"]));
             let rid = reader.rid.clone();
             let reader = (!left).then_some(reader);
             end(&running, &rid);
-            let told = running.end();
-            let expected = usize::from(!left && name != "a token");
-            assert_eq!(expected, told.len(), "{name}, left: {left}");
+            let aborts = running.end();
+            let expected = usize::from(!left && name != "token");
+            assert_eq!(expected, aborts.len(), "{name}, left: {left}");
             drop(reader);
         }
     }
 }
 
 #[test]
-fn a_closed_sink_is_dropped_and_nobody_is_told() {
-    let running = bytes();
+fn a_closed_sink_removes_the_request_without_an_abort() {
+    let running = byte_level();
     let names = LiveNames::default();
     let (sink, events) = Sink::new(2, names.take("x"));
     let rid = Rid::mint();
@@ -146,7 +146,7 @@ fn a_closed_sink_is_dropped_and_nobody_is_told() {
 }
 
 #[test]
-fn co_located_requests_keep_their_own_sinks() {
+fn requests_of_one_shard_keep_their_own_sinks() {
     let running = run(Some(Arc::new(ByteTokenizer::default())), 1);
     let mut readers: Vec<Reader> = (0..3)
         .map(|_| running.register(8, Options::default()))
@@ -166,7 +166,7 @@ fn co_located_requests_keep_their_own_sinks() {
     running.shards.inboxes().send_steps(all).unwrap();
     let texts = readers.iter_mut().map(|reader| {
         reader
-            .all()
+            .all_chunks()
             .iter()
             .map(|chunk| chunk.text.as_str())
             .collect::<String>()
@@ -175,19 +175,19 @@ fn co_located_requests_keep_their_own_sinks() {
 }
 
 #[test]
-fn one_name_has_one_request() {
-    let running = bytes();
+fn a_second_request_with_the_same_rid_fails_the_first() {
+    let running = byte_level();
     let rid = Rid::mint();
     let mut first = running.register_as(rid.clone(), 8, Options::default());
     let mut second = running.register_as(rid.clone(), 8, Options::default());
     running.steps(&rid, [step(&[97], &json!({"type": "length"}))]);
     assert_eq!(500, first.error().status());
-    assert_eq!("a", second.all()[0].text);
+    assert_eq!("a", second.all_chunks()[0].text);
 }
 
 #[test]
-fn control_answers_pass_as_they_are() {
-    let running = bytes();
+fn control_answers_are_passed_on_unchanged() {
+    let running = byte_level();
     let mut reader = running.register(8, None);
     let payload = Bytes::from_static(b"\x81\xa1a\x01");
     let control = |rid: &Rid| Event::Control(rid.clone(), payload.clone());
@@ -195,7 +195,8 @@ fn control_answers_pass_as_they_are() {
     assert_eq!(Some(ResponseEvent::Control(payload.clone())), reader.next());
     assert_eq!(None, reader.next());
 
-    // A scheduler that takes one for the other still works on the generation.
+    // A control answer for a generation, and tokens for a control message, are errors. The
+    // scheduler may still be working on the generation, so it gets an abort.
     let mut generation = running.register(8, Options::default());
     running.send(&generation.rid, control(&generation.rid));
     assert!(matches!(generation.error(), RequestError::Codec(_)));
@@ -206,7 +207,7 @@ fn control_answers_pass_as_they_are() {
 }
 
 #[test]
-fn failures_tell_the_scheduler_where_it_may_still_work() {
+fn failures_abort_only_if_the_scheduler_may_still_be_working() {
     #[rustfmt::skip]
     let cases = [
         (RequestError::Codec("malformed".into()),   true),
@@ -215,21 +216,21 @@ fn failures_tell_the_scheduler_where_it_may_still_work() {
         (RequestError::Unavailable("no".into()),    false),
         (RequestError::invalid("no"),               false),
     ];
-    for (error, told) in cases {
-        let running = bytes();
+    for (error, aborted) in cases {
+        let running = byte_level();
         let mut reader = running.register(8, Options::default());
         running.send(&reader.rid, Event::Fail(reader.rid.clone(), error.clone()));
         let unknown = Rid::mint();
         running.send(&unknown, Event::Fail(unknown.clone(), error.clone()));
         assert_eq!(error, reader.error());
         assert_eq!(None, reader.next());
-        let expected: Vec<Rid> = told.then_some(reader.rid).into_iter().collect();
+        let expected: Vec<Rid> = aborted.then_some(reader.rid).into_iter().collect();
         assert_eq!(expected, running.end(), "{error}");
     }
 }
 
 #[test]
-fn a_panic_fails_its_request_and_no_other() {
+fn a_panic_fails_only_its_request() {
     let running = faulty();
     let mut bystander = running.register(8, Options::default());
     running.steps(&bystander.rid, [step(&[4], &Value::Null)]);
@@ -255,7 +256,7 @@ fn a_panic_fails_its_request_and_no_other() {
     assert_eq!(
         ["", "a▁a"],
         bystander
-            .all()
+            .all_chunks()
             .iter()
             .map(|chunk| chunk.text.as_str())
             .collect::<Vec<_>>()[..]
@@ -266,7 +267,7 @@ fn a_panic_fails_its_request_and_no_other() {
 
 #[test]
 fn shutdown_ends_every_request_once() {
-    let running = bytes();
+    let running = byte_level();
     let mut readers: Vec<Reader> = (0..20)
         .map(|_| running.register(1, Options::default()))
         .collect();
@@ -287,7 +288,7 @@ fn shutdown_ends_every_request_once() {
         sink,
         options: Some(Options::default()),
     };
-    // The event comes back, and so does the sink, for an answer.
+    // The error returns the event with its sink, so the caller can still answer.
     assert!(matches!(
         inboxes.send(&rid, late).unwrap_err().0,
         Event::Register { .. }
@@ -299,10 +300,10 @@ fn shutdown_ends_every_request_once() {
     );
 }
 
-/// Shards end without a signal too, when nobody can send any more.
+/// Without a shutdown signal.
 #[test]
-fn shards_end_with_their_inboxes() {
-    let running = bytes();
+fn shards_end_when_all_senders_are_dropped() {
+    let running = byte_level();
     let mut reader = running.register(1, Options::default());
     let Running {
         shards, shutdown, ..

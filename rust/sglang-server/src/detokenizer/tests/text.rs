@@ -1,4 +1,4 @@
-//! Text against a slow oracle: what the tokenizer decodes from everything at once.
+//! Compares incremental decoding with the text that the tokenizer decodes from all tokens at once.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use proptest::{prelude::*, sample::Index};
 use super::super::{DecodeOptions, Decoder, StopFinder, Stops, decode_one};
 use crate::tokenizer::{TextTokenizer, samples};
 
-/// The pieces that `decoder` gives for `chunks` of tokens, and the rest.
+/// The text of each chunk of tokens, and the rest at the end.
 fn pieces(
     tokenizer: &Arc<dyn TextTokenizer>,
     options: DecodeOptions,
@@ -26,7 +26,7 @@ fn skipping(skip_special_tokens: bool) -> DecodeOptions {
     }
 }
 
-/// `items`, cut at the places that the bits of `cuts` say.
+/// `items`, cut before each index whose bit in `cuts` is set.
 pub(super) fn cut<T>(items: &[T], cuts: u64) -> Vec<&[T]> {
     let mut chunks = Vec::new();
     let mut start = 0;
@@ -41,7 +41,7 @@ pub(super) fn cut<T>(items: &[T], cuts: u64) -> Vec<&[T]> {
 }
 
 #[test]
-fn every_division_of_every_text_gives_the_whole() {
+fn every_split_of_every_text_gives_the_whole_text() {
     for (name, tokenizer) in samples::all() {
         for text in samples::TEXTS {
             let ids = tokenizer.encode(text).unwrap();
@@ -61,10 +61,9 @@ fn every_division_of_every_text_gives_the_whole() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Tokens in any order, so characters are cut and invalid in every way, and ids that
-    /// are no tokens.
+    /// Random tokens, so characters are incomplete or invalid, and ids outside the vocabulary.
     #[test]
-    fn any_tokens_give_the_whole(
+    fn random_tokens_give_the_whole_text(
         kind in any::<Index>(),
         ids in prop::collection::vec(any::<Index>(), 0..40),
         cuts in any::<u64>(),
@@ -79,10 +78,9 @@ proptest! {
         prop_assert_eq!(whole, pieces.concat(), "{}", name);
     }
 
-    /// Nothing is given too early, and nothing is held back that is certain: at any place
-    /// the text so far is the beginning that all ways to go on have in common.
+    /// Neither too early nor too late.
     #[test]
-    fn a_whole_character_is_given_at_once(text in "[a한é✅👨\u{2028}\u{200d}]{0,12}", cuts in any::<u64>()) {
+    fn a_character_is_returned_with_its_last_byte(text in "[a한é✅👨\u{2028}\u{200d}]{0,12}", cuts in any::<u64>()) {
         let tokenizer = samples::all().remove(0).1;
         let ids = tokenizer.encode(&text).unwrap();
         let mut decoder = Decoder::new(tokenizer, DecodeOptions::default());
@@ -96,7 +94,7 @@ proptest! {
     }
 
     #[test]
-    fn text_ends_at_the_first_stop_string_however_it_is_divided(
+    fn text_ends_at_the_first_stop_string_for_every_split(
         text in "[ab한é]{0,16}",
         stops in prop::collection::vec("[ab한é]{0,4}", 0..4),
         keep in any::<bool>(),
@@ -123,7 +121,7 @@ thread_local! {
     static SAMPLES: Arc<Vec<(&'static str, Arc<dyn TextTokenizer>)>> = Arc::new(samples::all());
 }
 
-/// The definition: try every end from the first on, and the longest stop string first.
+/// The reference: for every end of the text, in order, the longest stop string that ends there.
 pub(super) fn first_stop<'a>(
     text: &str,
     stops: &'a [String],
@@ -141,7 +139,7 @@ pub(super) fn first_stop<'a>(
     (text.to_owned(), None)
 }
 
-/// How long the longest end of `text` is that a stop string may begin with.
+/// Length of the longest suffix of `text` that is a prefix of a stop string.
 fn ambiguous(text: &str, stops: &[String]) -> usize {
     let begins = |end: &str| {
         stops
@@ -155,7 +153,7 @@ fn ambiguous(text: &str, stops: &[String]) -> usize {
         .unwrap_or(0)
 }
 
-/// A name, stop strings, text in pieces, and what is given for each and at the end.
+/// Name, stop strings, pieces of text, expected result for each piece and at the end.
 type Case = (
     &'static str,
     &'static [&'static str],
@@ -164,21 +162,21 @@ type Case = (
 );
 
 #[test]
-fn what_stop_strings_hold_back() {
+fn text_that_may_begin_a_stop_string_is_held_back() {
     #[rustfmt::skip]
     let cases: &[Case] = &[
-        ("across pieces",        &["ta ga"],      &["alpha be", "ta", " ", "gamma"], &["alpha be", "", "", "", ""]),
-        ("disproved",            &["ta ga"],      &["beta", " be"],                  &["be", "ta be", ""]),
-        ("at the end",           &["\nUser:"],    &["hi\nUs"],                       &["hi", "\nUs"]),
-        ("overlapping",          &["aab", "ab"],  &["a", "a", "b"],                  &["", "", "", ""]),
-        ("overlapping, short",   &["aab", "ab"],  &["ca", "b"],                      &["c", "", ""]),
-        ("inside another",       &["abcd", "bc"], &["abcd"],                         &["a", ""]),
-        ("everything",           &["all of it"],  &["all ", "of it"],                &["", "", ""]),
-        ("the same twice",       &["x", "x"],     &["ax"],                           &["a", ""]),
-        ("begun twice",          &["aab"],        &["aa", "a", "b", "c"],            &["", "a", "", "", ""]),
-        ("empty",                &["", "b"],      &["ab"],                           &["a", ""]),
-        ("none",                 &[],             &["ab"],                           &["ab", ""]),
-        ("a character",          &["한"],         &["é한국"],                        &["é", ""]),
+        ("split over pieces",             &["ta ga"],      &["alpha be", "ta", " ", "gamma"], &["alpha be", "", "", "", ""]),
+        ("prefix that does not continue", &["ta ga"],      &["beta", " be"],                  &["be", "ta be", ""]),
+        ("prefix at the end of the text", &["\nUser:"],    &["hi\nUs"],                       &["hi", "\nUs"]),
+        ("longer stop begins first",      &["aab", "ab"],  &["a", "a", "b"],                  &["", "", "", ""]),
+        ("shorter stop is complete",      &["aab", "ab"],  &["ca", "b"],                      &["c", "", ""]),
+        ("stop inside another stop",      &["abcd", "bc"], &["abcd"],                         &["a", ""]),
+        ("stop is the whole text",        &["all of it"],  &["all ", "of it"],                &["", "", ""]),
+        ("same stop twice",               &["x", "x"],     &["ax"],                           &["a", ""]),
+        ("overlapping attempts",          &["aab"],        &["aa", "a", "b", "c"],            &["", "a", "", "", ""]),
+        ("empty",                         &["", "b"],      &["ab"],                           &["a", ""]),
+        ("no stops",                      &[],             &["ab"],                           &["ab", ""]),
+        ("multi-byte character",          &["한"],         &["é한국"],                        &["é", ""]),
     ];
     for (name, stops, text, expected) in cases {
         let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
@@ -192,22 +190,23 @@ fn what_stop_strings_hold_back() {
     }
 }
 
-/// The scheduler may know stop strings that we do not, such as a model's own.
+/// It may be a stop string that the request does not name, such as one of the model.
 #[test]
-fn trim_of_what_the_scheduler_matched() {
+fn the_stop_string_that_the_scheduler_found_is_trimmed() {
     #[rustfmt::skip]
     let cases = [
-        // ours, given before, the last piece, matched, without it, with it kept
-        ("known",        "end", "a e",  "nd b", "end",  "",      "end"),
-        ("unknown",      "x",   "a",    " b##c", "##",  " b",    " b##"),
-        ("not in there", "x",   "a",    " b",    "##",  " b",    " b"),
-        ("ours first",   "b",   "a",    " b##",  "##",  " ",     " b"),
-        ("held back",    "##!", "a#",   "#",     "##",  "",      "##"),
-        ("empty",        "x",   "a",    "b",     "",    "b",     "b"),
+        // name, stop of the request, text before, last piece, stop that the scheduler found,
+        // expected rest when trimmed, expected rest when kept
+        ("same stop",            "end", "a e",  "nd b", "end",  "",      "end"),
+        ("another stop",         "x",   "a",    " b##c", "##",  " b",    " b##"),
+        ("not in the rest",      "x",   "a",    " b",    "##",  " b",    " b"),
+        ("own stop comes first", "b",   "a",    " b##",  "##",  " ",     " b"),
+        ("held back",            "##!", "a#",   "#",     "##",  "",      "##"),
+        ("empty",                "x",   "a",    "b",     "",    "b",     "b"),
     ];
-    for (name, ours, before, last, matched, trimmed, kept) in cases {
+    for (name, own, before, last, matched, trimmed, kept) in cases {
         for (keep, expected) in [(false, trimmed), (true, kept)] {
-            let mut finder = StopFinder::new(Stops::new(&[ours.to_owned()]), keep);
+            let mut finder = StopFinder::new(Stops::new(&[own.to_owned()]), keep);
             finder.push(before.to_owned());
             assert_eq!(
                 expected,
@@ -219,11 +218,11 @@ fn trim_of_what_the_scheduler_matched() {
 }
 
 #[test]
-fn invalid_bytes_do_not_stall() {
-    let bytes = samples::all().remove(0).1;
+fn invalid_bytes_become_replacement_characters_at_once() {
+    let byte_level = samples::all().remove(0).1;
     let options = DecodeOptions::default();
     let given = pieces(
-        &bytes,
+        &byte_level,
         options,
         &[&[0xE2], &[0x9C], &[0xFF], &[0x80], &[97], &[0xE2, 0x9C]],
     );
@@ -281,9 +280,9 @@ fn spaces_between_special_tokens() {
     }
 }
 
-/// As log-probabilities have it: each as if it were alone, special tokens too.
+/// Used for the tokens of log-probabilities. Special tokens have text too.
 #[test]
-fn one_token_alone() {
+fn decode_one_gives_the_text_of_a_single_token() {
     for (name, tokenizer) in samples::all() {
         for id in (0..tokenizer.vocab_size() as i32)
             .filter(|&id| tokenizer.vocabulary().piece(id).is_some())
