@@ -1,11 +1,10 @@
-//! The chain: one digest per page, each over the digest before it.
+//! The chain: one digest per page, over the previous digest and the page's tokens.
 //!
-//! Tokens may be single, or *bigrams* of two neighbours, as speculative decoding keys
-//! them: then n + 1 raw tokens make n atoms, and a page of atoms feeds both tokens of
-//! each. A ragged last page is hashed like any other.
+//! A page consists of single tokens, or of *bigrams* of two adjacent tokens, as speculative decoding
+//! uses for its keys. n + 1 tokens make n bigrams, and both tokens of each bigram are hashed. An
+//! incomplete last page is hashed like the others.
 //!
-//! Invariant: a digest depends on the tokens up to its page and on the seed, and not on
-//! what follows.
+//! Invariant: a digest depends only on the seed and on the tokens up to the end of its page.
 
 use std::num::NonZeroUsize;
 
@@ -13,27 +12,27 @@ use sha2::{Digest, Sha256};
 
 use crate::PageHash;
 
-/// A token that the wire format cannot carry.
+/// A token that does not fit into the hashed format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("token {token} at index {index} is outside of u32 and cannot be hashed")]
 pub struct TokenOutOfRange {
-    /// Where it stands in the raw tokens.
+    /// Its index in the tokens.
     pub index: usize,
     /// Its value.
     pub token: i64,
 }
 
-/// Digests of the pages of `tokens`, after `prior`.
+/// Digests of the pages of `tokens`. The chain continues from `prior`.
 ///
 /// # Errors
 ///
-/// The first token that is negative or above `u32::MAX`.
+/// Names the first token that is negative or above `u32::MAX`.
 pub fn pages(
     tokens: &[i64],
     prior: Option<PageHash>,
     page_size: NonZeroUsize,
 ) -> Result<Vec<PageHash>, TokenOutOfRange> {
-    let tokens = checked(tokens)?;
+    let tokens = to_u32(tokens)?;
     Ok(chain(
         prior,
         tokens.chunks(page_size.get()),
@@ -45,21 +44,21 @@ pub fn pages(
     ))
 }
 
-/// Digests of the pages of the bigrams that `tokens` make, after `prior`.
+/// Digests of the pages of the bigrams of `tokens`. The chain continues from `prior`.
 ///
 /// # Errors
 ///
-/// The first token that is negative or above `u32::MAX`, whether or not a bigram uses it.
+/// Names the first token that is negative or above `u32::MAX`, even if no bigram contains it.
 pub fn bigram_pages(
     tokens: &[i64],
     prior: Option<PageHash>,
     page_size: NonZeroUsize,
 ) -> Result<Vec<PageHash>, TokenOutOfRange> {
-    let tokens = checked(tokens)?;
-    let atoms: Vec<[u32; 2]> = tokens.windows(2).map(|two| [two[0], two[1]]).collect();
+    let tokens = to_u32(tokens)?;
+    let bigrams: Vec<[u32; 2]> = tokens.windows(2).map(|two| [two[0], two[1]]).collect();
     Ok(chain(
         prior,
-        atoms.chunks(page_size.get()),
+        bigrams.chunks(page_size.get()),
         |hasher, page| {
             for token in page.as_flattened() {
                 hasher.update(token.to_le_bytes());
@@ -68,7 +67,7 @@ pub fn bigram_pages(
     ))
 }
 
-fn checked(tokens: &[i64]) -> Result<Vec<u32>, TokenOutOfRange> {
+fn to_u32(tokens: &[i64]) -> Result<Vec<u32>, TokenOutOfRange> {
     tokens
         .iter()
         .enumerate()
@@ -148,12 +147,12 @@ mod tests {
         assert_eq!(expected[..], texts(&named));
     }
 
-    /// A chain may be cut at any page and taken up again from the digest there.
+    /// The digest of the last page before the cut is enough to continue.
     #[test]
-    fn resumes_from_any_page() {
+    fn a_chain_can_be_resumed_after_any_page() {
         let tokens = [7, 0, 1, 2, 3, i64::from(u32::MAX), 5];
         let whole = pages(&tokens, None, TWO).unwrap();
-        assert_eq!(4, whole.len(), "the ragged page counts");
+        assert_eq!(4, whole.len(), "the incomplete last page counts");
         for cut in 1..whole.len() {
             let rest = pages(&tokens[2 * cut..], Some(whole[cut - 1]), TWO).unwrap();
             assert_eq!(whole[cut..], rest, "cut at page {cut}");
@@ -161,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_to_hash() {
+    fn no_tokens_have_no_digests() {
         assert!(pages(&[], None, TWO).unwrap().is_empty());
         assert!(bigram_pages(&[], None, TWO).unwrap().is_empty());
         assert!(bigram_pages(&[1], None, TWO).unwrap().is_empty());
     }
 
     #[test]
-    fn tokens_outside_of_u32() {
+    fn tokens_outside_of_u32_are_refused() {
         for token in [-1, i64::MIN, 1 << 32, i64::MAX] {
             let expected = TokenOutOfRange { index: 1, token };
             assert_eq!(Err(expected), pages(&[1, token, -7], None, TWO));

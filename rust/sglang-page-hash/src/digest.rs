@@ -1,21 +1,21 @@
-//! One digest and the two forms in which others see it: hex text and event id.
+//! A digest and its two external forms: hex text and event id.
 //!
-//! Invariant: text and digest are one to one; only lower-case is ever written.
+//! Invariant: every digest has exactly one text, in lower case.
 
 use std::{fmt, str::FromStr};
 
-/// The digest of a page and of everything before it.
+/// The digest of a page and of all pages before it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageHash([u8; 32]);
 
 impl PageHash {
-    /// The raw digest, as the next page of the chain hashes it.
+    /// The raw bytes, as hashed into the next page of the chain.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The id that cache events carry: the first eight bytes, big-endian, signed.
+    /// The id used in cache events: the first eight bytes as a signed big-endian integer.
     #[must_use]
     pub fn event_id(&self) -> i64 {
         let mut head = [0; 8];
@@ -75,7 +75,7 @@ mod tests {
     use super::PageHash;
 
     #[test]
-    fn text_form() {
+    fn text_is_lower_case_and_either_case_is_read() {
         let low = "34fb5c825de7ca4aea6e712f19d439c1da0c92c37b423936c5f618545ca4fa1f";
         let hash: PageHash = low.parse().unwrap();
         assert_eq!(low, hash.to_string());
@@ -84,17 +84,17 @@ mod tests {
     }
 
     #[test]
-    fn refused_texts() {
+    fn invalid_texts_are_refused() {
         let digits = "a".repeat(64);
         #[rustfmt::skip]
         let cases = [
-            ("empty",             String::new()),
-            ("one digit short",   digits[1..].to_owned()),
-            ("one digit more",    format!("{digits}a")),
-            ("a prefix",          format!("0x{}", &digits[2..])),
-            ("a letter beyond f", digits.replacen('a', "g", 1)),
-            ("a space at the end", format!("{} ", &digits[1..])),
-            ("a wide digit",      format!("{}\u{ff11}", &digits[1..])),
+            ("empty",              String::new()),
+            ("one digit short",    digits[1..].to_owned()),
+            ("one digit too many", format!("{digits}a")),
+            ("0x prefix",          format!("0x{}", &digits[2..])),
+            ("letter beyond f",    digits.replacen('a', "g", 1)),
+            ("trailing space",     format!("{} ", &digits[1..])),
+            ("full-width digit",   format!("{}\u{ff11}", &digits[1..])),
         ];
         for (name, text) in cases {
             assert!(text.parse::<PageHash>().is_err(), "{name}");

@@ -1,11 +1,11 @@
-//! The digests that name KV-cache pages, chained so that a page names its whole prefix.
+//! Digests that identify KV-cache pages. They are chained, so a digest identifies the whole prefix.
 //!
-//! A *page* is a run of tokens; its digest is SHA-256 over the digest before it and its
-//! tokens as little-endian `u32`. What comes before the first page is nothing, or a
-//! *seed* that keeps one namespace or salt apart from all others. The digests are
-//! written to other machines and to disk: every byte that is hashed is a promise.
+//! A *page* is a run of tokens. Its digest is SHA-256 over the previous digest and the page's tokens
+//! as little-endian `u32`. A chain starts from nothing, or from a *seed* that separates namespaces
+//! and salts. Digests are sent to other machines and stored on disk, so the hashed bytes must never
+//! change.
 //!
-//! Invariant: pure functions of their arguments; no state, no I/O, no Python.
+//! Invariant: only pure functions; no state, no I/O, no Python.
 
 mod chain;
 mod digest;

@@ -1,7 +1,7 @@
-//! What starts a chain when a cache is shared but must not be mixed.
+//! Seeds: they separate the pages of different namespaces and salts in a shared cache.
 //!
-//! Storage chains start from the namespace (extra key and salt), event chains from the
-//! salt alone. Lengths are hashed before the texts, so no two pairs run together.
+//! Chains for storage start from the namespace (extra key and salt), chains for events from the salt
+//! alone. Each text is hashed with its length, so different pairs never give the same bytes.
 //!
 //! Invariant: the default namespace has no seed; its first page starts from nothing.
 
@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 
 use crate::PageHash;
 
-/// Version of the storage seed. A change of layout needs a new one.
+/// Version of the storage seed. Change it with the layout.
 const NAMESPACE_TAG: &[u8] = b"sglang-cache-namespace-v1";
 
-/// Version of the event seed; the NUL ends it.
+/// Version of the event seed, terminated by NUL.
 const SALT_TAG: &[u8] = b"sglang-cache-salt-v1\0";
 
-/// The seed of storage chains in a namespace; nothing for the default one.
+/// The seed for storage chains of a namespace; `None` for the default namespace.
 #[must_use]
 pub fn namespace_seed(extra_key: Option<&str>, cache_salt: Option<&str>) -> Option<PageHash> {
     if extra_key.is_none() && cache_salt.is_none() {
@@ -35,7 +35,7 @@ pub fn namespace_seed(extra_key: Option<&str>, cache_salt: Option<&str>) -> Opti
     Some(PageHash::from(<[u8; 32]>::from(hasher.finalize())))
 }
 
-/// The seed of event chains of requests with a salt.
+/// The seed for event chains of requests with a salt.
 #[must_use]
 pub fn cache_salt_seed(cache_salt: &str) -> PageHash {
     let hasher = Sha256::new_with_prefix(SALT_TAG).chain_update(cache_salt);
@@ -59,9 +59,9 @@ mod tests {
         assert_eq!(None, namespace_seed(None, None));
     }
 
-    /// No two namespaces share a seed, though their texts look alike end to end.
+    /// Even if the concatenated texts are equal.
     #[test]
-    fn namespaces_stay_apart() {
+    fn different_namespaces_have_different_seeds() {
         let parts = [None, Some(""), Some("a"), Some("b"), Some("ab")];
         let mut seen = Vec::new();
         for extra_key in parts {

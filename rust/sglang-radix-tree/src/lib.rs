@@ -1,9 +1,9 @@
-//! Prefix tree for KV caching; so far its page hashes.
+//! Prefix tree for KV caching (so far only its page hashes).
 //!
-//! Feature `python` adds the extension module `_radix_tree`. Without it this crate
-//! re-exports the hashes that the tree names its pages by.
+//! Without features this crate re-exports the page hashes. Feature `python` adds the extension module
+//! `_radix_tree`.
 //!
-//! Invariant: without feature `python` it does not know that Python exists.
+//! Invariant: without feature `python` the crate does not depend on Python.
 
 #[cfg(feature = "python")]
 mod python;

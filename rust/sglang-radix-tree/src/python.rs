@@ -1,6 +1,6 @@
-//! The Python face of this crate: arguments in, errors out, interpreter released.
+//! The Python module: converts arguments and errors, and releases the GIL while hashing.
 //!
-//! The only file that names `pyo3`. It decides nothing about hashes.
+//! Invariant: only this file uses `pyo3`. It has no hashing rules of its own.
 
 use std::num::NonZeroUsize;
 
@@ -10,7 +10,7 @@ use pyo3::{
 };
 use sglang_page_hash::{PageHash, TokenOutOfRange, bigram_pages, pages};
 
-/// Digests of the pages of `token_ids`, each chained to the one before it.
+/// The chained digests of the pages of `token_ids`.
 ///
 /// See `_radix_tree.pyi` for the contract.
 #[pyfunction]
@@ -42,13 +42,14 @@ fn get_hash_str(
     .map_err(|error: TokenOutOfRange| PyValueError::new_err(error.to_string()))
 }
 
-/// A token beyond 64 bits is refused in the words of [`TokenOutOfRange`], which cannot hold it.
+/// Converts a token. A token over 64 bits gives the message of [`TokenOutOfRange`], which cannot
+/// hold such a number.
 fn extract_token(index: usize, token: &Bound<'_, PyAny>) -> PyResult<i64> {
     token.extract().map_err(|error: PyErr| {
         if !error.is_instance_of::<PyOverflowError>(token.py()) {
             return error;
         }
-        // Python writes out no int of thousands of digits.
+        // Python refuses to convert an int of thousands of digits to text.
         let value = token.str().map_or_else(
             |_| "of thousands of digits".to_owned(),
             |text| text.to_string(),
@@ -59,7 +60,7 @@ fn extract_token(index: usize, token: &Bound<'_, PyAny>) -> PyResult<i64> {
     })
 }
 
-/// Both `None` and the empty text stand for the start of a chain.
+/// The previous digest; `None` and the empty text both mean the start of a chain.
 fn prior(text: Option<&str>) -> PyResult<Option<PageHash>> {
     match text {
         None | Some("") => Ok(None),
@@ -70,7 +71,7 @@ fn prior(text: Option<&str>) -> PyResult<Option<PageHash>> {
     }
 }
 
-/// Prefix tree for KV caching; so far its page hashes.
+/// Prefix tree for KV caching (so far only its page hashes).
 #[pymodule]
 mod _radix_tree {
     #[pymodule_export]

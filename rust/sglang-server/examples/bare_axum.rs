@@ -1,12 +1,12 @@
-//! The HTTP of the server and nothing else: axum, which knows the answer to each body
-//! beforehand. For `ci/bench.py server`.
+//! Baseline for `ci/bench.py server`: an axum server with canned answers, which measures the cost of
+//! HTTP alone.
 //!
 //!     bare_axum ANSWERS.json
 //!
-//! The file is an object: a request's body, and the pieces of its answer, which is whole or
-//! made of events, each of which leaves by itself, as tokens do.
+//! The file is a JSON object that maps a request body to the pieces of its answer: one complete
+//! answer, or a list of events. Each event is written separately, like tokens of a stream.
 //!
-//! Says on stdout, in one line, where it listens, and serves until it is killed.
+//! Prints its address on stdout, in one line, and serves until it is killed.
 
 use std::{
     collections::HashMap,
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     writeln!(io::stdout(), "serving on http://{}", listener.local_addr()?)?;
     let listener = listener.tap_io(|connection| {
-        // Without it events wait for one another; the server has it, too.
+        // Without TCP_NODELAY events are delayed and merged. The real server sets it too.
         let _ = connection.set_nodelay(true);
     });
     axum::serve(listener, routes).await?;

@@ -1,11 +1,10 @@
-//! Load for a server: connections that ask the same thing over and over. For `ci/bench.py
-//! server`.
+//! Load generator for `ci/bench.py server`: connections that repeat one request.
 //!
 //!     http_load ADDRESS CONNECTIONS SECONDS < BODY
 //!
-//! Posts to `/generate` over HTTP/1.1, one request at a time on each connection, until the
-//! time is over, and reads every answer to its end. Says in JSON what it saw; anything but
-//! a whole answer with status 200 ends it with an error.
+//! Posts to `/generate` over HTTP/1.1, one request at a time on each connection, and reads each
+//! answer to its end. After SECONDS it prints a report as JSON. Any answer that is incomplete or
+//! whose status is not 200 ends the program with an error.
 
 use std::{
     env,
@@ -24,11 +23,12 @@ use tokio::{
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// What was seen of one or several connections.
+/// Measurements of one or several connections.
 #[derive(Default)]
-struct Seen {
-    /// From sending a request to the first byte of its answer's body, and to its end.
+struct Measurements {
+    /// Times from sending a request to the first byte of the body.
     first: Vec<Duration>,
+    /// Times from sending a request to the end of the body.
     whole: Vec<Duration>,
     events: usize,
     bytes: usize,
@@ -37,7 +37,7 @@ struct Seen {
 struct Connection {
     stream: BufReader<TcpStream>,
     line: String,
-    seen: Seen,
+    measured: Measurements,
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -58,11 +58,11 @@ async fn main() -> Result<(), Failure> {
     for connection in idle {
         busy.spawn(connection.ask_until(end, Arc::clone(&request)));
     }
-    let mut seen = Seen::default();
+    let mut measured = Measurements::default();
     while let Some(ended) = busy.join_next().await {
-        seen.add(ended??);
+        measured.add(ended??);
     }
-    let report = seen.report(start.elapsed());
+    let report = measured.report(start.elapsed());
     writeln!(io::stdout(), "{report}")?;
     Ok(())
 }
@@ -84,24 +84,28 @@ impl Connection {
         Ok(Self {
             stream: BufReader::with_capacity(64 << 10, stream),
             line: String::new(),
-            seen: Seen::default(),
+            measured: Measurements::default(),
         })
     }
 
-    async fn ask_until(mut self, end: Instant, request: Arc<[u8]>) -> Result<Seen, Failure> {
+    async fn ask_until(
+        mut self,
+        end: Instant,
+        request: Arc<[u8]>,
+    ) -> Result<Measurements, Failure> {
         while Instant::now() < end {
             let start = Instant::now();
             self.stream.get_mut().write_all(&request).await?;
             self.answer(start).await?;
-            self.seen.whole.push(start.elapsed());
+            self.measured.whole.push(start.elapsed());
         }
-        Ok(self.seen)
+        Ok(self.measured)
     }
 
     async fn answer(&mut self, start: Instant) -> Result<(), Failure> {
         let status = self.line().await?;
         if !status.starts_with("HTTP/1.1 200") {
-            return Err(format!("the server answers {status:?}").into());
+            return Err(format!("the server answered {status:?}").into());
         }
         let mut length = None;
         loop {
@@ -116,7 +120,7 @@ impl Connection {
             }
         }
         self.stream.fill_buf().await?;
-        self.seen.first.push(start.elapsed());
+        self.measured.first.push(start.elapsed());
         if let Some(length) = length {
             return self.body(length).await;
         }
@@ -130,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// The next line, without its end.
+    /// The next line, without its line break.
     async fn line(&mut self) -> Result<&str, Failure> {
         self.line.clear();
         if self.stream.read_line(&mut self.line).await? == 0 {
@@ -140,7 +144,7 @@ impl Connection {
     }
 
     async fn body(&mut self, mut length: usize) -> Result<(), Failure> {
-        self.seen.bytes += length;
+        self.measured.bytes += length;
         let mut last = 0;
         while length > 0 {
             let there = self.stream.fill_buf().await?;
@@ -149,8 +153,8 @@ impl Connection {
             }
             let taken = there.len().min(length);
             for &byte in &there[..taken] {
-                // JSON has no line breaks of its own; an event ends with an empty line.
-                self.seen.events += usize::from(byte == b'\n' && last == b'\n');
+                // The JSON of an event has no line breaks, so an empty line is the end of an event.
+                self.measured.events += usize::from(byte == b'\n' && last == b'\n');
                 last = byte;
             }
             self.stream.consume(taken);
@@ -160,7 +164,7 @@ impl Connection {
     }
 }
 
-impl Seen {
+impl Measurements {
     fn add(&mut self, other: Self) {
         self.first.extend(other.first);
         self.whole.extend(other.whole);

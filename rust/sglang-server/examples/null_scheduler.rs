@@ -1,9 +1,9 @@
-//! A server whose scheduler gives each prompt back, over and over, a token a step: what is
-//! left of a request's cost when nothing is computed. For `ci/bench.py server`.
+//! A server with a scheduler that repeats the prompt, one token per step. It measures the cost of a
+//! request without a model. For `ci/bench.py server`.
 //!
 //!     null_scheduler [--incremental-streaming-output]
 //!
-//! Says on stdout, in one line, where it listens, and serves until it is killed.
+//! Prints its address on stdout, in one line, and serves until it is killed.
 
 use std::{
     env,
@@ -20,20 +20,20 @@ use sglang_server::{
     wire,
 };
 
-/// Messages that a turn takes in at most.
-const MOST: usize = 256;
-/// How long an idle scheduler waits before it looks again.
-const PARKED: Duration = Duration::from_secs(1);
+/// Maximum number of messages taken per step.
+const MAX_MESSAGES: usize = 256;
+/// How long an idle scheduler waits for a message before it polls again.
+const IDLE_WAIT: Duration = Duration::from_secs(1);
 
-/// A request that is being answered.
-struct Answering {
+/// A running request.
+struct Running {
     rid: String,
     prompt: Vec<i32>,
-    said: usize,
+    generated: usize,
     wanted: usize,
 }
 
-/// Why an answer has ended.
+/// The finish reason.
 #[derive(Serialize)]
 struct Finish {
     r#type: &'static str,
@@ -44,28 +44,28 @@ fn main() -> Result<(), Box<dyn Error>> {
     let incremental = env::args().any(|argument| argument == "--incremental-streaming-output");
     let server = Server::start(args(incremental), FrontendConfig::default(), 0, &[])?;
     writeln!(io::stdout(), "serving on http://{}", server.address())?;
-    let mut answering = Vec::new();
+    let mut running = Vec::new();
     loop {
-        if answering.is_empty() {
-            let _ = server.wait(PARKED);
+        if running.is_empty() {
+            let _ = server.wait(IDLE_WAIT);
         }
-        for message in server.take(MOST) {
-            receive(&message, &mut answering)?;
+        for message in server.take(MAX_MESSAGES) {
+            receive(&message, &mut running)?;
         }
-        if !answering.is_empty() && !server.push_blocking(step(&mut answering)?) {
+        if !running.is_empty() && !server.push_blocking(step(&mut running)?) {
             return Ok(());
         }
     }
 }
 
-/// Reads as much of a message as it needs: tag, name and the most tokens wanted.
-fn receive(message: &ToScheduler, answering: &mut Vec<Answering>) -> Result<(), Box<dyn Error>> {
+/// Reads only the tag, the rid and `max_new_tokens` of a message.
+fn receive(message: &ToScheduler, running: &mut Vec<Running>) -> Result<(), Box<dyn Error>> {
     let mut header = message.header.as_slice();
     rmp::decode::read_array_len(&mut header)?;
     let tag: String = rmp_serde::decode::from_read(&mut header)?;
     let rid: String = rmp_serde::decode::from_read(&mut header)?;
     match tag.as_str() {
-        "AbortReq" => answering.retain(|answer| answer.rid != rid),
+        "AbortReq" => running.retain(|answer| answer.rid != rid),
         "TokenizedGenerateReqInput" => {
             for _ in 2..8 {
                 let IgnoredAny = rmp_serde::decode::from_read(&mut header)?;
@@ -74,11 +74,11 @@ fn receive(message: &ToScheduler, answering: &mut Vec<Answering>) -> Result<(), 
             let wanted: Option<usize> = rmp_serde::decode::from_read(&mut header)?;
             let ids = message.ids.as_chunks().0.iter();
             let prompt: Vec<i32> = ids.map(|id| i64::from_le_bytes(*id) as i32).collect();
-            answering.push(Answering {
+            running.push(Running {
                 rid,
                 wanted: wanted.unwrap_or(prompt.len()),
                 prompt,
-                said: 0,
+                generated: 0,
             });
         }
         _ => (),
@@ -86,25 +86,25 @@ fn receive(message: &ToScheduler, answering: &mut Vec<Answering>) -> Result<(), 
     Ok(())
 }
 
-/// The frame with the next token of every request; those that have ended leave.
-fn step(answering: &mut Vec<Answering>) -> Result<Vec<u8>, Box<dyn Error>> {
-    let mut ids = Vec::with_capacity(4 * answering.len());
-    for answer in answering.iter_mut() {
-        let id = answer.prompt[answer.said % answer.prompt.len()];
+/// The frame with the next token of every request. Removes requests that have ended.
+fn step(running: &mut Vec<Running>) -> Result<Vec<u8>, Box<dyn Error>> {
+    let mut ids = Vec::with_capacity(4 * running.len());
+    for answer in running.iter_mut() {
+        let id = answer.prompt[answer.generated % answer.prompt.len()];
         ids.extend(id.to_le_bytes());
-        answer.said += 1;
+        answer.generated += 1;
     }
-    let rids: Vec<&str> = answering.iter().map(|answer| &*answer.rid).collect();
-    let prompts: Vec<usize> = answering.iter().map(|answer| answer.prompt.len()).collect();
-    let finish = |answer: &Answering| {
-        (answer.said >= answer.wanted).then_some(Finish {
+    let rids: Vec<&str> = running.iter().map(|answer| &*answer.rid).collect();
+    let prompts: Vec<usize> = running.iter().map(|answer| answer.prompt.len()).collect();
+    let finish = |answer: &Running| {
+        (answer.generated >= answer.wanted).then_some(Finish {
             r#type: "length",
             length: answer.wanted,
         })
     };
-    let finish: Vec<Option<Finish>> = answering.iter().map(finish).collect();
+    let finish: Vec<Option<Finish>> = running.iter().map(finish).collect();
     let header = rmp_serde::to_vec_named(&(&rids, &finish, &prompts, vec![1; rids.len()]))?;
-    answering.retain(|answer| answer.said < answer.wanted);
+    running.retain(|answer| answer.generated < answer.wanted);
     Ok(wire::batch_frame(&header, &[&ids])?)
 }
 

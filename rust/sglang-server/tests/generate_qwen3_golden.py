@@ -1,8 +1,8 @@
 """
-Write which tokens Qwen3's tokenizer must give: `python generate_qwen3_golden.py .tools/qwen3-3.7.2/tokenizer.json`.
+Write the expected tokens of Qwen3's tokenizer: `python generate_qwen3_golden.py .tools/qwen3-3.7.2/tokenizer.json`.
 
-The Python package `tokenizers` (0.22.2; `pip install tokenizers==0.22.2`) makes them;
-`golden/qwen3.jsonl` beside this file keeps them, a text a line.
+The Python package `tokenizers` (`pip install tokenizers==0.22.2`) computes them. They are written
+to `golden/qwen3.jsonl` next to this file, one text per line.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TEXTS = [
 
 def main() -> None:
     """
-    Tokenize every text, and write the file anew.
+    Tokenize every text and rewrite the file.
     """
     tokenizer = Tokenizer.from_file(sys.argv[1])
     with FILE.open("w", encoding="utf-8", newline="\n") as file:

@@ -1,6 +1,6 @@
-//! Qwen3's own tokenizer: the tokens that the Python package gives, and every text whole.
+//! Qwen3's tokenizer: same tokens as the Python package, and correct incremental decoding.
 //!
-//! `ci/test.py --only tokenizer` fetches the file and runs these. By hand:
+//! `ci/test.py --only tokenizer` downloads the file and runs these tests. To run them by hand:
 //! `SGLANG_TEST_QWEN3=.../tokenizer.json cargo nextest run -p sglang-server --test qwen3 --run-ignored all`.
 
 use std::{
@@ -18,12 +18,12 @@ use sglang_server::{
 };
 
 static TOKENIZER: LazyLock<Arc<dyn TextTokenizer>> = LazyLock::new(|| {
-    let path =
-        env::var_os("SGLANG_TEST_QWEN3").expect("SGLANG_TEST_QWEN3 names Qwen3's tokenizer.json");
+    let path = env::var_os("SGLANG_TEST_QWEN3")
+        .expect("set SGLANG_TEST_QWEN3 to the path of Qwen3's tokenizer.json");
     load(Some(Path::new(&path))).unwrap()
 });
 
-/// See `generate_qwen3_golden.py`.
+/// A line of the file that `generate_qwen3_golden.py` writes.
 #[derive(Deserialize)]
 struct Golden {
     text: String,
@@ -45,8 +45,8 @@ fn options(skip_special_tokens: bool) -> DecodeOptions {
     }
 }
 
-/// The text of `ids`, taken `step` at a time.
-fn streamed(ids: &[i32], step: usize, skip: bool) -> String {
+/// The text of `ids`, decoded incrementally in chunks of `step` tokens.
+fn decode_in_chunks(ids: &[i32], step: usize, skip: bool) -> String {
     let mut decoder = Decoder::new(Arc::clone(&TOKENIZER), options(skip));
     let mut text: String = ids.chunks(step).map(|chunk| decoder.push(chunk)).collect();
     text.push_str(&decoder.finish().unwrap());
@@ -55,7 +55,7 @@ fn streamed(ids: &[i32], step: usize, skip: bool) -> String {
 
 #[test]
 #[ignore = "needs SGLANG_TEST_QWEN3"]
-fn tokens_are_those_of_the_python_package() {
+fn tokens_match_the_python_package() {
     for Golden { text, ids, plain } in golden() {
         assert_eq!(ids, TOKENIZER.encode(&text).unwrap(), "{text:?}");
         assert_eq!(
@@ -67,8 +67,8 @@ fn tokens_are_those_of_the_python_package() {
         for step in [1, 2, 3, 7, 1000] {
             assert_eq!(
                 plain,
-                streamed(&ids, step, true),
-                "{text:?}, {step} at a time"
+                decode_in_chunks(&ids, step, true),
+                "{text:?}, chunks of {step}"
             );
         }
     }
@@ -77,7 +77,7 @@ fn tokens_are_those_of_the_python_package() {
 
 #[test]
 #[ignore = "needs SGLANG_TEST_QWEN3"]
-fn every_token_alone() {
+fn decode_one_matches_decode_for_every_token() {
     assert_eq!(151_669, TOKENIZER.vocab_size());
     for id in 0..TOKENIZER.vocab_size() as i32 {
         let expected = TOKENIZER.decode(&[id], false).unwrap();
@@ -94,22 +94,19 @@ proptest! {
 
     #[test]
     #[ignore = "needs SGLANG_TEST_QWEN3"]
-    fn any_tokens_give_the_whole(ids in prop::collection::vec(-1..151_670, 0..60), step in 1_usize..5, skip in any::<bool>()) {
-        prop_assert_eq!(TOKENIZER.decode(&ids, skip).unwrap(), streamed(&ids, step, skip));
+    fn random_tokens_give_the_whole_text(ids in prop::collection::vec(-1..151_670, 0..60), step in 1_usize..5, skip in any::<bool>()) {
+        prop_assert_eq!(TOKENIZER.decode(&ids, skip).unwrap(), decode_in_chunks(&ids, step, skip));
     }
 }
 
-/// A token costs the same after ten thousand others as after a hundred. Run by hand:
+/// The cost of a token must not depend on the number of tokens before it. Run by hand:
 /// `cargo test --release -p sglang-server --test qwen3 -- --ignored --nocapture cost_per_token`.
 #[test]
 #[ignore = "a measurement, and needs SGLANG_TEST_QWEN3"]
-#[expect(
-    clippy::print_stdout,
-    reason = "a measurement is read by whoever makes it"
-)]
+#[expect(clippy::print_stdout, reason = "a measurement, read on the terminal")]
 fn cost_per_token_does_not_grow() {
     let golden: Vec<i32> = golden().into_iter().flat_map(|golden| golden.ids).collect();
-    // The same mixture at every length.
+    // Repeat the same hundred tokens, so that every length has the same mixture.
     let hundred: Vec<i32> = golden
         .iter()
         .copied()
@@ -137,6 +134,6 @@ fn cost_per_token_does_not_grow() {
     };
     cost(100);
     let costs = [100, 1_000, 10_000].map(|tokens| (tokens, cost(tokens)));
-    println!("nanoseconds a token: {costs:?}");
+    println!("nanoseconds per token: {costs:?}");
     assert!(costs[2].1 < costs[0].1 * 2.0, "{costs:?}");
 }

@@ -105,7 +105,7 @@ impl StopFinder {
             }
         }
         let longest = self.matched.iter().copied().max().unwrap_or(0);
-        // A stop string begins at a character boundary, so this is one.
+        // A stop string begins at a character boundary, so the text is split at one.
         self.held = text.split_off(text.len() - longest);
         text
     }

@@ -1,4 +1,4 @@
-//! A frontend on a port of its own, and a scheduler of a few lines behind it.
+//! Helpers: start a server, play the scheduler, and send HTTP requests.
 
 use std::{
     io::{Read as _, Write as _},
@@ -19,8 +19,8 @@ use sglang_server::{
     wire,
 };
 
-/// Longer than anything here takes.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// Much longer than any step of these tests takes.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) fn args() -> ServerArgs {
     ServerArgs {
@@ -32,9 +32,9 @@ pub(crate) fn args() -> ServerArgs {
     }
 }
 
-/// What the scheduler was told.
+/// A message to the scheduler.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct Received {
     /// `TokenizedGenerateReqInput`, `AbortReq`, …
     pub(crate) tag: String,
     pub(crate) rid: String,
@@ -42,7 +42,7 @@ pub(crate) struct Told {
     pub(crate) ids: Vec<i64>,
 }
 
-impl Told {
+impl Received {
     pub(crate) fn new(message: &ToScheduler) -> Self {
         let header: Vec<Value> = rmp_serde::from_slice(&message.header).unwrap();
         let text = |at: usize| header[at].as_str().unwrap().to_owned();
@@ -61,15 +61,30 @@ impl Told {
     }
 }
 
-/// Waits for the next message.
-pub(crate) fn told(server: &Server) -> Told {
-    assert!(server.wait(SOON), "nothing arrives");
-    let messages = server.take(1);
-    Told::new(&messages[0])
+/// A server with default settings, on a free port.
+pub(crate) fn start_server() -> Server {
+    Server::start(args(), FrontendConfig::default(), 0, &[]).unwrap()
 }
 
-/// Whether nothing is there.
-pub(crate) fn silent(server: &Server) -> bool {
+/// Waits for the next message to the scheduler.
+pub(crate) fn receive(server: &Server) -> Received {
+    assert!(server.wait(TIMEOUT), "no message for the scheduler");
+    let messages = server.take(1);
+    Received::new(&messages[0])
+}
+
+/// Waits for the next message, which must abort `rid`.
+#[track_caller]
+pub(crate) fn expect_abort(server: &Server, rid: &str) {
+    let message = receive(server);
+    assert_eq!(
+        ("AbortReq", rid),
+        (message.tag.as_str(), message.rid.as_str())
+    );
+}
+
+/// Whether no message for the scheduler is queued.
+pub(crate) fn nothing_received(server: &Server) -> bool {
     server.take(1).is_empty()
 }
 
@@ -82,6 +97,7 @@ pub(crate) fn step(server: &Server, rid: &str, ids: &[i32], finish: &Value, prom
     assert!(server.push_blocking(frame));
 }
 
+/// Sends the last step of one request.
 pub(crate) fn finish(server: &Server, rid: &str, ids: &[i32]) {
     step(
         server,
@@ -92,7 +108,7 @@ pub(crate) fn finish(server: &Server, rid: &str, ids: &[i32]) {
     );
 }
 
-/// A server whose scheduler gives each prompt back, a token a step.
+/// A server with a scheduler that answers with the prompt, one token per step.
 pub(crate) struct Echo {
     pub(crate) server: Arc<Server>,
     stop: Arc<AtomicBool>,
@@ -113,7 +129,7 @@ impl Echo {
                 while !stop.load(Ordering::Relaxed) {
                     if server.wait(Duration::from_millis(20)) {
                         for message in server.take(256) {
-                            echo(&server, &Told::new(&message));
+                            echo(&server, &Received::new(&message));
                         }
                     }
                 }
@@ -147,34 +163,34 @@ impl Drop for Echo {
     }
 }
 
-fn echo(server: &Server, told: &Told) {
+fn echo(server: &Server, message: &Received) {
     let push = |frame| assert!(server.push_blocking(frame));
-    match told.tag.as_str() {
+    match message.tag.as_str() {
         "TokenizedGenerateReqInput" => {
-            let ids: Vec<i32> = told.ids.iter().map(|id| *id as i32).collect();
+            let ids: Vec<i32> = message.ids.iter().map(|id| *id as i32).collect();
             let (last, before) = ids.split_last().unwrap();
             for id in before {
-                step(server, &told.rid, &[*id], &Value::Null, ids.len());
+                step(server, &message.rid, &[*id], &Value::Null, ids.len());
             }
             let reason = json!({"type": "length", "length": ids.len()});
-            step(server, &told.rid, &[*last], &reason, ids.len());
+            step(server, &message.rid, &[*last], &reason, ids.len());
         }
         "GetInternalStateReq" => {
             let state = json!({"last_gen_throughput": 1.5, "api_key": "secret"});
             push(wire::control_frame(
-                &told.rid,
+                &message.rid,
                 &rmp_serde::to_vec(&state).unwrap(),
             ));
         }
         "FlushCacheReq" => {
             let result = json!({"success": true, "message": "flushed"});
             push(wire::control_frame(
-                &told.rid,
+                &message.rid,
                 &rmp_serde::to_vec(&result).unwrap(),
             ));
         }
         "AbortReq" => {}
-        other => panic!("the scheduler does not know {other}"),
+        other => panic!("unexpected message {other}"),
     }
 }
 
@@ -192,7 +208,7 @@ impl Answer {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
     }
 
-    /// The data of each event.
+    /// The data of each server-sent event.
     pub(crate) fn events(&self) -> Vec<String> {
         let events = self.body.split_terminator("\n\n");
         events
@@ -201,7 +217,7 @@ impl Answer {
     }
 }
 
-/// Sends a request on a connection of its own and reads the answer to its end.
+/// Sends a request on a new connection, and reads the whole answer.
 pub(crate) fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> Answer {
     let mut stream = send(address, method, path, body);
     read_answer(&mut stream)
@@ -215,17 +231,26 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
     ask(address, "GET", path, "")
 }
 
-/// Generates, with header lines of one's own.
+/// Sends `POST /generate` with these header lines.
 pub(crate) fn ask_with(address: SocketAddr, headers: &str, body: &str) -> Answer {
     ask_bytes(address, headers, body.as_bytes())
 }
 
-/// As [`ask_with`], with any bytes.
+/// As [`ask_with`], with a body of any bytes.
 pub(crate) fn ask_bytes(address: SocketAddr, headers: &str, body: &[u8]) -> Answer {
     read_answer(&mut send_with(address, "POST", "/generate", headers, body))
 }
 
-/// Sends a request; its answer is yet to be read.
+/// Sends `POST /generate` without reading the answer. The prompt is three tokens, unless `body` has
+/// one.
+pub(crate) fn send_generate(server: &Server, mut body: Value) -> TcpStream {
+    if body["input_ids"].is_null() && body["text"].is_null() {
+        body["input_ids"] = json!([1, 2, 3]);
+    }
+    send(server.address(), "POST", "/generate", &body.to_string())
+}
+
+/// Sends a request without reading the answer.
 pub(crate) fn send(address: SocketAddr, method: &str, path: &str, body: &str) -> TcpStream {
     send_with(
         address,
@@ -244,7 +269,7 @@ fn send_with(
     body: &[u8],
 ) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}");
     write!(stream, "{head}Content-Length: {length}\r\n\r\n").unwrap();
@@ -262,7 +287,7 @@ fn parse(bytes: &[u8]) -> Answer {
     let text = str::from_utf8(bytes).unwrap();
     let (head, body) = text
         .split_once("\r\n\r\n")
-        .unwrap_or_else(|| panic!("no HTTP: {text:?}"));
+        .unwrap_or_else(|| panic!("not HTTP: {text:?}"));
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
     let chunked = head
         .to_ascii_lowercase()
@@ -271,28 +296,28 @@ fn parse(bytes: &[u8]) -> Answer {
         status,
         head: head.to_owned(),
         body: if chunked {
-            unchunked(body)
+            decode_chunked(body)
         } else {
             body.to_owned()
         },
     }
 }
 
-/// What has arrived of a body in chunks; the last one may be cut off.
-fn unchunked(mut body: &str) -> String {
-    let mut whole = String::new();
+/// Decodes a chunked body. The last chunk may be missing.
+fn decode_chunked(mut body: &str) -> String {
+    let mut decoded = String::new();
     while let Some((length, rest)) = body.split_once("\r\n") {
         let length = usize::from_str_radix(length, 16).unwrap();
         if length == 0 {
             break;
         }
-        whole.push_str(&rest[..length]);
+        decoded.push_str(&rest[..length]);
         body = rest[length..].strip_prefix("\r\n").unwrap();
     }
-    whole
+    decoded
 }
 
-/// A gauge or counter of `/metrics`.
+/// The value of a gauge or counter of `/metrics`.
 pub(crate) fn metric(server: &Server, name: &str) -> u64 {
     let text = get(server.address(), "/metrics").body;
     let line = text
@@ -301,12 +326,20 @@ pub(crate) fn metric(server: &Server, name: &str) -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// Looks again until `done`.
+/// Waits until no request is live.
+#[track_caller]
+pub(crate) fn wait_until_idle(server: &Server) {
+    eventually("no request is live", || {
+        metric(server, "sglang_requests_live") == 0
+    });
+}
+
+/// Polls until `done`.
 #[track_caller]
 pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
-    let end = Instant::now() + SOON;
+    let end = Instant::now() + TIMEOUT;
     while !done() {
-        assert!(Instant::now() < end, "not in time: {what}");
+        assert!(Instant::now() < end, "timed out waiting until {what}");
         thread::sleep(Duration::from_millis(1));
     }
 }

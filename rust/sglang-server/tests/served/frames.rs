@@ -1,6 +1,6 @@
-//! Frames of a scheduler that has lost its mind: each does to the requests that it names
-//! what it says, or fails them, and nothing to others; what fails while the scheduler may
-//! still work on it is aborted, once.
+//! Corrupt frames from the scheduler. A frame affects only the requests that it names: it is applied
+//! to them, or fails them. A request that fails while the scheduler may still be working on it is
+//! aborted once.
 
 use std::net::TcpStream;
 
@@ -17,13 +17,17 @@ use sglang_server::{
     wire::{self, Frame},
 };
 
-use crate::common::{args, eventually, finish, metric, read_answer, send, silent, told};
+use crate::common::{
+    args, finish, metric, nothing_received, read_answer, receive, send, send_generate,
+    wait_until_idle,
+};
 
-/// Requests that a frame names, and all.
+/// Number of requests that a frame names.
 const NAMED: usize = 2;
+/// Number of live requests.
 const LIVE: usize = 4;
 
-/// The token that ends what a frame has not ended.
+/// The last token of requests that the frame under test does not end.
 const LAST: i32 = 'Z' as i32;
 
 /// How an answer ends.
@@ -33,7 +37,7 @@ enum End {
     Failed(u16),
 }
 
-/// What happens to a frame on its way.
+/// A corruption of a frame.
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(Index, u8),
@@ -68,8 +72,8 @@ impl Damage {
     }
 }
 
-/// Good frames of each kind, by name. The first request goes on, the second ends.
-fn good_frames(rids: &[String]) -> Vec<(&'static str, Vec<u8>)> {
+/// A valid frame of each kind, with its name. The first request continues, the second ends.
+fn valid_frames(rids: &[String]) -> Vec<(&'static str, Vec<u8>)> {
     let [first, second, ..] = rids else {
         unreachable!()
     };
@@ -89,7 +93,7 @@ fn good_frames(rids: &[String]) -> Vec<(&'static str, Vec<u8>)> {
             .collect();
         wire::batch_frame(&header, &[&data]).unwrap()
     };
-    // Lengths of log-probabilities, of their alternatives, and of hidden states.
+    // The columns of log-probabilities, of alternative tokens, and of hidden states.
     let mut all = core();
     all.extend([json!([1, 1]), json!([1, 0])]);
     all.extend([json!([1, 1]), json!([2, 2]), json!([1, 0]), json!([1])]);
@@ -113,8 +117,8 @@ fn good_frames(rids: &[String]) -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// What must become of `rids` after `frame` and a last token for each, and which of them
-/// the scheduler is told to give up.
+/// How each request must end after `frame` and a last token for each, and the requests that must
+/// be aborted.
 fn expected(frame: &[u8], rids: &[String]) -> (Vec<End>, Vec<String>) {
     let mut ids: Vec<Vec<i32>> = vec![Vec::new(); rids.len()];
     let mut ends: Vec<Option<End>> = vec![None; rids.len()];
@@ -149,12 +153,12 @@ fn expected(frame: &[u8], rids: &[String]) -> (Vec<End>, Vec<String>) {
     (ends.collect(), aborts)
 }
 
-/// A request that asks for everything that a frame may carry.
-fn ask(server: &Server) -> (TcpStream, String) {
+/// Sends a request with all options that affect frames. Returns the connection and its rid.
+fn start_request(server: &Server) -> (TcpStream, String) {
     let body = json!({"input_ids": [1], "return_logprob": true, "top_logprobs_num": 2,
         "return_hidden_states": true});
-    let client = send(server.address(), "POST", "/generate", &body.to_string());
-    let request = told(server);
+    let client = send_generate(server, body);
+    let request = receive(server);
     assert_eq!("TokenizedGenerateReqInput", request.tag);
     (client, request.rid)
 }
@@ -165,10 +169,10 @@ fn server() -> Server {
     Server::start(args, FrontendConfig::default(), 0, &[]).unwrap()
 }
 
-/// Sends what `frame` makes of the names of live requests, and then their ends. Each
-/// request must end as it says.
-fn survive(server: &Server, frame: impl FnOnce(&[String]) -> Vec<u8>) {
-    let (clients, rids): (Vec<_>, Vec<_>) = (0..LIVE).map(|_| ask(server)).unzip();
+/// Sends the frame that `frame` builds from the rids of live requests, and then a last token for
+/// each. Checks how the requests end, and which ones are aborted.
+fn check_frame(server: &Server, frame: impl FnOnce(&[String]) -> Vec<u8>) {
+    let (clients, rids): (Vec<_>, Vec<_>) = (0..LIVE).map(|_| start_request(server)).unzip();
     let frame = frame(&rids);
     let (expected, mut aborts) = expected(&frame, &rids);
     assert!(server.push_blocking(frame));
@@ -177,7 +181,7 @@ fn survive(server: &Server, frame: impl FnOnce(&[String]) -> Vec<u8>) {
     }
     let end = |mut client| {
         let answer = read_answer(&mut client);
-        // JSON also where numbers are none.
+        // Must be valid JSON, even if the frame contains NaN.
         let whole = answer.json();
         match whole["text"].as_str() {
             Some(text) if answer.status == 200 => End::Text(text.to_owned()),
@@ -187,26 +191,25 @@ fn survive(server: &Server, frame: impl FnOnce(&[String]) -> Vec<u8>) {
     let ends: Vec<End> = clients.into_iter().map(end).collect();
     assert_eq!(expected, ends);
     assert_eq!(vec![End::Text("Z".into()); LIVE - NAMED], ends[NAMED..]);
-    let mut told: Vec<String> = aborts.iter().map(|_| told(server).rid).collect();
+    let mut received: Vec<String> = aborts.iter().map(|_| receive(server).rid).collect();
     aborts.sort();
-    told.sort();
-    assert_eq!(aborts, told);
-    assert!(silent(server));
+    received.sort();
+    assert_eq!(aborts, received);
+    assert!(nothing_received(server));
 }
 
-fn is_well(server: &Server) {
-    let (mut client, rid) = ask(server);
+/// The server still answers, is idle, and nothing panicked.
+fn check_healthy(server: &Server) {
+    let (mut client, rid) = start_request(server);
     finish(server, &rid, &[65]);
     assert_eq!("A", read_answer(&mut client).json()["text"]);
-    eventually("nothing is live", || {
-        metric(server, "sglang_requests_live") == 0
-    });
-    assert!(silent(server));
+    wait_until_idle(server);
+    assert!(nothing_received(server));
     assert_eq!(0, metric(server, "sglang_panics_total"));
 }
 
 #[test]
-fn good_frames_do_what_they_say() {
+fn valid_frames_are_applied() {
     let server = server();
     #[rustfmt::skip]
     let cases = [
@@ -216,8 +219,8 @@ fn good_frames_do_what_they_say() {
         ("error",             [End::Failed(500), End::Text("Z".into())],      1),
     ];
     for (at, (name, ends, aborts)) in cases.into_iter().enumerate() {
-        survive(&server, |rids| {
-            let (kind, frame) = good_frames(rids).swap_remove(at);
+        check_frame(&server, |rids| {
+            let (kind, frame) = valid_frames(rids).swap_remove(at);
             assert_eq!(name, kind);
             let expected = expected(&frame, rids);
             assert_eq!(
@@ -228,11 +231,11 @@ fn good_frames_do_what_they_say() {
             frame
         });
     }
-    is_well(&server);
+    check_healthy(&server);
 }
 
 #[test]
-fn damaged_frames_hurt_nobody_else() {
+fn corrupt_frames_affect_only_the_requests_that_they_name() {
     let damaged = (0..4_usize, prop::collection::vec(Damage::any(), 1..4));
     let config = Config {
         cases: 16,
@@ -243,46 +246,46 @@ fn damaged_frames_hurt_nobody_else() {
     let survived = TestRunner::new(config).run(&frames, |frames| {
         let server = server();
         for (kind, damage) in frames {
-            survive(&server, |rids| {
-                let mut frame = good_frames(rids).swap_remove(kind).1;
+            check_frame(&server, |rids| {
+                let mut frame = valid_frames(rids).swap_remove(kind).1;
                 for damage in &damage {
                     damage.apply(&mut frame);
                 }
                 frame
             });
         }
-        is_well(&server);
+        check_healthy(&server);
         Ok(())
     });
     survived.unwrap();
 }
 
-/// Makes a frame of a request's name.
+/// Builds a frame from a rid.
 type Make<'a> = &'a dyn Fn(&str) -> Vec<u8>;
 
-/// Lengths and depths that no frame can have: nothing is reserved for them, no stack ends.
+/// No memory is allocated for impossible lengths, and deep nesting does not overflow the stack.
 #[test]
-fn frames_that_promise_too_much_are_refused() {
+fn frames_with_impossible_lengths_or_depths_are_refused() {
     let server = server();
     let batch = |header: &[u8]| wire::batch_frame(header, &[]).unwrap();
     let rid_column = |rid: &str| [&[0x91, 0xD9, rid.len() as u8], rid.as_bytes()].concat();
     #[rustfmt::skip]
     let cases: [(&str, Make); 6] = [
-        ("names without end",     &|_| batch(&[0x94, 0xDD, 0xFF, 0xFF, 0xFF, 0xFF])),
-        ("a name of 4 GiB",       &|_| batch(&[0x94, 0x91, 0xDB, 0xFF, 0xFF, 0xFF, 0xFF])),
-        ("columns without end",   &|rid| batch(&[vec![0xDD, 0xFF, 0xFF, 0xFF, 0xFF], rid_column(rid)].concat())),
-        ("reasons without end",   &|rid| batch(&[vec![0x94], rid_column(rid), vec![0xDD, 0xFF, 0xFF, 0xFF, 0xFF]].concat())),
-        ("a reason without end",  &|rid| batch(&[vec![0x94], rid_column(rid), vec![0x91, 0x81, 0xA1, b'a'], vec![0x91; 100_000]].concat())),
-        ("a payload of 4 GiB",    &|rid| [&[1, 0x92, 0xD9, rid.len() as u8], rid.as_bytes(), &[0xC6, 0xFF, 0xFF, 0xFF, 0xFF]].concat()),
+        ("endless rid column",          &|_| batch(&[0x94, 0xDD, 0xFF, 0xFF, 0xFF, 0xFF])),
+        ("rid of 4 GiB",                &|_| batch(&[0x94, 0x91, 0xDB, 0xFF, 0xFF, 0xFF, 0xFF])),
+        ("endless list of columns",     &|rid| batch(&[vec![0xDD, 0xFF, 0xFF, 0xFF, 0xFF], rid_column(rid)].concat())),
+        ("endless finish reasons",      &|rid| batch(&[vec![0x94], rid_column(rid), vec![0xDD, 0xFF, 0xFF, 0xFF, 0xFF]].concat())),
+        ("deeply nested finish reason", &|rid| batch(&[vec![0x94], rid_column(rid), vec![0x91, 0x81, 0xA1, b'a'], vec![0x91; 100_000]].concat())),
+        ("payload of 4 GiB",            &|rid| [&[1, 0x92, 0xD9, rid.len() as u8], rid.as_bytes(), &[0xC6, 0xFF, 0xFF, 0xFF, 0xFF]].concat()),
     ];
     for (name, make) in cases {
-        survive(&server, |rids| {
+        check_frame(&server, |rids| {
             let frame = make(&rids[0]);
             assert!(Frame::read(&frame.clone().into()).is_err(), "{name}");
             frame
         });
     }
-    // Within a payload, too.
+    // Deep nesting within a control payload.
     let deep = [vec![0x81, 0xA1, b'a'], vec![0x91; 100_000]].concat();
     for path in ["/flush_cache", "/server_info"] {
         let method = if path == "/server_info" {
@@ -291,11 +294,11 @@ fn frames_that_promise_too_much_are_refused() {
             "POST"
         };
         let mut client = send(server.address(), method, path, "");
-        let control = wire::control_frame(&told(&server).rid, &deep);
+        let control = wire::control_frame(&receive(&server).rid, &deep);
         assert!(server.push_blocking(control));
         let answer = read_answer(&mut client);
         assert_eq!(500, answer.status, "{answer:?}");
         assert!(answer.body.contains("depth limit exceeded"), "{answer:?}");
     }
-    is_well(&server);
+    check_healthy(&server);
 }

@@ -1,4 +1,4 @@
-//! Clients that do not play by the rules of HTTP, or hardly.
+//! Clients that violate HTTP, or send incomplete or oversized requests.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -7,49 +7,48 @@ use std::{
 };
 
 use serde_json::json;
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::config::FrontendConfig;
 
-use crate::common::{Echo, SOON, args, get, metric};
+use crate::common::{Echo, TIMEOUT, args, get, metric};
 
 const LIMIT: usize = 10_000;
-const PATIENCE: Duration = Duration::from_secs(1);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
-fn impatient() -> Echo {
+fn strict_server() -> Echo {
     let config = FrontendConfig {
         body_limit: LIMIT,
-        read_timeout: PATIENCE,
+        read_timeout: READ_TIMEOUT,
         ..FrontendConfig::default()
     };
     Echo::start(args(), config)
 }
 
-/// Sends `bytes`, and gives all that comes until the server closes.
+/// Sends `bytes`, and returns everything up to the end of the connection.
 fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
-        // So it closes where it has not read all.
+        // A close with unread data is a reset.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         read => drop(read.expect("the server closes")),
     }
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Whoever says nothing, or not all, is left after a while.
 #[test]
-fn a_connection_that_says_nothing_does_not_stay() {
-    let echo = impatient();
+fn silent_and_incomplete_connections_time_out() {
+    let echo = strict_server();
     let post = "POST /generate HTTP/1.1\r\nHost: x\r\n";
     #[rustfmt::skip]
     let cases = [
-        ("nothing",              String::new(),                              ""),
-        ("half a method",        "P".into(),                                 ""),
-        ("half of HTTP/2",       "PRI * HTTP/2.0\r\n".into(),                ""),
-        ("half a head",          post.into(),                                ""),
-        ("half a body",          format!("{post}Content-Length: 9\r\n\r\n{{"), "HTTP/1.1 408 "),
-        ("half a chunk",         format!("{post}Transfer-Encoding: chunked\r\n\r\n9\r\n{{"), "HTTP/1.1 408 "),
+        ("no byte",                   String::new(),                              ""),
+        ("incomplete method",         "P".into(),                                 ""),
+        ("incomplete HTTP/2 preface", "PRI * HTTP/2.0\r\n".into(),                ""),
+        ("incomplete head",           post.into(),                                ""),
+        ("incomplete body",           format!("{post}Content-Length: 9\r\n\r\n{{"), "HTTP/1.1 408 "),
+        ("incomplete chunk",          format!("{post}Transfer-Encoding: chunked\r\n\r\n9\r\n{{"), "HTTP/1.1 408 "),
     ];
     for (name, bytes, beginning) in cases {
         let begin = Instant::now();
@@ -57,13 +56,20 @@ fn a_connection_that_says_nothing_does_not_stay() {
         assert!(answer.starts_with(beginning), "{name}: {answer}");
         assert_eq!(beginning.is_empty(), answer.is_empty(), "{name}: {answer}");
         let took = begin.elapsed();
-        assert!(took > PATIENCE / 2 && took < SOON / 2, "{name}: {took:?}");
+        assert!(
+            took > READ_TIMEOUT / 2 && took < TIMEOUT / 2,
+            "{name}: {took:?}"
+        );
     }
-    // A beginning in pieces is a beginning.
+}
+
+#[test]
+fn an_http2_preface_in_pieces_is_recognised() {
+    let echo = strict_server();
     let mut stream = TcpStream::connect(echo.address()).unwrap();
     stream.write_all(b"P").unwrap();
     stream.write_all(b"RI").unwrap();
-    std::thread::sleep(PATIENCE / 10);
+    std::thread::sleep(READ_TIMEOUT / 10);
     stream
         .write_all(b" * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
         .unwrap();
@@ -72,10 +78,10 @@ fn a_connection_that_says_nothing_does_not_stay() {
     assert_eq!(4, frame[3], "settings of HTTP/2");
 }
 
-/// A client that says how much will come need not send it, nor be asked to.
+/// The `Content-Length` decides, without waiting for the body.
 #[test]
-fn a_body_that_is_said_to_be_too_large_is_not_waited_for() {
-    let echo = impatient();
+fn an_oversized_body_is_refused_at_once() {
+    let echo = strict_server();
     let large = 99_999_999_999_u64;
     for expect in ["", "Expect: 100-continue\r\n"] {
         let head = format!(
@@ -84,7 +90,7 @@ fn a_body_that_is_said_to_be_too_large_is_not_waited_for() {
         let answer = raw(echo.address(), head.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 413 "), "{expect}: {answer}");
     }
-    // One byte decides.
+    // Exactly at the limit, and one byte more.
     for (length, status) in [(LIMIT, 200), (LIMIT + 1, 413)] {
         let body = json!({"input_ids": [65]}).to_string();
         let body = body.clone() + &" ".repeat(length - body.len());
@@ -101,20 +107,21 @@ fn a_body_that_is_said_to_be_too_large_is_not_waited_for() {
 }
 
 #[test]
-fn what_is_no_http_ends_its_own_connection() {
-    let echo = impatient();
+fn invalid_http_ends_only_its_connection() {
+    let echo = strict_server();
     let headers = "X: 1\r\n".repeat(10_000);
     #[rustfmt::skip]
     let cases = [
-        ("NUL in a path",    "GET /a\0b HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),      "HTTP/1.1 400 "),
-        ("NUL, escaped",     "GET /a%00b HTTP/1.1\r\nConnection: close\r\n\r\n".into(), "HTTP/1.1 404 "),
-        ("many headers",     format!("GET /health HTTP/1.1\r\n{headers}\r\n"),        "HTTP/1.1 431 "),
-        ("a length too long", "POST /generate HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n".into(), "HTTP/1.1 400 "),
+        ("NUL in a path",         "GET /a\0b HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(),      "HTTP/1.1 400 "),
+        ("escaped NUL in a path", "GET /a%00b HTTP/1.1\r\nConnection: close\r\n\r\n".into(), "HTTP/1.1 404 "),
+        ("many headers",          format!("GET /health HTTP/1.1\r\n{headers}\r\n"),        "HTTP/1.1 431 "),
+        ("huge Content-Length",   "POST /generate HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n".into(), "HTTP/1.1 400 "),
     ];
     for (name, bytes, beginning) in cases {
         let answer = raw(echo.address(), bytes.as_bytes());
         assert!(answer.starts_with(beginning), "{name}: {answer}");
     }
+    // Pipelined requests are answered.
     let mut pipelined = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n".repeat(20);
     pipelined.push_str("GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let answers = raw(echo.address(), pipelined.as_bytes());
@@ -122,43 +129,4 @@ fn what_is_no_http_ends_its_own_connection() {
     assert_eq!(1, answers.matches("HTTP/1.1 404 ").count());
     assert_eq!(200, get(echo.address(), "/health").status);
     assert_eq!(0, metric(&echo.server, "sglang_requests_total"));
-}
-
-/// Settings that no server can have are refused at start, and do not fail each request.
-#[test]
-fn impossible_settings_fail_the_start() {
-    let default = FrontendConfig::default;
-    #[rustfmt::skip]
-    let cases = [
-        (FrontendConfig { to_scheduler_cap: 0, ..default() },        "to_scheduler_cap is 0"),
-        (FrontendConfig { from_scheduler_cap: 0, ..default() },      "from_scheduler_cap is 0"),
-        (FrontendConfig { stage_cap: 0, ..default() },               "stage_channel_cap is 0"),
-        (FrontendConfig { stage_cap: usize::MAX, ..default() },      "stage_channel_cap is 18446744073709551615"),
-    ];
-    for (config, words) in cases {
-        let error = Server::start(args(), config, 0, &[]).unwrap_err();
-        assert!(error.to_string().contains(words), "{error}");
-    }
-    let mut many = args();
-    many.tokenizer_worker_num = usize::MAX;
-    let error = Server::start(many, default(), 0, &[]).unwrap_err();
-    assert!(
-        error.to_string().contains("tokenizer_worker_num"),
-        "{error}"
-    );
-    // A deadline beyond the end of time is one that is not reached.
-    let server = Server::start(args(), default(), 0, &[]).unwrap();
-    let mut client = crate::common::send(
-        server.address(),
-        "POST",
-        "/generate",
-        r#"{"input_ids":[1]}"#,
-    );
-    let rid = crate::common::told(&server).rid;
-    std::thread::scope(|scope| {
-        let stopping = scope.spawn(|| server.shutdown(Duration::MAX));
-        crate::common::finish(&server, &rid, &[65]);
-        assert_eq!(200, crate::common::read_answer(&mut client).status);
-        stopping.join().unwrap();
-    });
 }

@@ -1,4 +1,4 @@
-//! Routes over real sockets, in front of a scheduler that gives each prompt back.
+//! The routes over real sockets, with a scheduler that echoes the prompt.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use sglang_server::config::FrontendConfig;
 use crate::common::{Echo, ask, get, post};
 
 #[test]
-fn a_text_comes_back() {
+fn generate_answers_with_text_and_meta_info() {
     let echo = Echo::new();
     let answer = post(echo.address(), "/generate", &json!({"text": "한국어 é"}));
     assert_eq!(200, answer.status, "{answer:?}");
@@ -22,7 +22,7 @@ fn a_text_comes_back() {
 }
 
 #[test]
-fn a_stream_ends_with_the_whole() {
+fn the_last_event_of_a_stream_has_the_whole_text() {
     let echo = Echo::new();
     let answer = post(
         echo.address(),
@@ -39,7 +39,7 @@ fn a_stream_ends_with_the_whole() {
 }
 
 #[test]
-fn what_the_server_tells_of_itself() {
+fn info_health_and_flush_routes() {
     let echo = Echo::new();
     let model = get(echo.address(), "/model_info").json();
     assert_eq!("served", model["served_model_name"]);
@@ -57,7 +57,7 @@ fn what_the_server_tells_of_itself() {
 }
 
 #[test]
-fn tokens_and_back() {
+fn tokenize_and_detokenize_are_inverse() {
     let echo = Echo::new();
     let tokens = post(echo.address(), "/tokenize", &json!({"prompt": "né"})).json();
     assert_eq!(3, tokens["count"]);
@@ -71,7 +71,7 @@ fn tokens_and_back() {
 }
 
 #[test]
-fn a_list_is_answered_in_order() {
+fn answers_to_a_list_are_in_order() {
     let echo = Echo::new();
     let answer = post(
         echo.address(),
@@ -106,7 +106,7 @@ fn a_list_is_answered_in_order() {
 }
 
 #[test]
-fn a_stream_of_a_list_names_its_answers() {
+fn events_of_a_list_have_an_index() {
     let echo = Echo::new();
     let body = json!({"input_ids": [[65, 66], [300], [67]], "stream": true});
     let answer = post(echo.address(), "/generate", &body);
@@ -125,7 +125,7 @@ fn a_stream_of_a_list_names_its_answers() {
 }
 
 #[test]
-fn deltas_where_the_server_gives_deltas() {
+fn incremental_streaming_sends_deltas() {
     let mut args = crate::common::args();
     args.incremental_streaming_output = true;
     let echo = Echo::start(args, FrontendConfig::default());
@@ -158,7 +158,7 @@ fn deltas_where_the_server_gives_deltas() {
 }
 
 #[test]
-fn refusals_look_alike() {
+fn every_refusal_has_an_error_object() {
     let echo = Echo::start(
         crate::common::args(),
         FrontendConfig {
@@ -170,18 +170,18 @@ fn refusals_look_alike() {
     let large = json!({"text": "a".repeat(1000)}).to_string();
     #[rustfmt::skip]
     let cases = [
-        ("no JSON",        ask(address, "POST", "/generate", "{"),                     400, ""),
-        ("no prompt",      ask(address, "POST", "/generate", "{}"),                    400, ""),
-        ("wrong type",     ask(address, "POST", "/generate", r#"{"text": 1}"#),        400, "text"),
-        ("unknown option", ask(address, "POST", "/generate", r#"{"text": "a", "sampling_params": {"tempo": 1}}"#), 400, "tempo"),
-        ("too long",       post(address, "/generate", &json!({"input_ids": vec![65; 1024]})), 413, "larger"),
-        ("too large",      ask(address, "POST", "/generate", &large),                  413, "larger"),
-        ("unknown path",   get(address, "/v1/nothing"),                                404, "`/v1/nothing`"),
-        ("trailing slash", ask(address, "POST", "/generate/", "{}"),                   404, ""),
-        ("other method",   get(address, "/generate"),                                  405, "`GET`"),
-        ("not a token",    post(address, "/detokenize", &json!({"tokens": [300]})),    400, "tokens[0]"),
-        ("no tokens",      post(address, "/detokenize", &json!({"tokens": "x"})),      400, ""),
-        ("no prompt",      post(address, "/tokenize", &json!({})),                     400, "prompt"),
+        ("invalid JSON",                       ask(address, "POST", "/generate", "{"),                     400, ""),
+        ("no prompt",                          ask(address, "POST", "/generate", "{}"),                    400, ""),
+        ("wrong type",                         ask(address, "POST", "/generate", r#"{"text": 1}"#),        400, "text"),
+        ("unknown option",                     ask(address, "POST", "/generate", r#"{"text": "a", "sampling_params": {"tempo": 1}}"#), 400, "tempo"),
+        ("too many tokens for the body limit", post(address, "/generate", &json!({"input_ids": vec![65; 1024]})), 413, "larger"),
+        ("body too large",                     ask(address, "POST", "/generate", &large),                  413, "larger"),
+        ("unknown path",                       get(address, "/v1/nothing"),                                404, "`/v1/nothing`"),
+        ("trailing slash",                     ask(address, "POST", "/generate/", "{}"),                   404, ""),
+        ("other method",                       get(address, "/generate"),                                  405, "`GET`"),
+        ("not a token",                        post(address, "/detokenize", &json!({"tokens": [300]})),    400, "tokens[0]"),
+        ("no tokens",                          post(address, "/detokenize", &json!({"tokens": "x"})),      400, ""),
+        ("no prompt",                          post(address, "/tokenize", &json!({})),                     400, "prompt"),
     ];
     for (name, answer, status, words) in cases {
         assert_eq!(status, answer.status, "{name}: {answer:?}");
@@ -195,32 +195,31 @@ fn refusals_look_alike() {
 }
 
 #[test]
-fn bodies_that_are_no_json_in_utf8_are_refused() {
+fn content_types_other_than_utf8_json_are_refused() {
     let echo = Echo::new();
     let with =
         |headers: &str| crate::common::ask_with(echo.address(), headers, r#"{"text": "a"}"#).status;
     #[rustfmt::skip]
     let cases = [
-        ("Content-Type: application/json\r\n",                          200),
-        ("Content-Type: application/json; charset=UTF-8\r\n",           200),
-        ("Content-Type: Application/JSON; charset=\"utf-8\"\r\n",       200),
-        ("",                                                            200),
-        ("Content-Type: application/json; charset=utf-16\r\n",          415),
-        ("Content-Type: text/plain\r\n",                                415),
-        ("Content-Type: application/x-www-form-urlencoded\r\n",         415),
-        ("Content-Type: application/vnd.api+json\r\n",                  415),
-        ("Content-Type: application/json\r\nContent-Encoding: br\r\n",  415),
-        ("Content-Encoding: identity\r\n",                              200),
-        ("Content-Encoding: gzip\r\n",                                  400),
+        ("Content-Type: application/json\r\n",       200),
+        ("Content-Type: application/json; charset=UTF-8\r\n", 200),
+        ("Content-Type: Application/JSON; charset=\"utf-8\"\r\n", 200),
+        ("",                                         200),
+        ("Content-Type: application/json; charset=utf-16\r\n", 415),
+        ("Content-Type: text/plain\r\n",             415),
+        ("Content-Type: application/x-www-form-urlencoded\r\n", 415),
+        ("Content-Type: application/vnd.api+json\r\n", 415),
+        ("Content-Type: application/json\r\nContent-Encoding: br\r\n", 415),
+        ("Content-Encoding: identity\r\n",           200),
+        ("Content-Encoding: gzip\r\n",               400),
     ];
     for (headers, status) in cases {
         assert_eq!(status, with(headers), "{headers}");
     }
 }
 
-/// The limit holds for what comes out: a small body may hide a large one.
 #[test]
-fn a_packed_body_is_measured_unpacked() {
+fn the_body_limit_applies_to_the_decompressed_size() {
     let config = FrontendConfig {
         body_limit: 100_000,
         ..FrontendConfig::default()
@@ -228,12 +227,12 @@ fn a_packed_body_is_measured_unpacked() {
     let echo = Echo::start(crate::common::args(), config);
     for (letters, status) in [(100, 200), (200_000, 413)] {
         let body = json!({"text": "a".repeat(letters)}).to_string();
-        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
-        packed.write_all(body.as_bytes()).unwrap();
-        let packed = packed.finish().unwrap();
-        assert!(packed.len() < 10_000);
+        let mut compressed = GzEncoder::new(Vec::new(), Compression::fast());
+        compressed.write_all(body.as_bytes()).unwrap();
+        let compressed = compressed.finish().unwrap();
+        assert!(compressed.len() < 10_000);
         let answer =
-            crate::common::ask_bytes(echo.address(), "Content-Encoding: gzip\r\n", &packed);
+            crate::common::ask_bytes(echo.address(), "Content-Encoding: gzip\r\n", &compressed);
         assert_eq!(status, answer.status, "{answer:?}");
     }
 }

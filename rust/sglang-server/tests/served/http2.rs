@@ -11,10 +11,13 @@ use h2::{
     client::{ResponseFuture, SendRequest},
 };
 use serde_json::{Value, json};
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::runtime::Server;
 use tokio::{net::TcpStream, runtime::Runtime, task::JoinHandle};
 
-use crate::common::{Echo, args, eventually, finish, metric, silent, step, told};
+use crate::common::{
+    Echo, eventually, expect_abort, finish, metric, nothing_received, receive, start_server, step,
+    wait_until_idle,
+};
 
 const STREAMS: usize = 100;
 
@@ -25,14 +28,14 @@ struct Client {
     connection: JoinHandle<()>,
 }
 
-/// One request on it, whose answer is yet to be read.
+/// A request on the connection, before its response.
 struct Stream {
     response: ResponseFuture,
     request: h2::SendStream<Bytes>,
 }
 
-/// An answer that is not read to its end yet.
-struct Begun {
+/// A response whose body is being read.
+struct Response {
     request: h2::SendStream<Bytes>,
     status: StatusCode,
     headers: HeaderMap,
@@ -47,7 +50,7 @@ impl Client {
             let stream = TcpStream::connect(address).await.unwrap();
             h2::client::handshake(stream).await.unwrap()
         });
-        // It ends with an error where the test ends it.
+        // An error is expected if the test ends the connection.
         let connection = runtime.spawn(async { drop(connection.await) });
         Self {
             runtime,
@@ -70,10 +73,10 @@ impl Client {
         Stream { response, request }
     }
 
-    fn begin(&self, stream: Stream) -> Begun {
+    fn begin(&self, stream: Stream) -> Response {
         let response = self.runtime.block_on(stream.response).unwrap();
         let (head, body) = response.into_parts();
-        Begun {
+        Response {
             request: stream.request,
             status: head.status,
             headers: head.headers,
@@ -82,42 +85,37 @@ impl Client {
         }
     }
 
-    /// Reads a piece of the body; false at its end.
-    fn read(&self, begun: &mut Begun) -> bool {
-        let Some(data) = self.runtime.block_on(begun.body.data()) else {
+    /// Reads a piece of the body. Returns false at its end.
+    fn read(&self, response: &mut Response) -> bool {
+        let Some(data) = self.runtime.block_on(response.body.data()) else {
             return false;
         };
         let data = data.unwrap();
-        let flow = begun.body.flow_control();
+        let flow = response.body.flow_control();
         flow.release_capacity(data.len()).unwrap();
-        begun.text.push_str(str::from_utf8(&data).unwrap());
+        response.text.push_str(str::from_utf8(&data).unwrap());
         true
     }
 
-    fn read_all(&self, begun: &mut Begun) {
-        while self.read(begun) {}
+    fn read_all(&self, response: &mut Response) {
+        while self.read(response) {}
     }
 
-    /// Ends the connection as a client does that is killed.
-    fn leave(self) {
+    /// Ends the connection like a client that was killed.
+    fn disconnect(self) {
         self.connection.abort();
         let ended = self.runtime.block_on(self.connection);
         assert!(ended.is_err_and(|error| error.is_cancelled()));
     }
 }
 
-fn server() -> Server {
-    Server::start(args(), FrontendConfig::default(), 0, &[]).unwrap()
-}
-
-/// A request that is known as `rid`.
-fn named(rid: usize, stream: bool) -> Value {
+fn body_with_rid(rid: usize, stream: bool) -> Value {
     json!({"input_ids": [1], "rid": rid.to_string(), "stream": stream})
 }
 
-/// The names by which the scheduler knows requests, in the order of their clients' names.
+/// The rids of the next `count` messages, sorted by the number that the client gave as rid.
 fn rids(server: &Server, tag: &str, count: usize) -> Vec<String> {
-    let messages = (0..count).map(|_| told(server));
+    let messages = (0..count).map(|_| receive(server));
     let mut rids: Vec<String> = messages
         .map(|message| {
             assert_eq!(tag, message.tag);
@@ -128,14 +126,8 @@ fn rids(server: &Server, tag: &str, count: usize) -> Vec<String> {
     rids
 }
 
-fn nothing_lives(server: &Server) {
-    eventually("nothing is live", || {
-        metric(server, "sglang_requests_live") == 0
-    });
-}
-
 #[test]
-fn a_hundred_streams_of_one_connection_are_answered() {
+fn a_hundred_concurrent_streams_are_answered() {
     let echo = Echo::new();
     let mut client = Client::connect(echo.address());
     let asked: Vec<Stream> = (0..STREAMS)
@@ -145,18 +137,18 @@ fn a_hundred_streams_of_one_connection_are_answered() {
         })
         .collect();
     for (index, stream) in asked.into_iter().enumerate() {
-        let mut begun = client.begin(stream);
-        client.read_all(&mut begun);
-        assert_eq!(StatusCode::OK, begun.status, "{}", begun.text);
+        let mut response = client.begin(stream);
+        client.read_all(&mut response);
+        assert_eq!(StatusCode::OK, response.status, "{}", response.text);
         let last = if index % 2 == 1 {
             assert_eq!(
                 "text/event-stream; charset=utf-8",
-                begun.headers["content-type"]
+                response.headers["content-type"]
             );
-            let events = begun.text.strip_suffix("\n\ndata: [DONE]\n\n").unwrap();
+            let events = response.text.strip_suffix("\n\ndata: [DONE]\n\n").unwrap();
             events.rsplit_once("data: ").unwrap().1
         } else {
-            &begun.text
+            &response.text
         };
         let last: Value = serde_json::from_str(last).unwrap();
         assert_eq!(
@@ -171,79 +163,81 @@ fn a_hundred_streams_of_one_connection_are_answered() {
     assert_eq!(0, metric(&echo.server, "sglang_requests_aborted_total"));
 }
 
-/// Before its answer and in the midst of it: a stream that is reset is one abort, and its
-/// neighbours go on.
+/// Before its answer and in the middle of it. The other streams continue.
 #[test]
-fn one_stream_that_is_reset_aborts_its_own_request() {
-    let server = server();
+fn a_reset_stream_aborts_only_its_request() {
+    let server = start_server();
     let mut client = Client::connect(server.address());
     let rounds = [(false, false), (true, false), (true, true)];
     for (round, (stream, begin)) in rounds.into_iter().enumerate() {
-        // The name of one who has left is free soon, but not at once.
+        // New rids in each round: the rid of a reset stream is not free at once.
         let mut asked: Vec<Stream> = (3 * round..3 * round + 3)
-            .map(|rid| client.ask(&named(rid, stream)))
+            .map(|rid| client.ask(&body_with_rid(rid, stream)))
             .collect();
         let rids = rids(&server, "TokenizedGenerateReqInput", 3);
         let mut reset = asked.remove(1);
         if begin {
             step(&server, &rids[1], &[65], &Value::Null, 1);
-            let mut begun = client.begin(reset);
-            assert!(client.read(&mut begun));
-            begun.request.send_reset(Reason::CANCEL);
+            let mut response = client.begin(reset);
+            assert!(client.read(&mut response));
+            response.request.send_reset(Reason::CANCEL);
         } else {
             reset.request.send_reset(Reason::CANCEL);
         }
-        let abort = told(&server);
-        assert_eq!(("AbortReq", &rids[1]), (abort.tag.as_str(), &abort.rid));
+        expect_abort(&server, &rids[1]);
         eventually("two are live", || {
             metric(&server, "sglang_requests_live") == 2
         });
         for (stream, rid) in asked.into_iter().zip([&rids[0], &rids[2]]) {
             step(&server, rid, &[65], &Value::Null, 1);
             finish(&server, rid, &[66]);
-            let mut begun = client.begin(stream);
-            client.read_all(&mut begun);
-            assert_eq!(StatusCode::OK, begun.status);
-            assert!(begun.text.contains(r#""text":"AB""#), "{}", begun.text);
+            let mut response = client.begin(stream);
+            client.read_all(&mut response);
+            assert_eq!(StatusCode::OK, response.status);
+            assert!(
+                response.text.contains(r#""text":"AB""#),
+                "{}",
+                response.text
+            );
         }
-        nothing_lives(&server);
-        assert!(silent(&server));
+        wait_until_idle(&server);
+        assert!(nothing_received(&server));
     }
     assert_eq!(3, metric(&server, "sglang_requests_aborted_total"));
-    // What is answered is not aborted by a connection that ends.
-    client.leave();
+    // The end of the connection does not abort answered requests.
+    client.disconnect();
     server.shutdown(Duration::ZERO);
-    assert!(silent(&server));
+    assert!(nothing_received(&server));
 }
 
 #[test]
-fn a_connection_that_ends_aborts_all_its_requests() {
-    let server = server();
+fn the_end_of_a_connection_aborts_all_its_requests() {
+    let server = start_server();
     let mut client = Client::connect(server.address());
     let mut asked: Vec<Stream> = (0..STREAMS)
-        .map(|rid| client.ask(&named(rid, rid % 2 == 1)))
+        .map(|rid| client.ask(&body_with_rid(rid, rid % 2 == 1)))
         .collect();
     let requests = rids(&server, "TokenizedGenerateReqInput", STREAMS);
-    // One has its answer, and one has begun.
+    // The first request is answered, the second has begun.
     finish(&server, &requests[0], &[65]);
     step(&server, &requests[1], &[65], &Value::Null, 1);
     let mut read = Vec::new();
     for stream in asked.drain(..2) {
-        let mut begun = client.begin(stream);
-        assert!(client.read(&mut begun));
-        assert_eq!(StatusCode::OK, begun.status);
-        read.push(begun);
+        let mut response = client.begin(stream);
+        assert!(client.read(&mut response));
+        assert_eq!(StatusCode::OK, response.status);
+        read.push(response);
     }
-    eventually("one has ended", || {
+    eventually("the first request has ended", || {
         metric(&server, "sglang_requests_live") == STREAMS as u64 - 1
     });
-    client.leave();
+    client.disconnect();
     assert_eq!(requests[1..], rids(&server, "AbortReq", STREAMS - 1));
-    nothing_lives(&server);
-    assert!(silent(&server));
-    // Others are served as before.
+    wait_until_idle(&server);
+    assert!(nothing_received(&server));
+    // New connections are served.
     let mut other = Client::connect(server.address());
-    let stream = other.ask(&named(0, false));
-    finish(&server, &told(&server).rid, &[65]);
+    let stream = other.ask(&body_with_rid(0, false));
+    finish(&server, &receive(&server).rid, &[65]);
     assert_eq!(StatusCode::OK, other.begin(stream).status);
 }

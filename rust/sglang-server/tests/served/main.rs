@@ -1,16 +1,18 @@
-//! A running server, seen over its sockets and through the scheduler's handle.
+//! Tests of a running server, over its sockets and through the scheduler's handle.
 
+mod aborts;
 mod common;
-mod crowd;
-mod ending;
+mod disconnects;
 mod frames;
 mod half_closed;
 mod health;
 mod hostile;
 mod http;
 mod http2;
-mod leaving;
-mod lifecycle;
+mod load;
 mod panics;
+mod scheduler_errors;
+mod shutdown;
+mod startup;
 mod text;
 mod tokenizing;

@@ -1,4 +1,4 @@
-//! Bugs: whatever panics fails its own request, costs no thread, and is counted.
+//! A panic fails only its request, does not end the thread, and is counted.
 
 use std::sync::Arc;
 
@@ -14,24 +14,26 @@ use sglang_server::{
 
 use crate::common::{Answer, Echo, args, eventually, metric, post};
 
-/// A tokenizer of bytes with a bug in either direction. It is asked for the text once all
-/// tokens are there, as one whose tokens say nothing by themselves.
+/// A byte tokenizer that panics on certain texts, both when encoding and when decoding. It decodes
+/// all tokens at once, so `decode` is called for answers.
 struct Broken {
     bytes: ByteTokenizer,
     vocabulary: Vocabulary,
 }
 
+/// Encoding this text panics.
 const NO_TOKENS: &str = "no tokens";
+/// Decoding to this text panics.
 const NO_TEXT: &str = "no text";
 
 impl Broken {
     fn new() -> Self {
         let mut vocabulary = Vocabulary::new(Joining::AllAtOnce);
         for byte in 0..=u8::MAX {
-            let form = TokenText::Byte(byte);
+            let text = TokenText::Byte(byte);
             vocabulary.push(Some(Piece {
-                first: form,
-                later: form,
+                first: text,
+                later: text,
                 special: false,
             }));
         }
@@ -59,7 +61,7 @@ impl TextTokenizer for Broken {
     }
 }
 
-/// The error of an answer, also where it is the last event of a stream.
+/// The error of an answer, or in the last event of a stream.
 fn error(answer: &Answer) -> Value {
     let last = match answer.status {
         200 => answer.events().pop().unwrap(),
@@ -69,7 +71,7 @@ fn error(answer: &Answer) -> Value {
 }
 
 #[test]
-fn a_panic_fails_its_request_and_no_other() {
+fn a_panic_fails_only_its_request() {
     let mut args = args();
     args.tokenizer_worker_num = 2;
     let config = FrontendConfig::default();
@@ -88,7 +90,7 @@ fn a_panic_fails_its_request_and_no_other() {
         ("/detokenize", json!({"tokens": no_text}),                              "detokenizer: it panicked on these tokens"),
     ];
     let mut panics = 0;
-    // More of each than there are threads of its kind.
+    // More panics of each kind than there are threads.
     for _ in 0..2 * args.tokenizer_worker_num.max(args.detokenizer_worker_num) {
         for (path, body, message) in &cases {
             let answer = post(echo.address(), path, body);
@@ -96,13 +98,13 @@ fn a_panic_fails_its_request_and_no_other() {
             assert_eq!(expected, error(&answer), "{path} {body}: {answer:?}");
             panics += 1;
             assert_eq!(panics, metric(&echo.server, "sglang_panics_total"));
-            // It was the last event of a stream that had begun.
+            // A stream that has begun keeps its status 200.
             assert!(answer.status == 500 || body["stream"] == true);
         }
     }
     for text in ["a", "한국어", "b"] {
-        let whole = post(echo.address(), "/generate", &generate(text, false));
-        assert_eq!((200, &json!(text)), (whole.status, &whole.json()["text"]));
+        let answer = post(echo.address(), "/generate", &generate(text, false));
+        assert_eq!((200, &json!(text)), (answer.status, &answer.json()["text"]));
         let tokens = post(echo.address(), "/tokenize", &json!({"prompt": text})).json();
         assert_eq!(json!(text.as_bytes()), tokens["tokens"]);
         let back = json!({"tokens": tokens["tokens"]});

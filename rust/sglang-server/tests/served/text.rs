@@ -1,15 +1,15 @@
-//! Text over HTTP, one byte a step: nothing is lost and nothing leaks, however it is asked
-//! for.
+//! The text of answers over HTTP, one byte per step: complete, and cut at the first stop string, for
+//! every form of request.
 
 use serde_json::{Value, json};
 use sglang_server::config::FrontendConfig;
 
 use crate::common::{Answer, Echo, args, post};
 
-/// Characters of one to four bytes, some of which are joined to one sign.
-const SIGNS: &str = "한국어 👨‍👩‍👧 é \u{2028} ✅";
+/// Characters of one to four bytes, and a joined emoji.
+const SAMPLE: &str = "한국어 👨‍👩‍👧 é \u{2028} ✅";
 
-/// Answers to one call that asks for several.
+/// The `n` of calls with several answers.
 const SEVERAL: usize = 5;
 
 /// A text and its stop strings.
@@ -19,16 +19,16 @@ struct Case {
     stops: Vec<&'static str>,
 }
 
-/// What an answer must be.
+/// The expected answer.
 #[derive(Debug, PartialEq)]
 struct Expected {
     text: String,
     stopped_by: Option<String>,
 }
 
-/// All bytes at once, cut where a stop string is whole for the first time; of several that
-/// are whole there, at the longest.
-fn oracle(case: &Case, no_stop_trim: bool) -> Expected {
+/// The reference: decode all bytes at once, and cut at the first complete stop string. If several
+/// are complete at the same place, the longest one counts.
+fn reference(case: &Case, no_stop_trim: bool) -> Expected {
     let whole = String::from_utf8_lossy(&case.bytes).into_owned();
     for end in whole.char_indices().map(|(at, char)| at + char.len_utf8()) {
         let ends = |stop: &&&str| whole[..end].ends_with(**stop);
@@ -47,30 +47,30 @@ fn oracle(case: &Case, no_stop_trim: bool) -> Expected {
 }
 
 fn cases() -> Vec<Case> {
-    let signs = SIGNS.as_bytes();
+    let sample = SAMPLE.as_bytes();
     #[rustfmt::skip]
     let cases: &[(&str, &[u8], &[&str])] = &[
-        ("whole characters",                signs,                              &[]),
-        ("ends after 1 of 3 bytes",         &signs[..1],                        &[]),
-        ("ends after 2 of 3 bytes",         &signs[..signs.len() - 1],          &[]),
-        ("ends after 3 of 4 bytes",         "a👨".as_bytes().split_last().unwrap().1, &[]),
-        ("invalid bytes",                   b"a\xFFb\xC0\xAF\xE2\x9Cc\xED\xA0\x80\xF5d", &[]),
-        ("invalid, then in mid-character",  b"\x80\x80\xF0\x9F\x91",            &[]),
-        ("a stop in the middle",            signs,                              &["é \u{2028}"]),
-        ("a stop within a joined sign",     signs,                              &["\u{200D}👩"]),
-        ("its end is in mid-character",     &signs[..signs.len() - 1],          &["\u{2028} ✅"]),
-        ("after invalid bytes",             b"a\xFF\xE2\x9C end \xE2",          &["end"]),
-        ("a replacement character",         b"ab\xFFcd",                        &["\u{FFFD}"]),
-        ("begun, not ended",                b"alpha\nUser",                     &["\nUser:"]),
-        ("crosses words",                   b"alpha beta gamma",                &["ta ga"]),
-        ("overlapping, the longer first",   b"xaaby",                           &["aab", "ab"]),
-        ("overlapping, the shorter fits",   b"xaxaby",                          &["aab", "ab"]),
-        ("overlapping, begun three times",  b"aaaab",                           &["aab", "ab"]),
-        ("the inner one is whole first",    b"xabcdy",                          &["abcd", "bc"]),
-        ("the whole output",                signs,                              &[SIGNS]),
-        ("the last character",              b"all of it.",                      &["."]),
-        ("the first character",             b"\nnothing",                       &["\n"]),
-        ("quotes and control characters",   b"say \"no\\\"\x00\x1F\r\n\n end",  &["\n\n end"]),
+        ("complete characters",            sample,                              &[]),
+        ("ends after 1 of 3 bytes",        &sample[..1],                        &[]),
+        ("ends after 2 of 3 bytes",        &sample[..sample.len() - 1],          &[]),
+        ("ends after 3 of 4 bytes",        "a👨".as_bytes().split_last().unwrap().1, &[]),
+        ("invalid bytes",                  b"a\xFFb\xC0\xAF\xE2\x9Cc\xED\xA0\x80\xF5d", &[]),
+        ("invalid, then incomplete",       b"\x80\x80\xF0\x9F\x91",            &[]),
+        ("stop in the middle",             sample,                              &["é \u{2028}"]),
+        ("stop within a joined emoji",     sample,                              &["\u{200D}👩"]),
+        ("incomplete character of a stop", &sample[..sample.len() - 1],          &["\u{2028} ✅"]),
+        ("stop after invalid bytes",       b"a\xFF\xE2\x9C end \xE2",          &["end"]),
+        ("replacement character as stop",  b"ab\xFFcd",                        &["\u{FFFD}"]),
+        ("incomplete stop",                b"alpha\nUser",                     &["\nUser:"]),
+        ("stop across words",              b"alpha beta gamma",                &["ta ga"]),
+        ("overlapping, longer one first",  b"xaaby",                           &["aab", "ab"]),
+        ("overlapping, the shorter fits",  b"xaxaby",                          &["aab", "ab"]),
+        ("overlapping, three attempts",    b"aaaab",                           &["aab", "ab"]),
+        ("inner stop is complete first",   b"xabcdy",                          &["abcd", "bc"]),
+        ("the whole output",               sample,                              &[SAMPLE]),
+        ("stop is the last character",     b"all of it.",                      &["."]),
+        ("stop is the first character",    b"\nnothing",                       &["\n"]),
+        ("quotes and control characters",  b"say \"no\\\"\x00\x1F\r\n\n end",  &["\n\n end"]),
     ];
     let case = |&(name, bytes, stops): &(_, &[u8], &[_])| Case {
         name,
@@ -80,7 +80,7 @@ fn cases() -> Vec<Case> {
     cases.iter().map(case).collect()
 }
 
-/// The answers in what `stream` shows, in order.
+/// The complete answers in order. Events of a stream are put together.
 fn answers(answer: &Answer, stream: bool, incremental: bool, count: usize) -> Vec<Value> {
     assert_eq!(200, answer.status, "{answer:?}");
     if !stream {
@@ -96,14 +96,17 @@ fn answers(answer: &Answer, stream: bool, incremental: bool, count: usize) -> Ve
         let event: Value = serde_json::from_str(&event).unwrap();
         let whole = &mut wholes[event["index"].as_u64().unwrap_or(0) as usize];
         let finish = &whole["meta_info"]["finish_reason"];
-        assert!(finish.is_null(), "{event} follows the end");
+        assert!(finish.is_null(), "{event} comes after the end");
         let before = whole["text"].as_str().unwrap_or("").to_owned();
         *whole = event;
         let text = whole["text"].as_str().unwrap();
         if incremental {
             whole["text"] = (before + text).into();
         } else {
-            assert!(text.starts_with(&before), "{text:?} takes {before:?} back");
+            assert!(
+                text.starts_with(&before),
+                "{text:?} does not continue {before:?}"
+            );
         }
     }
     wholes
@@ -119,7 +122,7 @@ fn check(echo: &Echo, case: &Case, incremental: bool) {
         (true, SEVERAL, false),
         (true, SEVERAL, true),
     ] {
-        let expected = oracle(case, no_stop_trim);
+        let expected = reference(case, no_stop_trim);
         let sampling = json!({"n": n, "stop": case.stops, "no_stop_trim": no_stop_trim});
         let body = json!({"input_ids": case.bytes, "stream": stream, "sampling_params": sampling});
         let answer = post(echo.address(), "/generate", &body);
@@ -144,7 +147,7 @@ fn check(echo: &Echo, case: &Case, incremental: bool) {
 }
 
 #[test]
-fn text_is_whole_and_ends_at_the_first_stop() {
+fn text_is_complete_and_ends_at_the_first_stop() {
     for incremental in [false, true] {
         let mut args = args();
         args.incremental_streaming_output = incremental;
@@ -155,20 +158,20 @@ fn text_is_whole_and_ends_at_the_first_stop() {
     }
 }
 
-/// What the oracle itself says, so that it does not agree by being wrong in the same way.
+/// Guards against a bug in the reference that matches a bug in the server.
 #[test]
-fn the_oracle_knows_what_is_right() {
+fn the_reference_gives_the_known_answers() {
     let expected = [
         ("ends after 2 of 3 bytes", "한국어 👨‍👩‍👧 é \u{2028} \u{FFFD}"),
-        ("a stop in the middle", "한국어 👨‍👩‍👧 "),
-        ("overlapping, the longer first", "x"),
+        ("stop in the middle", "한국어 👨‍👩‍👧 "),
+        ("overlapping, longer one first", "x"),
         ("overlapping, the shorter fits", "xax"),
-        ("the inner one is whole first", "xa"),
+        ("inner stop is complete first", "xa"),
         ("the whole output", ""),
     ];
     let cases = cases();
     for (name, text) in expected {
         let case = cases.iter().find(|case| case.name == name).unwrap();
-        assert_eq!(text, oracle(case, false).text, "{name}");
+        assert_eq!(text, reference(case, false).text, "{name}");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests whose text is with the tokenizer, which takes its time.
+//! Requests that wait for a slow tokenizer.
 
 use std::sync::Arc;
 
@@ -10,22 +10,23 @@ use sglang_server::{
 };
 
 use crate::common::{
-    SOON, args, eventually, finish, metric, post, read_answer, send, silent, told,
+    TIMEOUT, args, eventually, finish, metric, nothing_received, post, read_answer, receive, send,
+    send_generate,
 };
 
-/// A tokenizer of bytes that waits for leave before each text.
-struct Slow {
+/// A byte tokenizer that waits for a permit before it encodes a text.
+struct SlowTokenizer {
     bytes: ByteTokenizer,
-    /// Told when one is begun.
+    /// Signals that encoding has begun.
     begun: flume::Sender<()>,
-    leave: flume::Receiver<()>,
+    permits: flume::Receiver<()>,
 }
 
-impl TextTokenizer for Slow {
+impl TextTokenizer for SlowTokenizer {
     fn encode_with(&self, text: &str, special: AutoSpecials) -> Result<Vec<i32>, TokenizeError> {
-        // Errors: the test is over.
+        // An error means that the test has ended.
         let _ = self.begun.send(());
-        let _ = self.leave.recv();
+        let _ = self.permits.recv();
         self.bytes.encode_with(text, special)
     }
 
@@ -38,89 +39,78 @@ impl TextTokenizer for Slow {
     }
 }
 
-/// A server; what tells that a text is begun, and what lets one go on.
+/// A server, the receiver of begin signals, and the sender of permits.
 fn server(stage_cap: usize) -> (Server, flume::Receiver<()>, flume::Sender<()>) {
-    let (give, leave) = flume::unbounded();
-    let (begun, begins) = flume::unbounded();
-    let tokenizer = Slow {
+    let (grant, permits) = flume::unbounded();
+    let (begun, started) = flume::unbounded();
+    let tokenizer = SlowTokenizer {
         bytes: ByteTokenizer::default(),
         begun,
-        leave,
+        permits,
     };
     let config = FrontendConfig {
         stage_cap,
         ..FrontendConfig::default()
     };
     let server = Server::start_with(args(), config, 0, &[], Arc::new(tokenizer)).unwrap();
-    (server, begins, give)
+    (server, started, grant)
 }
 
-fn live(server: &Server, count: u64) {
-    eventually("so many are live", || {
+fn wait_for_live(server: &Server, count: u64) {
+    eventually("the requests are wait_for_live", || {
         metric(server, "sglang_requests_live") == count
     });
 }
 
-/// Texts that wait keep nobody waiting who has none, and what is too much is told so.
+/// Requests with token ids are not delayed. Texts beyond the queue are refused.
 #[test]
-fn a_tokenizer_that_is_busy_delays_texts_alone() {
-    let (server, begins, give) = server(2);
+fn a_busy_tokenizer_delays_only_texts() {
+    let (server, started, grant) = server(2);
     let text = json!({"text": "ab"}).to_string();
-    // One is worked on, two wait; who comes then is refused.
+    // One text is being encoded and two wait. The next one is refused.
     let mut texts = Vec::new();
     for count in 1..=3 {
         texts.push(send(server.address(), "POST", "/generate", &text));
-        live(&server, count);
+        wait_for_live(&server, count);
         if count == 1 {
-            begins.recv_timeout(SOON).unwrap();
+            started.recv_timeout(TIMEOUT).unwrap();
         }
     }
     let refused = post(server.address(), "/generate", &json!({"text": "c"}));
     assert_eq!(503, refused.status, "{}", refused.body);
-    let mut ids = send(
-        server.address(),
-        "POST",
-        "/generate",
-        r#"{"input_ids":[7]}"#,
-    );
-    let request = told(&server);
+    let mut ids = send_generate(&server, json!({"input_ids": [7]}));
+    let request = receive(&server);
     assert_eq!(vec![7], request.ids);
     finish(&server, &request.rid, &[65]);
     assert_eq!("A", read_answer(&mut ids).json()["text"]);
-    drop(give);
+    drop(grant);
     for _ in &texts {
-        let request = told(&server);
+        let request = receive(&server);
         assert_eq!(vec![97, 98], request.ids);
         finish(&server, &request.rid, &[66]);
     }
     for mut client in texts {
         assert_eq!("B", read_answer(&mut client).json()["text"]);
     }
-    live(&server, 0);
+    wait_for_live(&server, 0);
 }
 
-/// Of a client that leaves meanwhile the scheduler never hears.
 #[test]
-fn who_leaves_before_there_are_tokens_was_never_there() {
-    let (server, begins, give) = server(8);
+fn a_disconnect_before_tokenizing_ends_never_reaches_the_scheduler() {
+    let (server, started, grant) = server(8);
     for stream in [false, true] {
         let body = json!({"text": "ab", "stream": stream}).to_string();
         let client = send(server.address(), "POST", "/generate", &body);
-        begins.recv_timeout(SOON).unwrap();
-        live(&server, 1);
+        started.recv_timeout(TIMEOUT).unwrap();
+        wait_for_live(&server, 1);
         drop(client);
-        live(&server, 0);
-        give.send(()).unwrap();
-        let mut last = send(
-            server.address(),
-            "POST",
-            "/generate",
-            r#"{"input_ids":[7]}"#,
-        );
-        let request = told(&server);
+        wait_for_live(&server, 0);
+        grant.send(()).unwrap();
+        let mut last = send_generate(&server, json!({"input_ids": [7]}));
+        let request = receive(&server);
         assert_eq!(vec![7], request.ids);
         finish(&server, &request.rid, &[65]);
         assert_eq!(200, read_answer(&mut last).status);
-        assert!(silent(&server));
+        assert!(nothing_received(&server));
     }
 }

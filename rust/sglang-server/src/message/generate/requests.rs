@@ -114,7 +114,7 @@ fn read_sampling(
     Ok(vec![same; prompts])
 }
 
-/// ByteCounter of the object as JSON, in bytes.
+/// Length of the object as JSON, in bytes.
 fn json_len(fields: &Map<String, Value>) -> usize {
     if fields.is_empty() {
         return 0;

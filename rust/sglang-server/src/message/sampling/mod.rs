@@ -69,7 +69,7 @@ pub struct SamplingParams {
     pub custom_params: Option<Map<String, Value>>,
     /// Strings that end the generation.
     pub stop_strs: Vec<String>,
-    /// Length of the longest stop string in bytes: an upper bound for its number of tokens.
+    /// Length of the longest stop string: in bytes at first, in tokens once it is tokenized.
     pub stop_str_max_len: i64,
 }
 

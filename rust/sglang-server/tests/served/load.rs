@@ -1,8 +1,8 @@
-//! Crowds: many more clients than there is room for, and many who leave. Afterwards the
-//! process is as before.
+//! Many more clients than the queues have room for, and many that disconnect. Afterwards the
+//! process has no more descriptors and threads than before.
 //!
-//! Descriptors and threads are those of the process: each of these tests has one of its
-//! own, as nextest runs them.
+//! These tests count descriptors and threads of the whole process. nextest runs each test in its
+//! own process.
 
 use std::{
     collections::VecDeque,
@@ -17,15 +17,19 @@ use std::{
 use serde_json::{Value, json};
 use sglang_server::{config::FrontendConfig, runtime::Server, wire};
 
-use crate::common::{Answer, Told, args, eventually, metric, read_answer, send, silent, told};
+use crate::common::{
+    Answer, Received, args, eventually, finish, metric, nothing_received, post, read_answer,
+    receive, send, send_generate, wait_until_idle,
+};
 
-/// What the process has open.
+/// Number of open file descriptors of the process.
 fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// As many clients as there are descriptors for: one on each side, and some for others.
-fn most_at_once() -> usize {
+/// Maximum number of clients: each needs two descriptors (client and server side), and 200 are
+/// left for other uses.
+fn max_clients() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap();
     let line = limits
         .lines()
@@ -39,7 +43,7 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-/// A frame with one token for each request, and its end where there is one.
+/// Sends a frame with one token for each request, and its finish reason, if it has one.
 fn step_of_all(server: &Server, requests: &[(&str, Option<Value>)]) {
     let (rids, finish): (Vec<_>, Vec<_>) = requests.iter().cloned().unzip();
     let ones = vec![1; rids.len()];
@@ -48,24 +52,24 @@ fn step_of_all(server: &Server, requests: &[(&str, Option<Value>)]) {
     assert!(server.push_blocking(wire::batch_frame(&header, &[&ids]).unwrap()));
 }
 
-/// Decodes for up to `running` requests at a time, a token each step; a step takes time,
-/// as it does on a device.
-struct Slow {
+/// A scheduler that decodes up to `running` requests at a time, one token per step. A step takes a
+/// few milliseconds, as on a GPU.
+struct SlowScheduler {
     running: usize,
     requests: VecDeque<(String, u64)>,
 }
 
-impl Slow {
+impl SlowScheduler {
     const TOKENS: u64 = 4;
     const STEP: Duration = Duration::from_millis(2);
 
     fn step(&mut self, server: &Server) {
         for message in server.take(self.running - self.requests.len()) {
-            let told = Told::new(&message);
-            match told.tag.as_str() {
-                "TokenizedGenerateReqInput" => self.requests.push_back((told.rid, 0)),
-                "AbortReq" => self.requests.retain(|(rid, _)| *rid != told.rid),
-                other => panic!("nobody asked for {other}"),
+            let message = Received::new(&message);
+            match message.tag.as_str() {
+                "TokenizedGenerateReqInput" => self.requests.push_back((message.rid, 0)),
+                "AbortReq" => self.requests.retain(|(rid, _)| *rid != message.rid),
+                other => panic!("unexpected message {other}"),
             }
         }
         if self.requests.is_empty() {
@@ -85,13 +89,13 @@ impl Slow {
     }
 }
 
-/// Runs `clients` while a scheduler that decodes for `running` requests serves them.
+/// Runs `clients` while a [`SlowScheduler`] serves them.
 fn with_slow_scheduler<T>(server: &Server, running: usize, clients: impl FnOnce() -> T) -> T {
     let (done, stop) = flume::bounded::<()>(0);
     thread::scope(|scope| {
         scope.spawn(move || {
             let requests = VecDeque::new();
-            let mut slow = Slow { running, requests };
+            let mut slow = SlowScheduler { running, requests };
             while stop.try_recv() == Err(flume::TryRecvError::Empty) {
                 if !slow.requests.is_empty() || server.wait(Duration::from_millis(10)) {
                     slow.step(server);
@@ -104,11 +108,11 @@ fn with_slow_scheduler<T>(server: &Server, running: usize, clients: impl FnOnce(
     })
 }
 
-/// Connects `count` clients, who all have asked before the first of them reads.
+/// Sends `count` requests, and then reads all answers.
 fn ask_at_once(address: SocketAddr, count: usize) -> Vec<Answer> {
     let ask = |index: usize| {
         let mut body = json!({"stream": index % 2 == 1});
-        // Some have to be tokenized first.
+        // A third of them must be tokenized first.
         match index % 3 {
             0 => body["text"] = json!("some words"),
             _ => body["input_ids"] = json!([1, 2, 3]),
@@ -119,8 +123,8 @@ fn ask_at_once(address: SocketAddr, count: usize) -> Vec<Answer> {
     clients.iter_mut().map(read_answer).collect()
 }
 
-/// An answer that is good to its end, or says when to come again. Which it is.
-fn is_good(answer: &Answer) -> bool {
+/// Whether the answer is complete. Otherwise it must be a 503 with `Retry-After`.
+fn is_complete(answer: &Answer) -> bool {
     let head = answer.head.to_lowercase();
     match answer.status {
         200 if head.contains("text/event-stream") => {
@@ -148,9 +152,9 @@ fn is_good(answer: &Answer) -> bool {
     }
 }
 
-/// Case D15: 128 run, 96 wait, and 4,000 ask.
+/// 128 requests run at a time, 96 fit into the queue.
 #[test]
-fn every_one_of_4000_gets_an_answer() {
+fn each_of_4000_requests_gets_an_answer() {
     const CLIENTS: usize = 4000;
     let config = FrontendConfig {
         to_scheduler_cap: 96,
@@ -160,33 +164,36 @@ fn every_one_of_4000_gets_an_answer() {
     };
     let server = Server::start(args(), config, 0, &[]).unwrap();
     let before = descriptors();
-    let (mut good, mut refused) = (0, 0);
+    let (mut complete, mut refused) = (0, 0);
     with_slow_scheduler(&server, 128, || {
-        while good + refused < CLIENTS {
-            let wave = most_at_once().min(CLIENTS - good - refused);
+        while complete + refused < CLIENTS {
+            let wave = max_clients().min(CLIENTS - complete - refused);
             for answer in ask_at_once(server.address(), wave) {
-                *(if is_good(&answer) {
-                    &mut good
+                *(if is_complete(&answer) {
+                    &mut complete
                 } else {
                     &mut refused
                 }) += 1;
             }
         }
     });
-    assert_eq!(CLIENTS, good + refused);
-    assert!(good >= 96 && refused > 0, "{good} good, {refused} refused");
+    assert_eq!(CLIENTS, complete + refused);
+    assert!(
+        complete >= 96 && refused > 0,
+        "{complete} complete, {refused} refused"
+    );
     assert_eq!(0, metric(&server, "sglang_requests_live"));
     assert_eq!(
         refused as u64,
         metric(&server, "sglang_requests_refused_total")
     );
     assert_eq!(0, metric(&server, "sglang_requests_aborted_total"));
-    eventually("descriptors are given back", || descriptors() <= before);
+    eventually("the descriptors are closed", || descriptors() <= before);
     assert!(server.take(1).is_empty());
 }
 
-/// The lines of the log from now on, as a program that serves has them.
-fn log() -> Arc<Mutex<Vec<u8>>> {
+/// Captures the log of the process at level INFO.
+fn capture_log() -> Arc<Mutex<Vec<u8>>> {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let writer = Arc::clone(&lines);
     tracing_subscriber::fmt()
@@ -208,18 +215,17 @@ impl io::Write for Lines {
     }
 }
 
-/// Case D13, for many: each is one abort, and the log does not tell of each.
+/// Each disconnect is one abort, and the log does not grow with them.
 #[test]
-fn who_leaves_in_mid_stream_leaves_nothing_behind() {
+fn disconnects_in_mid_stream_leave_nothing_behind() {
     const CLIENTS: usize = 500;
-    let log = log();
+    let log = capture_log();
     let server = Server::start(args(), FrontendConfig::default(), 0, &[]).unwrap();
     let (descriptors_before, threads_before) = (descriptors(), threads());
-    let body = json!({"input_ids": [1], "stream": true}).to_string();
     for round in 1..=2 {
-        let ask = |_| BufReader::new(send(server.address(), "POST", "/generate", &body));
+        let ask = |_| BufReader::new(send_generate(&server, json!({"stream": true})));
         let mut clients: Vec<_> = (0..CLIENTS).map(ask).collect();
-        let mut rids: Vec<String> = (0..CLIENTS).map(|_| told(&server).rid).collect();
+        let mut rids: Vec<String> = (0..CLIENTS).map(|_| receive(&server).rid).collect();
         let steps: Vec<_> = rids.iter().map(|rid| (rid.as_str(), None)).collect();
         step_of_all(&server, &steps);
         for client in &mut clients {
@@ -227,17 +233,15 @@ fn who_leaves_in_mid_stream_leaves_nothing_behind() {
             assert!(client.lines().any(seen), "an event");
         }
         drop(clients);
-        let aborts = (0..CLIENTS).map(|_| told(&server));
+        let aborts = (0..CLIENTS).map(|_| receive(&server));
         let mut aborted: Vec<String> = aborts
             .map(|abort| {
                 assert_eq!("AbortReq", abort.tag);
                 abort.rid
             })
             .collect();
-        eventually("nothing is live", || {
-            metric(&server, "sglang_requests_live") == 0
-        });
-        // The scheduler had decoded on.
+        wait_until_idle(&server);
+        // Late frames for the aborted requests.
         step_of_all(&server, &steps);
         eventually("the frames are read", || {
             metric(&server, "sglang_scheduler_frames_total") == 2 * round
@@ -246,9 +250,9 @@ fn who_leaves_in_mid_stream_leaves_nothing_behind() {
         rids.sort();
         aborted.sort();
         assert_eq!(rids, aborted);
-        assert!(silent(&server));
+        assert!(nothing_received(&server));
     }
-    eventually("descriptors are given back", || {
+    eventually("the descriptors are closed", || {
         descriptors() <= descriptors_before
     });
     assert_eq!(threads_before, threads());
@@ -256,4 +260,58 @@ fn who_leaves_in_mid_stream_leaves_nothing_behind() {
     let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
     assert!(log.contains("listening"), "{log}");
     assert!(log.lines().count() <= 3, "{log}");
+}
+
+/// Many more requests than the queues have room for.
+#[test]
+fn every_request_is_answered_or_refused_with_retry_after() {
+    let config = FrontendConfig {
+        to_scheduler_cap: 8,
+        stage_cap: 64,
+        ..FrontendConfig::default()
+    };
+    let server = Arc::new(Server::start(args(), config, 0, &[]).unwrap());
+    let address = server.address();
+    let clients: Vec<_> = (0..16)
+        .map(|_| {
+            thread::spawn(move || {
+                let body = json!({"input_ids": [1]});
+                let ask = |_| post(address, "/generate", &body);
+                (0..25).map(ask).collect::<Vec<_>>()
+            })
+        })
+        .collect();
+    let scheduler = {
+        let server = Arc::clone(&server);
+        thread::spawn(move || {
+            // Ends when no message has arrived for two seconds.
+            while server.wait(Duration::from_secs(2)) {
+                for message in server.take(2) {
+                    let header: Vec<Value> = rmp_serde::from_slice(&message.header).unwrap();
+                    if header[0] == "TokenizedGenerateReqInput" {
+                        finish(&server, header[1].as_str().unwrap(), &[65]);
+                    }
+                }
+                thread::yield_now();
+            }
+        })
+    };
+    let answers: Vec<_> = clients
+        .into_iter()
+        .flat_map(|client| client.join().unwrap())
+        .collect();
+    scheduler.join().unwrap();
+    assert_eq!(400, answers.len());
+    for answer in &answers {
+        match answer.status {
+            200 => assert_eq!("A", answer.json()["text"]),
+            503 => assert!(
+                answer.head.to_lowercase().contains("retry-after: "),
+                "{answer:?}"
+            ),
+            _ => panic!("{answer:?}"),
+        }
+    }
+    assert!(answers.iter().any(|answer| answer.status == 200));
+    assert_eq!(0, metric(&server, "sglang_requests_live"));
 }
