@@ -1,8 +1,8 @@
 """
-A server that keeps the contract of the extension's `Server`, without a socket.
+A fake of the extension's `Server`, without sockets.
 
-Tests put messages in and read what was pushed. What a scheduler pushes is read by an
-independent, slow reader, which refuses what the real one refuses.
+Tests send messages to the scheduler and inspect what it pushed. Pushed frames are decoded by
+an independent, simple reader, which refuses the same frames as the real one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sglang.srt.rust_server.server import RustServer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-#: Columns that hold pairs of a logarithm and a token, in their order: whether each request has lists of them.
+#: Columns of (log-probability, token) pairs, in order, and whether each position has a list of pairs.
 PAIRS = (
     ("output", False),
     ("input", False),
@@ -35,10 +35,10 @@ PAIRS = (
 @dataclass
 class Pushed:
     """
-    What was said about one request.
+    Everything that was pushed for one request.
     """
 
-    #: Tokens of each frame.
+    #: The tokens of each frame.
     frames: list[list[int]] = field(default_factory=list)
     finish: Mapping[str, Any] | None = None
     prompt_tokens: int = 0
@@ -52,7 +52,7 @@ class Pushed:
 @dataclass
 class Batch:
     """
-    As `RequestBatch`.
+    Fake of `RequestBatch`.
     """
 
     headers: list[bytes]
@@ -62,7 +62,7 @@ class Batch:
 
 class FakeServer:
     """
-    As `Server`.
+    Fake of `Server`.
     """
 
     def __init__(self, args: Any = None, **options: Any) -> None:
@@ -76,14 +76,14 @@ class FakeServer:
         self.errors: dict[str, str] = {}
         self.is_shut_down = False
         self.drain_deadlines: list[float | None] = []
-        #: The most milliseconds of each wait.
+        #: The timeout of each wait, in milliseconds.
         self.waits: list[int] = []
-        #: Called when somebody waits and there is nothing.
+        #: Called when the scheduler waits and there is no message.
         self.when_idle: Callable[[], None] = lambda: None
-        #: Called when it is shut down, as clients would be waited for.
+        #: Called by `shutdown`, in place of the drain.
         self.while_draining: Callable[[], None] = lambda: None
 
-    # What a test does.
+    # For tests.
 
     def send(self, *requests: wire.Request) -> None:
         for request in requests:
@@ -91,9 +91,9 @@ class FakeServer:
             bare = msgspec.structs.replace(request, input_ids=None) if ids is not None else request
             self.waiting.append((msgspec.msgpack.encode(bare), array("q", ids or ()).tobytes()))
 
-    # What a scheduler does.
+    # For the scheduler.
 
-    def recv_requests(self, max: int = 256) -> Batch:  # noqa: A002  # the contract's name
+    def recv_requests(self, max: int = 256) -> Batch:  # noqa: A002  # the name in `Server`
         taken = [self.waiting.popleft() for _ in range(min(max, len(self.waiting)))]
         return Batch(
             [header for header, _ in taken], b"".join(ids for _, ids in taken), [len(ids) // 8 for _, ids in taken]
@@ -111,7 +111,7 @@ class FakeServer:
         self.batches.append([rid for rid, *_ in steps])
         for rid, ids, finish, prompt_tokens, extras in steps:
             pushed = self.pushed.setdefault(rid, Pushed())
-            assert pushed.finish is None, f"{rid} goes on after its end"
+            assert pushed.finish is None, f"a step for {rid} after its end"
             pushed.frames.append(ids)
             pushed.finish = finish
             pushed.prompt_tokens = prompt_tokens
@@ -120,7 +120,7 @@ class FakeServer:
         return not self.is_shut_down
 
     def push_control_result(self, rid: str, payload: bytes) -> bool:
-        assert rid not in self.results, f"{rid} is answered twice"
+        assert rid not in self.results, f"{rid} was answered twice"
         self.results[rid] = msgspec.msgpack.decode(payload)
         return not self.is_shut_down
 
@@ -137,7 +137,7 @@ class FakeServer:
 
 def fake_extension() -> SimpleNamespace:
     """
-    A module with `Server` and the types of its settings, which hold what they are given.
+    Return a fake extension module. Its settings types store their arguments.
     """
 
     def settings(**given: Any) -> SimpleNamespace:
@@ -157,20 +157,22 @@ def fake_extension() -> SimpleNamespace:
 
 def server_class(extension: Any) -> type[RustServer]:
     """
-    A `RustServer` that launches what *extension* has.
+    Return a `RustServer` class that uses the module *extension*.
     """
 
-    class OfFake(RustServer):
+    class FakeExtensionServer(RustServer):
         @classmethod
         def _load_extension(cls) -> Any:
             return extension
 
-    return OfFake
+    return FakeExtensionServer
 
 
 def read_batch(header: bytes, data: bytes) -> list[tuple[str, list[int], Any, int, dict[str, Any]]]:
     """
-    The steps of a batch, read as `WIRE.md` says: rid, tokens, reason, prompt tokens, extras that are not empty.
+    Decode a batch as `WIRE.md` describes it.
+
+    Returns for each step: rid, tokens, finish reason, number of prompt tokens, non-empty extras.
     """
     columns = msgspec.msgpack.decode(header)
     assert len(columns) in {4, 16}
@@ -181,7 +183,7 @@ def read_batch(header: bytes, data: bytes) -> list[tuple[str, list[int], Any, in
     def take(kind: str, count: int) -> list[Any]:
         return [struct.unpack(f"<{kind}", next(numbers)[0])[0] for _ in range(count)]
 
-    tokens = _divided(take("i", sum(lens)), lens)
+    tokens = _split(take("i", sum(lens)), lens)
     extras: list[dict[str, Any]] = [{} for _ in rids]
     rest = iter(columns[4:])
     if len(columns) == 16:
@@ -195,15 +197,15 @@ def read_batch(header: bytes, data: bytes) -> list[tuple[str, list[int], Any, in
                 found = list(zip(found, take("i", count), strict=True))
             if per_position is not None:
                 assert sum(per_request) == len(per_position)
-                found = _divided(found, per_position)
-            for extra, items in zip(extras, _divided(found, per_request), strict=False):
+                found = _split(found, per_position)
+            for extra, items in zip(extras, _split(found, per_request), strict=False):
                 if items:
                     extra[name] = items
-    assert next(numbers, None) is None, "data are left over"
+    assert next(numbers, None) is None, "unread data at the end of the batch"
     return list(zip(rids, tokens, finishes, prompts, extras, strict=True))
 
 
-def _divided(items: Sequence[Any], lens: Iterable[int]) -> list[Any]:
+def _split(items: Sequence[Any], lens: Iterable[int]) -> list[Any]:
     rest = iter(items)
     return [[next(rest) for _ in range(length)] for length in lens]
 
@@ -212,7 +214,7 @@ def generate(
     rid: str, ids: Sequence[int] = (1, 2, 3), *, sampling: Mapping[str, Any] | None = None, **rest: Any
 ) -> wire.TokenizedGenerateReqInput:
     """
-    A request to go on from *ids*.
+    Create a generation request for the prompt *ids*.
     """
     params = wire.SamplingParams(**(sampling or {}))
     return wire.TokenizedGenerateReqInput(rid=rid, input_ids=array("q", ids), sampling_params=params, **rest)

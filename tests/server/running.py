@@ -1,5 +1,5 @@
 """
-The program itself, in a process of its own, and a client that speaks plain HTTP to it.
+Helpers: run the program in a process, and send HTTP requests to it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import IO, TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Seconds after which nothing comes any more.
-PATIENCE = 60
+#: Timeout of every wait, in seconds.
+TIMEOUT = 60
 
 
 class Program:
     """
-    A server that says it is ready.
+    A running server. It is ready when this object exists.
     """
 
     def __init__(self, process: subprocess.Popen[str], log: IO[str]) -> None:
@@ -38,19 +38,19 @@ class Program:
     @property
     def log(self) -> str:
         """
-        What it wrote to stderr.
+        Everything it has written to stderr.
         """
         self._log.seek(0)
         return self._log.read()
 
-    def connected(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(self.host, self.port, timeout=PATIENCE)
+    def connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.port, timeout=TIMEOUT)
 
     def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """
-        Status and body of an answer; the body is JSON, if it is.
+        Send a request. Return status and body; the body is decoded if it is JSON.
         """
-        with contextlib.closing(self.connected()) as connection:
+        with contextlib.closing(self.connect()) as connection:
             self._send(connection, method, path, body)
             answer = connection.getresponse()
             return answer.status, _json_or_text(answer.read().decode())
@@ -58,19 +58,19 @@ class Program:
     def generate(self, **body: object) -> tuple[int, Any]:
         return self.ask("POST", "/generate", body)
 
-    def opened(self, **body: object) -> http.client.HTTPConnection:
+    def start_generation(self, **body: object) -> http.client.HTTPConnection:
         """
-        A connection on which a generation was asked for.
+        Send a generation request, and return the connection without reading the answer.
         """
-        connection = self.connected()
+        connection = self.connect()
         self._send(connection, "POST", "/generate", body)
         return connection
 
     def stream(self, **body: object) -> list[Any]:
         """
-        The events of a stream.
+        Return the events of a streamed generation.
         """
-        with contextlib.closing(self.opened(stream=True, **body)) as connection:
+        with contextlib.closing(self.start_generation(stream=True, **body)) as connection:
             answer = connection.getresponse()
             assert (answer.status, answer.headers.get_content_type()) == (200, "text/event-stream")
             return events(answer.read().decode())
@@ -82,15 +82,15 @@ class Program:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """
-        Send it a signal and wait; its exit code.
+        Send a signal, wait for the end, and return the exit code.
         """
         self.process.send_signal(number)
-        return self.process.wait(PATIENCE)
+        return self.process.wait(TIMEOUT)
 
 
 def events(text: str) -> list[Any]:
     """
-    What the events of a stream hold.
+    Return the data of the events of a stream.
     """
     return [_json_or_text(event.removeprefix("data: ")) for event in text.split("\n\n") if event]
 
@@ -105,7 +105,7 @@ def _json_or_text(text: str) -> Any:
 @contextlib.contextmanager
 def program(*arguments: str, **script: object) -> Iterator[Program]:
     """
-    A program that serves the echo with *script* on a free port. It has ended when this does.
+    Serve the echo engine with *script* on a free port. The process is killed at the end.
     """
     command = [
         sys.executable,

@@ -1,5 +1,5 @@
 """
-A scheduler over a fake server, turned by hand; the reasons for which requests end.
+Helpers: a scheduler with a fake server, stepped by the test, and finish reasons.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from sglang.srt.rust_server.engine import Engine, Output, TokenizedGenerateReqInput
     from sglang.srt.rust_server.server import RustServer
 
-#: Turns after which a scheduler that is not idle never will be.
-ENOUGH = 500
+#: Maximum number of steps until a scheduler must be idle.
+MAX_STEPS = 500
 
-#: Why an echo ends by itself.
-SILENCE = {"type": "stop", "matched": None}
-#: Sampling of a request that must be ended.
+#: The finish reason of an echo that ends after the prompt.
+END_OF_PROMPT = {"type": "stop", "matched": None}
+#: Sampling parameters of a request that does not end by itself.
 ENDLESS = {"ignore_eos": True, "max_new_tokens": 100_000}
 
 
@@ -42,17 +42,17 @@ def stop(token: int) -> dict[str, Any]:
     return {"type": "stop", "matched": token}
 
 
-class Watched(Echo):
+class RecordingEcho(Echo):
     """
-    An echo that keeps what it was asked for.
+    An echo that records its calls.
     """
 
     def __init__(self, **script: Any) -> None:
         super().__init__(**script)
-        #: The requests of each prefill and of each decode, and those that were forgotten.
+        #: The rids of each prefill, of each decode, and those that were removed.
         self.prefilled: list[list[str]] = []
         self.decoded: list[list[str]] = []
-        self.forgotten: list[str] = []
+        self.removed: list[str] = []
 
     def prefill(self, requests: Sequence[TokenizedGenerateReqInput]) -> list[Output]:
         self.prefilled.append([request.rid for request in requests])
@@ -63,62 +63,62 @@ class Watched(Echo):
         return super().decode(batch)
 
     def abort(self, rid: str) -> None:
-        self.forgotten.append(rid)
+        self.removed.append(rid)
         super().abort(rid)
 
 
-class Wrong(Echo):
+class BrokenEngine(Echo):
     """
-    An engine that breaks the protocol.
+    An engine that returns *outputs* from every prefill, and raises in `abort` and `flush_cache`.
     """
 
     def __init__(self, outputs: Sequence[Output]) -> None:
         super().__init__()
         self.outputs = outputs
-        self.forgotten: list[str] = []
+        self.removed: list[str] = []
 
     def prefill(self, requests: Sequence[wire.TokenizedGenerateReqInput]) -> list[Output]:
         return list(self.outputs)
 
     def abort(self, rid: str) -> None:
-        self.forgotten.append(rid)
+        self.removed.append(rid)
         raise KeyError(rid)
 
     def flush_cache(self) -> None:
         raise OSError("the cache is gone" + "!" * 10_000)
 
 
-def launched(
+def launch(
     engine: Engine, limits: Limits | None = None, clock: Callable[[], float] = lambda: 0.0
 ) -> tuple[Scheduler, FakeServer]:
     """
-    A scheduler and its server.
+    Create a scheduler and launch its fake server.
     """
 
-    class OverFake(Scheduler):
+    class FakeServerScheduler(Scheduler):
         def get_rust_server_class(self) -> type[RustServer]:
             return server_class(fake_extension())
 
-    scheduler = OverFake(engine, limits, clock=clock)
+    scheduler = FakeServerScheduler(engine, limits, clock=clock)
     return scheduler, cast("FakeServer", scheduler.launch().server)
 
 
 def settle(scheduler: Scheduler) -> int:
     """
-    Turn until nothing is left to do; how many turns that took.
+    Step until the scheduler is idle. Return the number of steps.
     """
-    for turn in range(ENOUGH):
+    for count in range(1, MAX_STEPS + 1):
         scheduler.step()
         if scheduler.is_idle:
-            return turn + 1
-    raise AssertionError(f"still busy after {ENOUGH} turns")
+            return count
+    raise AssertionError(f"the scheduler is still busy after {MAX_STEPS} steps")
 
 
-def served(engine: Engine, *requests: wire.Request, limits: Limits | None = None) -> FakeServer:
+def serve(engine: Engine, *requests: wire.Request, limits: Limits | None = None) -> FakeServer:
     """
-    The server after all requests have ended.
+    Run *requests* to their end, and return the server.
     """
-    scheduler, server = launched(engine, limits)
+    scheduler, server = launch(engine, limits)
     server.send(*requests)
     settle(scheduler)
     return server

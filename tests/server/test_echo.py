@@ -1,5 +1,5 @@
 """
-The echo: what it says of itself and of tokens, and the script it obeys.
+The echo engine: tokens, extras, script; and loading of engines by name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from fake_server import generate
-from scheduling import launched, served
+from scheduling import launch, serve
 from sglang.srt.rust_server.engine import UnknownEngine, load_engine
 from sglang.srt.rust_server.engines.echo import Echo
 
@@ -24,27 +24,25 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
 @pytest.mark.parametrize(
     ("script", "asked", "expected"),
     [
-        pytest.param({}, {}, [], id="nothing unless asked"),
-        pytest.param(
-            {}, {"return_logprob": True}, [{"output": [pair(0, 4)]}, {"output": [pair(0, 5)]}], id="of the output"
-        ),
+        pytest.param({}, {}, [], id="none unless requested"),
+        pytest.param({}, {"return_logprob": True}, [{"output": [pair(0, 4)]}, {"output": [pair(0, 5)]}], id="output"),
         pytest.param(
             {},
             {"return_logprob": True, "logprob_start_len": 0},
             [{"output": [pair(0, 4)], "input": [pair(None, 4), pair(0, 5)]}, {"output": [pair(0, 5)]}],
-            id="of the prompt: once, and none of its first token",
+            id="prompt, once, without its first token",
         ),
         pytest.param(
             {},
             {"return_logprob": True, "logprob_start_len": 1},
             [{"output": [pair(0, 4)], "input": [pair(0, 5)]}, {"output": [pair(0, 5)]}],
-            id="of the rest of the prompt",
+            id="rest of the prompt",
         ),
         pytest.param(
             {},
             {"return_logprob": True, "logprob_start_len": 7},
             [{"output": [pair(0, 4)]}, {"output": [pair(0, 5)]}],
-            id="of nothing behind the prompt",
+            id="start after the prompt",
         ),
         pytest.param(
             {"vocab_size": 6},
@@ -58,7 +56,7 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
                 },
                 {"output": [pair(0, 5)], "output_top": [[pair(0, 5), pair(-INF, 0)]]},
             ],
-            id="the likeliest",
+            id="top_logprobs_num",
         ),
         pytest.param(
             {},
@@ -72,7 +70,7 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
                 },
                 {"output": [pair(0, 5)], "output_ids": [[pair(0, 5), pair(-INF, 9)]]},
             ],
-            id="those asked for",
+            id="token_ids_logprob",
         ),
         pytest.param(
             {}, {"return_hidden_states": True}, [{"hidden": [[4.0, 0.0]]}, {"hidden": [[5.0, 1.0]]}], id="hidden states"
@@ -81,49 +79,49 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
             {"logprobs": [None, math.nan, INF]},
             {"return_logprob": True, "sampling": {"ignore_eos": True, "max_new_tokens": 4}},
             [{"output": [pair(value, token)]} for value, token in ((None, 4), (math.nan, 5), (INF, 4), (None, 5))],
-            id="scripted, over and over",
+            id="scripted values repeat",
         ),
     ],
 )
 def test_extras(script: dict[str, Any], asked: dict[str, Any], expected: list[dict[str, Any]]) -> None:
     """
-    Log-probabilities and hidden states come with each step's tokens, those of the prompt with the first.
+    Output extras come with the tokens of each step, prompt extras with the first step.
     """
-    pushed = served(Echo(**script), generate("r", [4, 5], stream=True, **asked)).pushed["r"]
+    pushed = serve(Echo(**script), generate("r", [4, 5], stream=True, **asked)).pushed["r"]
 
-    # By their text, in which NaN equals itself.
+    # Compare the text, because NaN does not equal itself.
     assert [repr(sorted(each.items())) for each in pushed.extras] == [
         repr(sorted(each.items())) for each in expected if each
     ]
 
 
-def test_nothing_is_said_about_nothing() -> None:
+def test_an_empty_prompt_gets_no_tokens() -> None:
     """
-    An empty prompt has no tokens to repeat, even where the end is ignored.
+    Even with `ignore_eos`.
     """
-    server = served(Echo(), generate("a", []), generate("b", [], sampling={"ignore_eos": True}))
+    server = serve(Echo(), generate("a", []), generate("b", [], sampling={"ignore_eos": True}))
 
     assert [server.pushed[rid].tokens for rid in "ab"] == [[], []]
     assert server.pushed["b"].finish == {"type": "stop", "matched": None}
 
 
-def test_steps_take_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_step_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Each step as long as the script says.
+    By the scripted time.
     """
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
 
-    served(Echo(delay=0.25), generate("r", [1, 2]))
+    serve(Echo(delay=0.25), generate("r", [1, 2]))
 
     assert slept == [0.25, 0.25]
 
 
-def test_the_scheduler_can_be_made_to_die() -> None:
+def test_die_at_step_ends_the_scheduler_and_the_server() -> None:
     """
-    At the step that the script says, and its server with it.
+    At exactly that step.
     """
-    scheduler, server = launched(Echo(die_at_step=2))
+    scheduler, server = launch(Echo(die_at_step=2))
     server.send(generate("r", stream=True))
 
     with pytest.raises(SystemExit, match="step 2"):
@@ -139,24 +137,24 @@ def test_the_scheduler_can_be_made_to_die() -> None:
         ("nope", {}, "engine 'nope' is neither `echo` nor of the form `package.module:Class`"),
         ("a:", {}, "engine 'a:' is neither"),
         (":A", {}, "engine ':A' is neither"),
-        ("no.such.module:A", {}, "engine 'no.such.module:A' cannot be had: No module named 'no'"),
+        ("no.such.module:A", {}, "engine 'no.such.module:A' cannot be imported: No module named 'no'"),
         (
             "sglang.srt.rust_server.engines.echo:A",
             {},
-            "cannot be had: module 'sglang.srt.rust_server.engines.echo' has no attribute 'A'",
+            "cannot be imported: module 'sglang.srt.rust_server.engines.echo' has no attribute 'A'",
         ),
         (
             "echo",
             {"tokens": 1},
-            "engine 'echo' does not take these arguments: Echo.__init__() got an unexpected keyword argument 'tokens'",
+            "engine 'echo' does not accept these arguments: Echo.__init__() got an unexpected keyword argument 'tokens'",
         ),
-        ("echo", {"delay": -1}, "engine 'echo' does not take these arguments: delay is -1 s: it cannot be negative"),
+        ("echo", {"delay": -1}, "engine 'echo' does not accept these arguments: delay is -1 s: it cannot be negative"),
         ("echo", {"logprobs": []}, "logprobs is empty: give at least one"),
     ],
 )
-def test_engines_that_cannot_be_had(name: str, arguments: dict[str, Any], problem: str) -> None:
+def test_engines_that_cannot_be_loaded(name: str, arguments: dict[str, Any], problem: str) -> None:
     """
-    The message says which engine, and what is wrong with it.
+    The message names the engine and the problem.
     """
     with pytest.raises(UnknownEngine) as caught:
         load_engine(name, arguments)
@@ -164,9 +162,9 @@ def test_engines_that_cannot_be_had(name: str, arguments: dict[str, Any], proble
     assert problem in str(caught.value)
 
 
-def test_engines_are_made_by_name() -> None:
+def test_engines_are_loaded_by_name() -> None:
     """
-    By a short one, or by where its class is.
+    By a short name, or by module and class.
     """
     assert load_engine("echo", {"context_len": 7}).info().context_len == 7
-    assert type(load_engine("scheduling:Watched", {})).__name__ == "Watched"
+    assert type(load_engine("scheduling:RecordingEcho", {})).__name__ == "RecordingEcho"

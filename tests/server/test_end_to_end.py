@@ -1,5 +1,5 @@
 """
-`python -m sglang.srt.rust_server` over HTTP: the extension, its Python face and the echo together.
+`python -m sglang.srt.rust_server` over HTTP: the extension, its Python package and the echo engine together.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from running import PATIENCE, Program, events, program
+from running import TIMEOUT, Program, events, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,16 +25,16 @@ TEXT = "Grüße 한국어 👨‍👩‍👧 é\u2028✅"
 @pytest.fixture(scope="module")
 def echo() -> Iterator[Program]:
     """
-    A server that most tests share.
+    The server that most tests share.
     """
     with program("--enable-return-hidden-states") as running:
         yield running
         assert running.end() == 0, running.log
 
 
-def test_an_answer_in_one_piece(echo: Program) -> None:
+def test_a_unary_answer(echo: Program) -> None:
     """
-    The echo gives the prompt back, to the byte.
+    The text is the prompt, byte by byte.
     """
     status, answer = echo.generate(text=TEXT, sampling_params={"max_new_tokens": 1000})
 
@@ -47,7 +46,7 @@ def test_an_answer_in_one_piece(echo: Program) -> None:
 
 def test_a_stream(echo: Program) -> None:
     """
-    Text only grows, by whole characters, and ends as the answer in one piece. Frames that nobody has read yet are one.
+    The text grows by whole characters, and ends as the unary answer. Unread frames may be merged.
     """
     *frames, end = echo.stream(text=TEXT, sampling_params={"max_new_tokens": 1000})
 
@@ -63,22 +62,22 @@ def test_a_stream(echo: Program) -> None:
     ("sampling", "text", "reason"),
     [
         pytest.param({"max_new_tokens": 5}, "alpha", {"type": "length", "length": 5}, id="length"),
-        pytest.param({"stop": ["ta ga"]}, "alpha be", {"type": "stop", "matched": "ta ga"}, id="stop text"),
+        pytest.param({"stop": ["ta ga"]}, "alpha be", {"type": "stop", "matched": "ta ga"}, id="stop string"),
         pytest.param(
             {"stop": ["ta ga"], "no_stop_trim": True},
             "alpha beta ga",
             {"type": "stop", "matched": "ta ga"},
-            id="stop text kept",
+            id="stop string kept",
         ),
         pytest.param(
             {"stop": ["nothing"]},
             "alpha beta gamma",
             {"type": "stop", "matched": None},
-            id="stop text that does not come",
+            id="stop string that does not occur",
         ),
         pytest.param({"stop_token_ids": [ord("b")]}, "alpha ", {"type": "stop", "matched": ord("b")}, id="stop token"),
         pytest.param(
-            {"min_new_tokens": 20}, "alpha beta gammaalph", {"type": "stop", "matched": None}, id="least tokens"
+            {"min_new_tokens": 20}, "alpha beta gammaalph", {"type": "stop", "matched": None}, id="min_new_tokens"
         ),
     ],
 )
@@ -86,7 +85,7 @@ def test_how_answers_end(
     echo: Program, sampling: dict[str, Any], text: str, reason: dict[str, Any], stream: bool
 ) -> None:
     """
-    The same text and the same reason, streamed or not.
+    With the same text and finish reason, streamed or not.
     """
     if stream:
         answer = echo.stream(text="alpha beta gamma", sampling_params=sampling)[-2]
@@ -98,7 +97,7 @@ def test_how_answers_end(
 
 def test_a_batch_is_answered_in_order(echo: Program) -> None:
     """
-    One failure is its own.
+    A failed prompt does not affect the others.
     """
     status, answers = echo.generate(
         text=["one", "two", "three"], sampling_params=[{}, {"frequency_penalty": 1.0}, {"max_new_tokens": 2}]
@@ -118,20 +117,22 @@ def test_a_batch_is_answered_in_order(echo: Program) -> None:
             id="unsupported",
         ),
         pytest.param(
-            {"text": "x", "sampling_params": {"json_schema": "{}"}}, "json_schema is not supported", id="a grammar"
+            {"text": "x", "sampling_params": {"json_schema": "{}"}}, "json_schema is not supported", id="grammar"
         ),
         pytest.param(
-            {"text": "x", "return_logprob": True, "top_logprobs_num": 129}, "top_logprobs_num is 129", id="too many"
+            {"text": "x", "return_logprob": True, "top_logprobs_num": 129},
+            "top_logprobs_num is 129",
+            id="too many top_logprobs",
         ),
         pytest.param({"text": "x", "sampling_params": {"temperature": -1}}, "temperature", id="out of range"),
-        pytest.param({"input_ids": [1 << 20]}, "input_ids", id="no such token"),
-        pytest.param({"text": "x", "sampling_params": {"max_new_tokens": 40_000}}, "32768", id="does not fit"),
-        pytest.param({}, "text", id="nothing"),
+        pytest.param({"input_ids": [1 << 20]}, "input_ids", id="unknown token"),
+        pytest.param({"text": "x", "sampling_params": {"max_new_tokens": 40_000}}, "32768", id="context too small"),
+        pytest.param({}, "text", id="no prompt"),
     ],
 )
-def test_what_is_refused(echo: Program, body: dict[str, Any], words: str) -> None:
+def test_invalid_requests_are_refused(echo: Program, body: dict[str, Any], words: str) -> None:
     """
-    With 400, streamed or not, and words that name the field.
+    With status 400 and a message that names the field, streamed or not.
     """
     for stream in (False, True):
         status, answer = echo.generate(**body, stream=stream)
@@ -143,7 +144,7 @@ def test_what_is_refused(echo: Program, body: dict[str, Any], words: str) -> Non
 
 def test_log_probabilities(echo: Program) -> None:
     """
-    Of the prompt and of the output, with texts; what is impossible or does not exist is null.
+    Of prompt and output, with texts. Impossible and missing values are null.
     """
     asked = {
         "return_logprob": True,
@@ -166,7 +167,7 @@ def test_log_probabilities(echo: Program) -> None:
 
 def test_hidden_states(echo: Program) -> None:
     """
-    A row per token.
+    One row per token.
     """
     status, answer = echo.generate(input_ids=[97, 98], return_hidden_states=True)
 
@@ -176,7 +177,7 @@ def test_hidden_states(echo: Program) -> None:
 
 def test_the_other_routes(echo: Program) -> None:
     """
-    Each answers.
+    Every route answers.
     """
     tokens = echo.ask("POST", "/tokenize", {"prompt": TEXT})[1]["tokens"]
     assert echo.ask("POST", "/detokenize", {"tokens": tokens}) == (200, {"text": TEXT})
@@ -198,11 +199,11 @@ def test_the_other_routes(echo: Program) -> None:
 
 def test_an_answer_can_be_aborted() -> None:
     """
-    By its id: it ends with what it has, and the scheduler is free again.
+    By its rid. It ends with the text so far, and the scheduler becomes idle.
     """
     with program(delay=0.01) as running:
         with contextlib.closing(
-            running.opened(
+            running.start_generation(
                 text="x", rid="mine", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": None}
             )
         ) as connection:
@@ -215,23 +216,23 @@ def test_an_answer_can_be_aborted() -> None:
         assert running.ask("POST", "/flush_cache")[1]["success"]
 
 
-def test_a_client_that_leaves_frees_its_place() -> None:
+def test_a_disconnect_ends_the_request() -> None:
     """
-    The scheduler hears of it, and is idle then.
+    The scheduler gets an abort and becomes idle.
     """
     with program(delay=0.01) as running:
         for stream in (False, True):
-            connection = running.opened(
+            connection = running.start_generation(
                 text="x", stream=stream, sampling_params={"ignore_eos": True, "max_new_tokens": None}
             )
-            busy(running, True)
+            wait_until_busy(running, True)
             connection.close()
-            busy(running, False)
+            wait_until_busy(running, False)
 
 
-def busy(running: Program, expected: bool) -> None:
+def wait_until_busy(running: Program, expected: bool) -> None:
     """
-    Wait until the scheduler is busy, or is not.
+    Wait until the scheduler is busy (or idle, if not *expected*). It refuses to flush the cache while it is busy.
     """
     for _ in range(500):
         if running.ask("POST", "/flush_cache")[1]["success"] is not expected:
@@ -240,9 +241,9 @@ def busy(running: Program, expected: bool) -> None:
     raise AssertionError(f"the scheduler is {'not ' if expected else 'still '}busy\n{running.log}")
 
 
-def test_more_than_fit_in_the_queue_are_told_so() -> None:
+def test_requests_beyond_the_queue_get_503() -> None:
     """
-    Everybody gets an answer: a text, or 503 with words.
+    Every request gets an answer: a text, or 503 with a message.
     """
     with program("--max-running-requests", "2", "--max-queued-requests", "4", delay=0.01) as running:
         answers: list[tuple[int, Any]] = []
@@ -250,7 +251,7 @@ def test_more_than_fit_in_the_queue_are_told_so() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(PATIENCE)
+            thread.join(TIMEOUT)
 
         assert len(answers) == 32
         assert {status for status, _ in answers} == {200, 503}
@@ -258,9 +259,9 @@ def test_more_than_fit_in_the_queue_are_told_so() -> None:
             assert answer["text"] == "hello" if status == 200 else "queue is full" in answer["error"]["message"]
 
 
-def test_a_step_that_fails_is_an_error_of_its_requests() -> None:
+def test_a_failed_step_fails_its_requests() -> None:
     """
-    And the next one is served.
+    Later requests are served.
     """
     with program(fail_at_step=1) as running:
         status, answer = running.generate(text="x")
@@ -271,7 +272,7 @@ def test_a_step_that_fails_is_an_error_of_its_requests() -> None:
 
 def test_an_error_after_a_stream_began_is_its_last_event() -> None:
     """
-    Without the mark of a good end.
+    Without `[DONE]`.
     """
     with program(fail_at_step=2) as running:
         first, last = running.stream(text="xyz")
@@ -286,12 +287,12 @@ def test_an_error_after_a_stream_began_is_its_last_event() -> None:
     [
         ({"message": "no room", "status_code": 503}, 503),
         ({"message": "bad grammar", "status_code": 400}, 400),
-        ({"message": "so it is"}, 200),
+        ({"message": "without a status"}, 200),
     ],
 )
-def test_an_engine_that_gives_up(abort: dict[str, Any], status: int) -> None:
+def test_an_abort_by_the_engine(abort: dict[str, Any], status: int) -> None:
     """
-    With the status that it names; without one it is an answer.
+    It has the engine's HTTP status. Without one it is a normal answer.
     """
     with program(abort_at_token=2, abort=abort) as running:
         got, answer = running.generate(text="xyz")
@@ -303,9 +304,9 @@ def test_an_engine_that_gives_up(abort: dict[str, Any], status: int) -> None:
         assert abort["message"] in answer["error"]["message"]
 
 
-def test_no_answer_has_numbers_that_json_lacks() -> None:
+def test_nan_and_infinity_become_null() -> None:
     """
-    They are null.
+    The answer is valid JSON.
     """
     with program(logprobs=[math.nan, math.inf, -math.inf, -0.5]) as running:
         answer = running.generate(text="abcd", return_logprob=True, logprob_start_len=0)[1]
@@ -317,7 +318,7 @@ def test_no_answer_has_numbers_that_json_lacks() -> None:
 
 def test_incremental_streams() -> None:
     """
-    Deltas add up to the text.
+    The concatenated deltas are the text.
     """
     with program("--incremental-streaming-output") as running:
         *frames, end = running.stream(text=TEXT)
@@ -329,7 +330,7 @@ def test_incremental_streams() -> None:
 
 def test_without_a_tokenizer() -> None:
     """
-    Ids in, ids out.
+    Requests and answers contain token ids; texts are refused.
     """
     with program("--skip-tokenizer-init") as running:
         status, answer = running.generate(input_ids=[5, 70_000])
@@ -338,94 +339,14 @@ def test_without_a_tokenizer() -> None:
         assert running.generate(text="x")[0] == 400
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_lets_what_is_in_flight_end(number: int, code: int) -> None:
+def test_a_port_in_use() -> None:
     """
-    A stream ends well, and then the process does.
-    """
-    with program(delay=0.01) as running:
-        connection = running.opened(text="x", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": 100})
-        answer = connection.getresponse()
-        answer.read(1)
-        running.process.send_signal(number)
-        *_, last, end = events(answer.read().decode())
-
-        assert end == "[DONE]"
-        assert last["meta_info"]["completion_tokens"] == 100
-        assert running.process.wait(PATIENCE) == code
-        connection.close()
-
-
-def test_the_drain_has_a_deadline() -> None:
-    """
-    Then a stream ends with an error, and the process well.
-    """
-    with program("--drain-deadline", "0.2", delay=0.01) as running:
-        connection = running.opened(text="x", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": None})
-        answer = connection.getresponse()
-        answer.read(1)
-        running.process.send_signal(signal.SIGTERM)
-
-        assert "error" in events(answer.read().decode())[-1]
-        assert running.process.wait(PATIENCE) == 0
-        connection.close()
-
-
-def test_a_second_signal_ends_it_at_once() -> None:
-    """
-    Whoever waits is cut off.
-    """
-    with program("--drain-deadline", "600", delay=0.01) as running:
-        connection = running.opened(text="x", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": None})
-        connection.getresponse().read(1)
-        running.process.send_signal(signal.SIGTERM)
-        while "shutting down" not in running.log:
-            threading.Event().wait(0.01)
-        running.process.send_signal(signal.SIGTERM)
-
-        assert running.process.wait(PATIENCE) == 128 + signal.SIGTERM
-        connection.close()
-
-
-def test_a_scheduler_that_dies_ends_its_streams() -> None:
-    """
-    With an error, and the process with its own.
-    """
-    with program(die_at_step=3) as running:
-        *_, last = running.stream(text="abcdef")
-
-        assert "error" in last
-        assert running.process.wait(PATIENCE) == 1
-        assert "the script ends the scheduler at step 3" in running.log
-
-
-def test_a_scheduler_that_dies_while_it_drains_waits_for_nobody() -> None:
-    """
-    However long its deadline is: its stream ends with an error, and the process with its own.
-    """
-    with program("--drain-deadline", "600", die_at_step=500, delay=0.01) as running:
-        connection = running.opened(text="x", stream=True, sampling_params={"ignore_eos": True, "max_new_tokens": None})
-        answer = connection.getresponse()
-        answer.read(1)
-        running.process.send_signal(signal.SIGTERM)
-
-        assert "error" in events(answer.read().decode())[-1]
-        assert running.process.wait(PATIENCE) == 1
-        # In this order: it was told to end five seconds of steps before it died.
-        assert running.log.index("shutting down; 1 requests in flight") < running.log.index(
-            "the script ends the scheduler at step 500"
-        )
-        connection.close()
-
-
-def test_a_port_that_is_taken() -> None:
-    """
-    Exit code 1, and words without a traceback.
+    Exit code 1, and an error message without a traceback.
     """
     with program() as running:
         command = [sys.executable, "-m", "sglang.srt.rust_server", "--port", str(running.port)]
         second = subprocess.run(
-            command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE
+            command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT
         )
 
     assert (second.returncode, second.stdout) == (1, "")
@@ -437,7 +358,7 @@ def test_a_port_that_is_taken() -> None:
 @pytest.mark.parametrize(("host", "shown"), [("::1", "[::1]"), ("[::1]", "[::1]"), ("localhost", "localhost")])
 def test_hosts(host: str, shown: str) -> None:
     """
-    Addresses and names, and the line that says where it is.
+    Addresses and names, and the line with the address.
     """
     with program("--host", host) as running:
         assert running.line == f"serving echo on http://{shown}:{running.port}\n"

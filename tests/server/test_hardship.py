@@ -1,5 +1,5 @@
 """
-The program under more than it can take, and ended in the middle of everything.
+The program under overload, and stopped with a request in every phase.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from running import PATIENCE, Program, program
+from running import TIMEOUT, Program, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,7 +47,7 @@ def descriptors(running: Program) -> int:
 @pytest.fixture
 def many_descriptors() -> Iterator[int]:
     """
-    How many connections this process may have, and those that it starts: as many as the system gives.
+    Raise the limit of descriptors of this process and its children. Return the number of possible connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = CLIENTS + 512 if hard == resource.RLIM_INFINITY else min(hard, CLIENTS + 512)
@@ -56,36 +56,36 @@ def many_descriptors() -> Iterator[int]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def answered(running: Program, *, stream: bool) -> tuple[int, str]:
+async def ask(running: Program, *, stream: bool) -> tuple[int, str]:
     """
-    Status and whole text of the answer to one client.
+    Send one request. Return status and text of the answer answer.
     """
     reader, writer = await asyncio.open_connection(running.host, running.port)
     writer.write(request({"text": PROMPT, "stream": stream, "sampling_params": {"max_new_tokens": 100}}))
-    answer = (await asyncio.wait_for(reader.read(), PATIENCE * 5)).decode()
+    answer = (await asyncio.wait_for(reader.read(), TIMEOUT * 5)).decode()
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
     return int(answer.split(" ", 2)[1]), answer
 
 
-async def crowd(running: Program, at_once: int) -> list[tuple[int, str]]:
+async def ask_all(running: Program, at_once: int) -> list[tuple[int, str]]:
     """
-    The answers to all clients, who come at the same time, or in waves where there are not enough descriptors.
+    Send the requests of all clients, at most *at_once* at the same time. Return the answers.
     """
     room = asyncio.Semaphore(at_once)
 
     async def one(number: int) -> tuple[int, str]:
         async with room:
-            return await answered(running, stream=number % 2 == 0)
+            return await ask(running, stream=number % 2 == 0)
 
     return await asyncio.gather(*map(one, range(CLIENTS)))
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
-def test_four_thousand_clients_get_four_thousand_answers(many_descriptors: int) -> None:
+def test_each_of_4000_clients_gets_an_answer(many_descriptors: int) -> None:
     """
-    128 are worked on and 96 wait; all others are told at once to come again. Nothing is lost or left, and health is seen all the time.
+    128 requests run and 96 wait; all others get 503 at once. Nothing leaks, and the server is healthy all the time.
     """
     with program(
         "--max-running-requests", "128", "--max-queued-requests", "96", "--log-level", "warning", delay=0.002
@@ -101,9 +101,9 @@ def test_four_thousand_clients_get_four_thousand_answers(many_descriptors: int) 
 
         prober = threading.Thread(target=probe)
         prober.start()
-        answers = asyncio.run(crowd(running, many_descriptors))
+        answers = asyncio.run(ask_all(running, many_descriptors))
         done.set()
-        prober.join(PATIENCE)
+        prober.join(TIMEOUT)
 
         assert len(answers) == CLIENTS
         statuses = Counter(status for status, _ in answers)
@@ -116,8 +116,8 @@ def test_four_thousand_clients_get_four_thousand_answers(many_descriptors: int) 
                 assert "\r\nretry-after: " in answer.lower(), answer
                 assert '"code":503' in answer
         assert set(probes) == {200}
-        # The answer is out before its descriptor is closed.
-        for _ in range(PATIENCE * 100):
+        # A descriptor is closed shortly after its answer was sent.
+        for _ in range(TIMEOUT * 100):
             if descriptors(running) <= before + 2 and metric(running, "sglang_requests_live") == 0:
                 break
             threading.Event().wait(0.01)
@@ -129,7 +129,7 @@ def test_four_thousand_clients_get_four_thousand_answers(many_descriptors: int) 
 
 class Phases:
     """
-    A client in each phase of a request, in front of a server that works on one.
+    One client in each phase of a request. The server runs one request at a time.
     """
 
     def __init__(self, running: Program, tokens: int) -> None:
@@ -143,27 +143,27 @@ class Phases:
         self.half_body = self._sent(request({"text": "c"})[:-3])
         self.idle = self._sent(b"GET /model_info HTTP/1.1\r\nHost: x\r\n\r\n")
         self.idle.recv(1 << 16)
-        for _ in range(PATIENCE * 100):
+        for _ in range(TIMEOUT * 100):
             if metric(running, "sglang_requests_live") == 2:
                 return
             threading.Event().wait(0.01)
         raise AssertionError("two requests are not live")
 
     def _sent(self, data: bytes) -> socket.socket:
-        client = socket.create_connection((self._running.host, self._running.port), PATIENCE)
+        client = socket.create_connection((self._running.host, self._running.port), TIMEOUT)
         client.sendall(data)
         return client
 
     def others(self) -> list[socket.socket]:
         """
-        Those who have no request in the server.
+        The clients without a complete request.
         """
         return [self.silent, self.half_head, self.half_body, self.idle]
 
 
 def rest_of(client: socket.socket) -> str:
     """
-    What comes until the end, which may be a reset: the server does not read on.
+    Read to the end. The end may be a reset, because the server does not read the rest of a request.
     """
     parts = []
     with contextlib.suppress(ConnectionError):
@@ -175,45 +175,45 @@ def rest_of(client: socket.socket) -> str:
 
 def test_a_signal_with_a_request_in_every_phase() -> None:
     """
-    What was admitted is answered whole, whoever has asked for nothing yet is let go, nobody new comes in.
+    Admitted requests are answered completely, incomplete requests are dropped, new connections are refused.
     """
     with program("--max-running-requests", "1", "--drain-deadline", "30", delay=0.01) as running:
         phases = Phases(running, tokens=50)
         running.process.send_signal(signal.SIGTERM)
 
-        streamed = rest_of(phases.decoding)
-        whole = rest_of(phases.queued)
-        assert "data: [DONE]" in streamed, streamed
-        assert whole.startswith("HTTP/1.1 200"), whole
-        assert '"completion_tokens":50' in whole
+        stream = rest_of(phases.decoding)
+        answer = rest_of(phases.queued)
+        assert "data: [DONE]" in stream, stream
+        assert answer.startswith("HTTP/1.1 200"), answer
+        assert '"completion_tokens":50' in answer
         for client in phases.others():
             assert '"text":' not in rest_of(client)
-        assert running.process.wait(PATIENCE) == 0, running.log
+        assert running.process.wait(TIMEOUT) == 0, running.log
         with pytest.raises(OSError):  # noqa: PT011  # refused or reset
             running.generate(text="x")
 
 
 def test_a_deadline_with_a_request_in_every_phase() -> None:
     """
-    Who is not done by then gets an error: as a status where nothing was sent, as the last event of a stream.
+    Open requests get an error at the deadline: as a status, or as the last event of a stream that has begun.
     """
     with program("--max-running-requests", "1", "--drain-deadline", "0.3", delay=0.01) as running:
         phases = Phases(running, tokens=20_000)
         running.process.send_signal(signal.SIGTERM)
 
-        streamed = rest_of(phases.decoding)
-        whole = rest_of(phases.queued)
-        assert "[DONE]" not in streamed
-        assert '"error"' in streamed.split("data: ")[-1], streamed[-300:]
-        assert whole.startswith("HTTP/1.1 503"), whole
+        stream = rest_of(phases.decoding)
+        answer = rest_of(phases.queued)
+        assert "[DONE]" not in stream
+        assert '"error"' in stream.split("data: ")[-1], stream[-300:]
+        assert answer.startswith("HTTP/1.1 503"), answer
         for client in phases.others():
             rest_of(client)
-        assert running.process.wait(PATIENCE) == 0, running.log
+        assert running.process.wait(TIMEOUT) == 0, running.log
 
 
 def test_two_signals_with_a_request_in_every_phase() -> None:
     """
-    The second ends everything at once.
+    The second signal ends the process at once.
     """
     with program("--max-running-requests", "1", "--drain-deadline", "600", delay=0.01) as running:
         phases = Phases(running, tokens=20_000)
@@ -222,6 +222,6 @@ def test_two_signals_with_a_request_in_every_phase() -> None:
             threading.Event().wait(0.01)
         running.process.send_signal(signal.SIGTERM)
 
-        assert running.process.wait(PATIENCE) == 128 + signal.SIGTERM
+        assert running.process.wait(TIMEOUT) == 128 + signal.SIGTERM
         for client in [phases.decoding, phases.queued, *phases.others()]:
             assert "[DONE]" not in rest_of(client)

@@ -1,7 +1,7 @@
 """
-The extension's `Server` in a process: forks, signals and ends.
+The extension's `Server` in a process: fork, signals and interpreter exit.
 
-Each case is a process of its own, so that one which hangs or dies is seen as such.
+Each case runs in its own process, so that a hang or crash is detected.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 
 import pytest
 
-#: Longer than any case takes.
-_SOON = 60
+#: Timeout of a case, in seconds.
+_TIMEOUT = 60
 
 _START = """
 import os, signal, socket, sys, threading, time
@@ -26,9 +26,9 @@ from sglang.srt.rust_server.scheduler import EngineModel
 extension = load_extension()
 context.set_context(context.Context(serving=context.Serving(port=0)))
 info = EngineInfo(context_len=1024, vocab_size=300, max_total_num_tokens=64, max_running_requests=1)
-stand_in = SimpleNamespace(model_config=EngineModel(info), max_total_num_tokens=64,
+scheduler = SimpleNamespace(model_config=EngineModel(info), max_total_num_tokens=64,
     rust_server_tokenizer_path=lambda: None, compute_num_reserved_tokens=lambda: 0)
-args = config._build_server_args(stand_in, extension=extension)
+args = config._build_server_args(scheduler, extension=extension)
 start = lambda **options: extension.Server(args, **options)
 
 def ask(server):
@@ -42,7 +42,7 @@ def ask(server):
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", _START + body], capture_output=True, text=True, timeout=_SOON, check=False
+        [sys.executable, "-c", _START + body], capture_output=True, text=True, timeout=_TIMEOUT, check=False
     )
 
 
@@ -50,11 +50,11 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
     "body",
     [
         pytest.param("server = start()", id="idle"),
-        pytest.param("server = start(); client = ask(server)", id="a request in flight"),
-        pytest.param("server = start(); cycle = [server]; cycle.append(cycle)", id="a cycle"),
+        pytest.param("server = start(); client = ask(server)", id="request in flight"),
+        pytest.param("server = start(); cycle = [server]; cycle.append(cycle)", id="reference cycle"),
         pytest.param(
             "server = start(); threading.Thread(target=server.wait_request, args=(10**9,), daemon=True).start(); time.sleep(0.1)",
-            id="another thread waits",
+            id="thread in wait_request",
         ),
         pytest.param(
             """
@@ -66,22 +66,22 @@ for _ in range(8):
     threading.Thread(target=flood, daemon=True).start()
 time.sleep(0.1)
 """,
-            id="eight threads push",
+            id="eight threads in push_error",
         ),
     ],
 )
-def test_the_interpreter_ends_without_a_shutdown(body: str) -> None:
+def test_the_interpreter_exits_without_a_shutdown(body: str) -> None:
     """
-    By itself, with exit code 0 and without a word.
+    With exit code 0 and without output.
     """
     ended = run(body)
 
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
-def test_a_forked_child_refuses_and_lets_go_at_once() -> None:
+def test_methods_fail_in_a_forked_child() -> None:
     """
-    Every method says why it cannot, dropping the server costs no time, and the parent's goes on.
+    Every method raises, dropping the server is quick, and the parent's server still works.
     """
     ended = run("""
 server = start()
@@ -110,7 +110,7 @@ print(len(server.recv_requests()))
 
 def test_a_forked_child_does_not_keep_the_port_listening() -> None:
     """
-    It has the socket, too, but after the parent's shutdown nobody connects to nobody.
+    The child inherits the socket, but after the parent's shutdown connections must be refused.
     """
     ended = run("""
 server = start()
@@ -132,13 +132,13 @@ os.kill(child, signal.SIGKILL)
 @pytest.mark.parametrize(
     "wait",
     [
-        pytest.param("print('waits', flush=True); server.wait_request(10**7)", id="for a request"),
-        pytest.param("client = ask(server); print('waits', flush=True); server.shutdown(10**4)", id="for the end"),
+        pytest.param("print('waiting', flush=True); server.wait_request(10**7)", id="wait_request"),
+        pytest.param("client = ask(server); print('waiting', flush=True); server.shutdown(10**4)", id="shutdown"),
     ],
 )
 def test_ctrl_c_ends_a_wait(wait: str) -> None:
     """
-    However long it was to be.
+    Even with a long timeout.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", _START + "server = start(); " + wait],
@@ -147,17 +147,17 @@ def test_ctrl_c_ends_a_wait(wait: str) -> None:
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == "waits\n"
+    assert process.stdout.readline() == "waiting\n"
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=_SOON)
+    _, error = process.communicate(timeout=_TIMEOUT)
 
     assert process.returncode == -signal.SIGINT
     assert error.endswith("KeyboardInterrupt\n")
 
 
-def test_a_look_does_not_wait_for_another_threads_wait() -> None:
+def test_recv_requests_does_not_block_while_another_thread_waits() -> None:
     """
-    `recv_requests` holds the interpreter, so it must never wait.
+    `recv_requests` holds the GIL, so it must never block.
     """
     ended = run("""
 server = start()
@@ -165,9 +165,9 @@ waiter = threading.Thread(target=server.wait_request, args=(3000,))
 waiter.start()
 begin = time.monotonic()
 while waiter.is_alive() and time.monotonic() - begin < 1:
-    looked = time.monotonic()
+    start_of_call = time.monotonic()
     server.recv_requests()
-    assert time.monotonic() - looked < 1, "it waited"
+    assert time.monotonic() - start_of_call < 1, "it blocked"
 server.shutdown(0)
 waiter.join()
 print("ended")
@@ -184,9 +184,9 @@ print("ended")
         ("extension.FrontendConfig(read_timeout=1e19)", "read_timeout must be a number of seconds up to "),
     ],
 )
-def test_impossible_settings(body: str, words: str) -> None:
+def test_impossible_settings_are_refused(body: str, words: str) -> None:
     """
-    Refused at start, and not by a panic at every request.
+    At the start, with a `ValueError`.
     """
     ended = run(body)
 

@@ -48,7 +48,7 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> Any:
         (["--engine-args", "{"], "argument --engine-args: no JSON: "),
         (["--engine-args", "[1]"], "argument --engine-args: a JSON object is needed"),
         (["--engine-args", '{"tokens": 1}'], "unexpected keyword argument 'tokens'"),
-        (["--engine-args", '{"max_running_requests": 0}'], "at least one is needed"),
+        (["--engine-args", '{"max_running_requests": 0}'], "must be at least 1"),
         (["--preferred-sampling-params", "7"], "argument --preferred-sampling-params: a JSON object is needed"),
         (["--port", "65536"], "argument --port: '65536' is no port from 0 to 65535"),
         (["--port", "x"], "argument --port: 'x' is no port from 0 to 65535"),

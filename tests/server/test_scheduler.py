@@ -1,5 +1,5 @@
 """
-The scheduler: who is worked on and in which order, what it counts, and how it begins and ends.
+The scheduler: order of requests, limits, aborts, control messages, start and end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from fake_server import FakeServer, generate
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scheduling import ENDLESS, SILENCE, Watched, aborted, launched, served, settle
+from scheduling import END_OF_PROMPT, ENDLESS, RecordingEcho, aborted, launch, serve, settle
 from sglang.srt.rust_server import wire
 from sglang.srt.rust_server.engines.echo import Echo
 from sglang.srt.rust_server.scheduler import Limits, Scheduler
@@ -20,10 +20,10 @@ from sglang.srt.rust_server.scheduler import Limits, Scheduler
 
 def test_requests_join_and_leave_between_steps() -> None:
     """
-    A newcomer gets its first token while others get their next, and who ends makes room.
+    A new request gets its first token in the same step as others get their next. A request that ends frees its place.
     """
-    engine = Watched(max_running_requests=2)
-    scheduler, server = launched(engine)
+    engine = RecordingEcho(max_running_requests=2)
+    scheduler, server = launch(engine)
     server.send(generate("a", range(1, 5)))
     scheduler.step()
     server.send(generate("b", range(1, 3)), generate("c", range(1, 2)))
@@ -34,54 +34,56 @@ def test_requests_join_and_leave_between_steps() -> None:
     assert engine.prefilled == [["a"], ["b"], ["c"]]
     assert engine.decoded == [["a"], ["a", "b"], ["a"]]
     assert [server.pushed[rid].tokens for rid in "abc"] == [[1, 2, 3, 4], [1, 2], [1]]
-    assert engine.forgotten == ["b", "a", "c"]
+    assert engine.removed == ["b", "a", "c"]
 
 
 @pytest.mark.parametrize(
     ("needed", "prefilled"),
     [
-        pytest.param([10, 8, 2], [["a", "b", "c"]], id="all that there is"),
-        pytest.param([10, 9, 2], [["a", "b"], ["c"]], id="one too many"),
-        pytest.param([10, 11, 2], [["a"], ["b", "c"]], id="nobody overtakes"),
+        pytest.param([10, 8, 2], [["a", "b", "c"]], id="exactly what is free"),
+        pytest.param([10, 9, 2], [["a", "b"], ["c"]], id="one token too many"),
+        pytest.param([10, 11, 2], [["a"], ["b", "c"]], id="no overtaking"),
     ],
 )
-def test_who_needs_more_than_is_free_is_waited_for(needed: list[int], prefilled: list[list[str]]) -> None:
+def test_a_request_waits_until_its_tokens_are_free(needed: list[int], prefilled: list[list[str]]) -> None:
     """
-    Tokens are reserved up to each one's limit.
+    Each request reserves tokens up to its limit.
     """
-    engine = Watched(max_total_num_tokens=20)
+    engine = RecordingEcho(max_total_num_tokens=20)
     requests = [
         generate(rid, [1], sampling={"max_new_tokens": tokens - 1}) for rid, tokens in zip("abc", needed, strict=True)
     ]
 
-    served(engine, *requests)
+    serve(engine, *requests)
 
     assert engine.prefilled == prefilled
 
 
 def test_the_queue_has_a_limit() -> None:
     """
-    Who is beyond it is told to come back, at once; everybody gets an answer.
+    Requests beyond the limit get 503 at once; the others are served.
     """
-    scheduler, server = launched(Echo(max_running_requests=1), Limits(max_queued_requests=2))
+    scheduler, server = launch(Echo(max_running_requests=1), Limits(max_queued_requests=2))
     server.send(*(generate(str(number)) for number in range(5)))
     scheduler.step()
     full = aborted(503, "ServiceUnavailable", "the request queue is full, try again later")
     assert {rid: pushed.finish for rid, pushed in server.pushed.items()} == dict.fromkeys("234", full)
     settle(scheduler)
 
-    assert [server.pushed[rid].finish for rid in "01"] == [SILENCE, SILENCE]
+    assert [server.pushed[rid].finish for rid in "01"] == [END_OF_PROMPT, END_OF_PROMPT]
 
 
-def test_fewer_may_run_than_the_engine_can() -> None:
+def test_the_smaller_limit_of_running_requests_holds() -> None:
     """
-    The smaller of the two limits holds; none at all is a mistake.
+    Of engine and scheduler. A limit of 0 is an error.
     """
-    for able, allowed, expected in ((4, 2, 2), (2, 4, 2), (3, None, 3)):
-        engine = Watched(max_running_requests=able)
-        served(engine, *(generate(str(number)) for number in range(8)), limits=Limits(max_running_requests=allowed))
+    for engine_limit, scheduler_limit, expected in ((4, 2, 2), (2, 4, 2), (3, None, 3)):
+        engine = RecordingEcho(max_running_requests=engine_limit)
+        serve(
+            engine, *(generate(str(number)) for number in range(8)), limits=Limits(max_running_requests=scheduler_limit)
+        )
         assert max(map(len, engine.prefilled)) == expected
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         Scheduler(Echo(max_running_requests=0))
 
 
@@ -91,17 +93,17 @@ def test_fewer_may_run_than_the_engine_can() -> None:
         pytest.param(wire.AbortReq(rid="running"), ["running"], id="running"),
         pytest.param(wire.AbortReq(rid="waiting"), ["waiting"], id="waiting"),
         pytest.param(wire.AbortReq(rid="unknown"), [], id="unknown"),
-        pytest.param(wire.AbortReq(rid="run"), [], id="a part of a name is none"),
+        pytest.param(wire.AbortReq(rid="run"), [], id="prefix of a rid"),
         pytest.param(wire.AbortReq(abort_all=True), ["waiting", "running"], id="all"),
-        pytest.param(wire.AbortReq(), [], id="nobody"),
+        pytest.param(wire.AbortReq(), [], id="no rid"),
     ],
 )
 def test_aborts(abort: wire.AbortReq, ended: list[str]) -> None:
     """
-    Whoever is aborted ends at once, with what it had; the engine forgets who it had taken in; others go on.
+    Aborted requests end at once with their tokens so far, and are removed from the engine. Others continue.
     """
-    engine = Watched(max_running_requests=1)
-    scheduler, server = launched(engine)
+    engine = RecordingEcho(max_running_requests=1)
+    scheduler, server = launch(engine)
     server.send(generate("running", sampling=ENDLESS), generate("waiting"))
     scheduler.step()
     decoded = len(engine.decoded)
@@ -111,7 +113,7 @@ def test_aborts(abort: wire.AbortReq, ended: list[str]) -> None:
     assert {rid for rid, pushed in server.pushed.items() if pushed.finish is not None} == set(ended)
     for rid in ended:
         assert server.pushed[rid].finish == {"type": "abort", "message": "aborted"}
-    assert engine.forgotten == [rid for rid in ended if rid == "running"]
+    assert engine.removed == [rid for rid in ended if rid == "running"]
     assert len(engine.decoded) - decoded == ("running" not in ended)
     if "running" in ended:
         assert server.pushed["running"].tokens == [1]
@@ -119,21 +121,21 @@ def test_aborts(abort: wire.AbortReq, ended: list[str]) -> None:
         assert engine.prefilled[1:] == ([] if "waiting" in ended else [["waiting"]])
 
 
-def test_an_abort_has_words() -> None:
+def test_an_abort_message_is_passed_on() -> None:
     """
-    Those of whoever asked for it.
+    As the finish reason's message.
     """
-    server = served(Echo(), generate("r", sampling=ENDLESS), wire.AbortReq(rid="r", abort_message="timed out"))
+    server = serve(Echo(), generate("r", sampling=ENDLESS), wire.AbortReq(rid="r", abort_message="timed out"))
 
     assert server.pushed["r"].finish == {"type": "abort", "message": "timed out"}
 
 
 def test_control_messages_are_answered() -> None:
     """
-    The state has what is counted and what there is to do; a cache in use is not flushed.
+    The state contains counters and the load. A cache in use is not flushed.
     """
     now = iter([0.0, 2.0, 2.0])
-    scheduler, server = launched(Echo(max_running_requests=1), clock=lambda: next(now))
+    scheduler, server = launch(Echo(max_running_requests=1), clock=lambda: next(now))
     server.send(generate("a", sampling={**ENDLESS, "stop_token_ids": [3]}), generate("b", sampling=ENDLESS))
     scheduler.step()
     server.send(wire.FlushCacheReq(rid="busy"))
@@ -167,16 +169,16 @@ def test_control_messages_are_answered() -> None:
     }
     assert later["num_finished_reqs"] == {"stop": 1, "abort": 1}
     assert later["num_generated_tokens"] == 4
-    # No time has passed since it was last asked for.
+    # No time has passed since the last request for the state.
     assert later["last_gen_throughput"] == 0.0
 
 
-def test_throughput_is_since_it_was_last_asked_for() -> None:
+def test_throughput_is_measured_since_the_last_request_for_it() -> None:
     """
-    Tokens per second of the scheduler's clock.
+    In tokens per second of the scheduler's clock.
     """
     now = [0.0]
-    scheduler, server = launched(Echo(), clock=lambda: now[0])
+    scheduler, server = launch(Echo(), clock=lambda: now[0])
     for seconds, expected in ((2.0, 1.5), (4.0, 0.75)):
         server.send(generate(f"r{seconds}"))
         settle(scheduler)
@@ -184,11 +186,11 @@ def test_throughput_is_since_it_was_last_asked_for() -> None:
         assert scheduler.internal_state()["last_gen_throughput"] == expected
 
 
-def test_an_idle_scheduler_is_parked() -> None:
+def test_an_idle_scheduler_waits_for_messages() -> None:
     """
-    It waits in the server, answers what comes, and ends when it is stopped; the server is shut down then.
+    It blocks in `wait_request`, serves requests that arrive, and ends when it is stopped. Then the server is shut down.
     """
-    scheduler, server = launched(Echo())
+    scheduler, server = launch(Echo())
     events = iter([lambda: server.send(generate("a")), lambda: server.send(generate("b")), scheduler.stop])
 
     def when_idle() -> None:
@@ -198,17 +200,17 @@ def test_an_idle_scheduler_is_parked() -> None:
 
     scheduler.run()
 
-    assert [server.pushed[rid].finish for rid in "ab"] == [SILENCE, SILENCE]
+    assert [server.pushed[rid].finish for rid in "ab"] == [END_OF_PROMPT, END_OF_PROMPT]
     assert server.is_shut_down
-    # Who stops it can only wait for the end of its wait.
+    # `stop` takes effect only at the end of a wait.
     assert server.waits == [100, 100, 100]
 
 
-def test_what_is_in_flight_ends_before_the_end() -> None:
+def test_stop_drains_requests_in_flight() -> None:
     """
-    While the server waits for its clients the scheduler goes on, and takes what still comes.
+    During the drain the scheduler keeps serving, also requests that still arrive.
     """
-    scheduler, server = launched(Echo(max_running_requests=1))
+    scheduler, server = launch(Echo(max_running_requests=1))
     server.send(generate("a", range(1, 100)), generate("b"))
     ended = threading.Event()
 
@@ -218,30 +220,30 @@ def test_what_is_in_flight_ends_before_the_end() -> None:
 
     push = server.push_decode_result_batch
 
-    def push_and_look(header: bytes, data_cols: list[bytes]) -> bool:
+    def push_and_check(header: bytes, data_cols: list[bytes]) -> bool:
         pushed = push(header, data_cols)
         if all(rid in server.pushed and server.pushed[rid].finish for rid in "abc"):
             ended.set()
         return pushed
 
     server.while_draining = wait_for_clients
-    server.push_decode_result_batch = push_and_look  # type: ignore[method-assign]
+    server.push_decode_result_batch = push_and_check  # type: ignore[method-assign]
     scheduler.stop()
     scheduler.run()
 
-    assert [server.pushed[rid].finish for rid in "abc"] == [SILENCE] * 3
+    assert [server.pushed[rid].finish for rid in "abc"] == [END_OF_PROMPT] * 3
     assert server.drain_deadlines == [None]
 
 
-def test_a_scheduler_without_a_server_says_so() -> None:
+def test_run_before_launch_raises() -> None:
     """
-    `launch` comes first.
+    The message says to call `launch` first.
     """
     with pytest.raises(RuntimeError, match="call `launch` first"):
         Scheduler(Echo()).run()
 
 
-TURNS = st.lists(
+STEPS = st.lists(
     st.lists(
         st.one_of(
             st.tuples(st.just("generate"), st.integers(1, 6), st.integers(0, 8), st.booleans()),
@@ -254,20 +256,20 @@ TURNS = st.lists(
 )
 
 
-@settings(deadline=None)  # a busy machine is no failure
-@given(TURNS, st.integers(1, 3), st.integers(0, 4), st.none() | st.integers(1, 20))
+@settings(deadline=None)  # must not fail on a busy machine
+@given(STEPS, st.integers(1, 3), st.integers(0, 4), st.none() | st.integers(1, 20))
 def test_every_request_has_exactly_one_end(
-    turns: list[list[Any]], running: int, queued: int, fail_at_step: int | None
+    steps: list[list[Any]], running: int, queued: int, fail_at_step: int | None
 ) -> None:
     """
-    Whatever comes in whichever order: one end for each, a prefix of its echo before it, nothing left behind.
+    For any order of requests and aborts: one end each, after a prefix of its echo. No request is left in the engine.
     """
-    engine = Watched(max_running_requests=running, max_total_num_tokens=24, fail_at_step=fail_at_step)
-    scheduler, server = launched(engine, Limits(max_queued_requests=queued))
+    engine = RecordingEcho(max_running_requests=running, max_total_num_tokens=24, fail_at_step=fail_at_step)
+    scheduler, server = launch(engine, Limits(max_queued_requests=queued))
     sent: dict[str, list[int]] = {}
     logging.disable(logging.CRITICAL)
-    for turn in turns:
-        for kind, *rest in turn:
+    for messages in steps:
+        for kind, *rest in messages:
             if kind == "generate":
                 rid = str(len(sent))
                 sent[rid] = list(range(rest[0]))
@@ -283,8 +285,8 @@ def test_every_request_has_exactly_one_end(
         assert pushed.finish is not None
         assert pushed.tokens == sent[rid][: len(pushed.tokens)]
     taken = [rid for rids in engine.prefilled for rid in rids]
-    assert sorted(engine.forgotten) == sorted(taken)
+    assert sorted(engine.removed) == sorted(taken)
     assert len(set(taken)) == len(taken)
-    assert engine._echoing == {}
+    assert engine._requests == {}
     assert max(map(len, engine.decoded), default=0) <= running
     assert isinstance(server, FakeServer)

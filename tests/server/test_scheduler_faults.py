@@ -1,5 +1,5 @@
 """
-The scheduler when an engine fails, or its server is gone: who is told what, and what goes on.
+The scheduler when the engine fails or returns invalid output, or the server is shut down.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 from fake_server import generate
-from scheduling import ENDLESS, SILENCE, Watched, Wrong, aborted, launched, length, served, settle
+from scheduling import END_OF_PROMPT, ENDLESS, BrokenEngine, RecordingEcho, aborted, launch, length, serve, settle
 from sglang.srt.rust_server import wire
 from sglang.srt.rust_server.engine import Output
 from sglang.srt.rust_server.engines.echo import Echo
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("step", [1, 2], ids=["prefill", "decode"])
-def test_a_step_that_raises_fails_its_requests(step: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_step_that_raises_fails_only_its_requests(step: int, caplog: pytest.LogCaptureFixture) -> None:
     """
-    Those alone, with a status for their clients, and the scheduler goes on.
+    With status 500. The scheduler continues.
     """
-    engine = Watched(fail_at_step=step)
-    scheduler, server = launched(engine)
+    engine = RecordingEcho(fail_at_step=step)
+    scheduler, server = launch(engine)
     server.send(generate("a"), generate("b"))
     with caplog.at_level(logging.ERROR):
         settle(scheduler)
@@ -35,8 +35,8 @@ def test_a_step_that_raises_fails_its_requests(step: int, caplog: pytest.LogCapt
     settle(scheduler)
 
     failed = aborted(500, "InternalServerError", f"the engine failed: ScriptedFailure: the script fails step {step}")
-    assert [server.pushed[rid].finish for rid in "abc"] == [failed, failed, SILENCE]
-    assert engine.forgotten == ["a", "b", "c"]
+    assert [server.pushed[rid].finish for rid in "abc"] == [failed, failed, END_OF_PROMPT]
+    assert engine.removed == ["a", "b", "c"]
     assert len(caplog.records) == 1
     assert scheduler.internal_state()["num_failed_steps"] == 1
 
@@ -44,26 +44,28 @@ def test_a_step_that_raises_fails_its_requests(step: int, caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("outputs", "problem"),
     [
-        pytest.param([], "ValueError: 0 outputs for 1 requests", id="an output too few"),
-        pytest.param([Output([1]), Output([2])], "ValueError: 2 outputs for 1 requests", id="an output too many"),
-        pytest.param([Output([-1])], "ValueError: the engine gave the token -1 for request r", id="no token"),
+        pytest.param([], "ValueError: the step returned 0 outputs for 1 requests", id="too few outputs"),
+        pytest.param(
+            [Output([1]), Output([2])], "ValueError: the step returned 2 outputs for 1 requests", id="too many outputs"
+        ),
+        pytest.param([Output([-1])], "ValueError: the engine gave the token -1 for request r", id="invalid token"),
         pytest.param(
             [Output([1, 1 << 31])],
             "ValueError: the engine gave the token 2147483648 for request r",
-            id="a token too large",
+            id="token over 32 bits",
         ),
-        pytest.param([None], "AttributeError: 'NoneType' object has no attribute 'token_ids'", id="no output"),
-        pytest.param(None, "TypeError: 'NoneType' object is not iterable", id="no outputs"),
+        pytest.param([None], "AttributeError: 'NoneType' object has no attribute 'token_ids'", id="None as output"),
+        pytest.param(None, "TypeError: 'NoneType' object is not iterable", id="None as outputs"),
     ],
 )
 def test_an_engine_that_breaks_the_protocol_fails_its_requests(
     outputs: list[Output], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    As if it had raised; and what it raises where it forgets hurts nobody.
+    Like an exception in the step. An exception in the engine's `abort` is only logged.
     """
     with caplog.at_level(logging.ERROR):
-        finish = served(Wrong(outputs), generate("r")).pushed["r"].finish
+        finish = serve(BrokenEngine(outputs), generate("r")).pushed["r"].finish
 
     assert finish == aborted(500, "InternalServerError", f"the engine failed: {problem}")
     assert len(caplog.records) == 2
@@ -74,32 +76,32 @@ def test_an_engine_that_breaks_the_protocol_fails_its_requests(
     [
         pytest.param({}, "{}", id="empty"),
         pytest.param({"matched": 3}, "{'matched': 3}", id="without a type"),
-        pytest.param({"type": 3}, "{'type': 3}", id="a type that is no text"),
-        pytest.param("stop", "'stop'", id="a text"),
-        pytest.param(False, "False", id="no mapping"),
+        pytest.param({"type": 3}, "{'type': 3}", id="type that is not text"),
+        pytest.param("stop", "'stop'", id="text"),
+        pytest.param(False, "False", id="not a mapping"),
         pytest.param(
-            {"type": "stop", "matched": b"x"}, "{'matched': b'x', 'type': 'stop'}", id="a value that frames do not have"
+            {"type": "stop", "matched": b"x"}, "{'matched': b'x', 'type': 'stop'}", id="value of an unsupported type"
         ),
-        pytest.param({"type": "stop", "matched": [[1]]}, "{'matched': [[1]], 'type': 'stop'}", id="a value in a value"),
-        pytest.param({"type": "stop", 1: 2}, "{'type': 'stop', 1: 2}", id="a name that is no text"),
+        pytest.param({"type": "stop", "matched": [[1]]}, "{'matched': [[1]], 'type': 'stop'}", id="nested value"),
+        pytest.param({"type": "stop", 1: 2}, "{'type': 'stop', 1: 2}", id="key that is not text"),
         pytest.param(
             {"type": "stop", "matched": 1 << 64},
             "{'matched': 18446744073709551616, 'type': 'stop'}",
-            id="a number too large",
+            id="number over 64 bits",
         ),
-        pytest.param({"type": "\ud800"}, "{'type': '\\ud800'}", id="half a character"),
+        pytest.param({"type": "\ud800"}, "{'type': '\\ud800'}", id="lone surrogate"),
         pytest.param(
             {"type": None, "words": "a" * 10_000},
             "{'type': None, 'words': 'aaaaaaaaaaaa...aaaaaaaaaaaaa'}",
-            id="a long one",
+            id="long value is shortened",
         ),
     ],
 )
-def test_a_finish_that_is_none_fails_its_request(finish: Any, shown: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_finish_fails_its_request(finish: Any, shown: str, caplog: pytest.LogCaptureFixture) -> None:
     """
-    With words that show it; the state can still be asked for, and counts it.
+    The message shows it. The state is still available, and counts the failure.
     """
-    scheduler, server = launched(Wrong([Output([1], finish)]))
+    scheduler, server = launch(BrokenEngine([Output([1], finish)]))
     server.send(generate("r"), wire.GetInternalStateReq(rid="before"))
     with caplog.at_level(logging.ERROR):
         settle(scheduler)
@@ -116,58 +118,60 @@ def test_a_finish_that_is_none_fails_its_request(finish: Any, shown: str, caplog
     [
         pytest.param(MappingProxyType({"type": "stop", "matched": 5}), id="any mapping"),
         pytest.param(
-            {"type": "content_filter", "words": "none", "count": 3, "sure": True, "rest": None}, id="a type of its own"
+            {"type": "content_filter", "words": "none", "count": 3, "sure": True, "rest": None}, id="custom type"
         ),
     ],
 )
-def test_a_finish_of_the_engines_own_arrives_unchanged(reason: Mapping[str, Any]) -> None:
+def test_a_custom_finish_is_passed_on_unchanged(reason: Mapping[str, Any]) -> None:
     """
-    It is not ours to know what an engine ends for.
+    The scheduler does not restrict the `type`.
     """
-    assert served(Wrong([Output([1], reason)]), generate("r")).pushed["r"].finish == dict(reason)
+    assert serve(BrokenEngine([Output([1], reason)]), generate("r")).pushed["r"].finish == dict(reason)
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        pytest.param(Output([-1]), id="no token"),
-        pytest.param(Output([2], {"matched": 2}), id="no finish"),
-        pytest.param(Output([2], extras="none"), id="no extras"),  # type: ignore[arg-type]
-        pytest.param(None, id="no output"),
+        pytest.param(Output([-1]), id="invalid token"),
+        pytest.param(Output([2], {"matched": 2}), id="invalid finish"),
+        pytest.param(Output([2], extras="none"), id="invalid extras"),  # type: ignore[arg-type]
+        pytest.param(None, id="None as output"),
     ],
 )
-def test_what_is_wrong_for_one_request_hurts_no_other(wrong: Output) -> None:
+def test_an_invalid_output_fails_only_its_request(wrong: Output) -> None:
     """
-    Neither those before it in the step, whose end stands, nor those behind it.
+    Requests before and after it in the same step are not affected.
     """
-    engine = Wrong([Output([1], SILENCE), wrong, Output([3], SILENCE), Output([4])])
+    engine = BrokenEngine([Output([1], END_OF_PROMPT), wrong, Output([3], END_OF_PROMPT), Output([4])])
 
-    pushed = served(
+    pushed = serve(
         engine, generate("a"), generate("b"), generate("c"), generate("d", sampling={"max_new_tokens": 1})
     ).pushed
 
-    assert [pushed[rid].finish for rid in "acd"] == [SILENCE, SILENCE, length(1)]
+    assert [pushed[rid].finish for rid in "acd"] == [END_OF_PROMPT, END_OF_PROMPT, length(1)]
     assert [pushed[rid].tokens for rid in "acd"] == [[1], [3], [4]]
     assert pushed["b"].finish is not None
     assert pushed["b"].finish["status_code"] == 500
 
 
-class Unsayable(Exception):
+class ErrorWithoutText(Exception):
     def __str__(self) -> str:
         raise self
 
 
 @pytest.mark.parametrize(
-    ("error", "named"),
+    ("error", "message"),
     [
-        pytest.param(OSError("half \ud800 a character"), "OSError: half ? a character", id="no text for others"),
-        pytest.param(OSError("x" * 10_000), f"OSError: {'x' * 491}", id="many words"),
-        pytest.param(Unsayable(), "Unsayable", id="an error in its words"),
+        pytest.param(
+            OSError("half \ud800 a character"), "OSError: half ? a character", id="text that is not valid UTF-8"
+        ),
+        pytest.param(OSError("x" * 10_000), f"OSError: {'x' * 491}", id="long text"),
+        pytest.param(ErrorWithoutText(), "ErrorWithoutText", id="text that raises"),
     ],
 )
-def test_whatever_an_engine_raises_has_a_name(error: Exception, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_engine_error_gets_a_message(error: Exception, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Where it computes and where it flushes.
+    Both in a step and in `flush_cache`.
     """
 
     class Raising(Echo):
@@ -177,40 +181,42 @@ def test_whatever_an_engine_raises_has_a_name(error: Exception, named: str, monk
         def flush_cache(self) -> None:
             raise error
 
-    scheduler, server = launched(Raising())
+    scheduler, server = launch(Raising())
     server.send(wire.FlushCacheReq(rid="f"), generate("r"))
-    # A report that goes from process to process cannot have what has no UTF-8.
+    # Do not log: pytest-xdist cannot send text that is not valid UTF-8 between its processes.
     monkeypatch.setattr(logging.getLogger("sglang.srt.rust_server.scheduler"), "disabled", True)
     settle(scheduler)
 
-    assert server.results["f"] == {"success": False, "message": named}
-    assert server.pushed["r"].finish == aborted(500, "InternalServerError", f"the engine failed: {named}")
+    assert server.results["f"] == {"success": False, "message": message}
+    assert server.pushed["r"].finish == aborted(500, "InternalServerError", f"the engine failed: {message}")
 
 
-class Poison:
+class RaisingNumber:
     def __float__(self) -> float:
-        raise RuntimeError("no number today")
+        raise RuntimeError("on purpose")
 
 
-@pytest.mark.parametrize("finish", [None, SILENCE], ids=["goes on", "ends"])
+@pytest.mark.parametrize("finish", [None, END_OF_PROMPT], ids=["continues", "ends"])
 @pytest.mark.parametrize(
     "output",
     [
-        pytest.param(Output([1], extras=wire.Extras(output=[(0.0, 1 << 31)])), id="a token that does not fit"),
-        pytest.param(Output([1], extras=wire.Extras(hidden=[["x"]])), id="no number"),  # type: ignore[list-item]
-        pytest.param(Output([1], extras=wire.Extras(output=[5])), id="no pair"),  # type: ignore[list-item]
-        pytest.param(Output([1], extras=wire.Extras(output=[(Poison(), 1)])), id="a number that raises"),  # type: ignore[list-item]
-        pytest.param(Output([1.5]), id="no whole number"),  # type: ignore[list-item]
+        pytest.param(Output([1], extras=wire.Extras(output=[(0.0, 1 << 31)])), id="token over 32 bits in extras"),
+        pytest.param(Output([1], extras=wire.Extras(hidden=[["x"]])), id="text as number"),  # type: ignore[list-item]
+        pytest.param(Output([1], extras=wire.Extras(output=[5])), id="number as pair"),  # type: ignore[list-item]
+        pytest.param(Output([1], extras=wire.Extras(output=[(RaisingNumber(), 1)])), id="number that raises"),  # type: ignore[list-item]
+        pytest.param(Output([1.5]), id="float as token"),  # type: ignore[list-item]
     ],
 )
-def test_what_cannot_be_sent_fails_its_request(
+def test_output_that_cannot_be_encoded_fails_only_its_request(
     output: Output, finish: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    With an error for its client; others in the frame are sent as ever, in their order. The engine forgets all, and each is counted.
+    The others in the frame are sent in order. All requests are removed from the engine and counted.
     """
-    engine = Wrong([Output([1], SILENCE), msgspec.structs.replace(output, finish=finish), Output([3], SILENCE)])
-    scheduler, server = launched(engine)
+    engine = BrokenEngine(
+        [Output([1], END_OF_PROMPT), msgspec.structs.replace(output, finish=finish), Output([3], END_OF_PROMPT)]
+    )
+    scheduler, server = launch(engine)
     server.send(*(generate(rid, stream=True) for rid in "arb"))
     with caplog.at_level(logging.ERROR):
         settle(scheduler)
@@ -219,18 +225,18 @@ def test_what_cannot_be_sent_fails_its_request(
     assert [server.pushed[rid].tokens for rid in "ab"] == [[1], [3]]
     assert list(server.errors) == ["r"]
     assert server.errors["r"].startswith("the engine failed: ")
-    assert sorted(engine.forgotten) == ["a", "b", "r"]
+    assert sorted(engine.removed) == ["a", "b", "r"]
     assert scheduler.internal_state()["num_finished_reqs"] == (
         {"stop": 2, "abort": 1} if finish is None else {"stop": 3}
     )
-    assert ["request r cannot be sent" in record.message for record in caplog.records].count(True) == 1
+    assert ["request r cannot be encoded" in record.message for record in caplog.records].count(True) == 1
 
 
-def test_a_cache_that_cannot_be_flushed_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_flush_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """
-    In words of bounded length.
+    With a message of bounded length.
     """
-    result = served(Wrong([]), wire.FlushCacheReq(rid="f")).results["f"]
+    result = serve(BrokenEngine([]), wire.FlushCacheReq(rid="f")).results["f"]
 
     assert result["success"] is False
     assert result["message"].startswith("OSError: the cache is gone!")
@@ -238,40 +244,40 @@ def test_a_cache_that_cannot_be_flushed_is_told(caplog: pytest.LogCaptureFixture
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("is_gone", [False, True])
-def test_a_server_that_is_gone_is_found_out_by_a_frame_in_pieces(is_gone: bool) -> None:
+@pytest.mark.parametrize("is_shut_down", [False, True])
+def test_a_shutdown_is_noticed_when_steps_are_sent_one_by_one(is_shut_down: bool) -> None:
     """
-    Then nobody is served any more; otherwise the scheduler goes on.
+    Then the scheduler stops; otherwise it continues.
     """
-    scheduler, server = launched(Wrong([Output([1]), Output([1.5]), Output([1])]))  # type: ignore[list-item]
+    scheduler, server = launch(BrokenEngine([Output([1]), Output([1.5]), Output([1])]))  # type: ignore[list-item]
     server.send(*(generate(rid, stream=True) for rid in "arb"))
-    server.is_shut_down = is_gone
+    server.is_shut_down = is_shut_down
 
     scheduler.step()
 
     assert list(server.errors) == ["r"]
-    assert scheduler._stopping.is_set() is is_gone
+    assert scheduler._stopping.is_set() is is_shut_down
 
 
-def test_a_server_that_is_gone_ends_the_scheduler() -> None:
+def test_a_shutdown_of_the_server_ends_a_busy_scheduler() -> None:
     """
-    There is nobody left to serve.
+    It stops at the next frame.
     """
-    scheduler, server = launched(Echo())
+    scheduler, server = launch(Echo())
     server.send(generate("a", sampling=ENDLESS, stream=True))
     server.is_shut_down = True
-    server.when_idle = lambda: pytest.fail("nobody will come")
+    server.when_idle = lambda: pytest.fail("the scheduler waits for messages")
 
     scheduler.run()
 
     assert 1 <= len(server.pushed["a"].tokens) < 100_000
 
 
-def test_an_idle_scheduler_ends_with_its_server() -> None:
+def test_a_shutdown_of_the_server_ends_an_idle_scheduler() -> None:
     """
-    Whoever shut it down: nothing will come, and to wait for it would be to spin.
+    No message can arrive, and waiting for one would be a busy loop.
     """
-    scheduler, server = launched(Echo())
+    scheduler, server = launch(Echo())
     server.is_shut_down = True
 
     scheduler.run()
@@ -280,16 +286,16 @@ def test_an_idle_scheduler_ends_with_its_server() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_the_server_is_shut_down_whatever_ends_the_scheduler(error: type[BaseException]) -> None:
+def test_the_server_is_shut_down_when_the_scheduler_dies(error: type[BaseException]) -> None:
     """
-    At once: clients are not left waiting for one that died.
+    Without a drain, so that clients do not wait for a dead scheduler.
     """
 
     class Dying(Echo):
         def prefill(self, requests: Sequence[wire.TokenizedGenerateReqInput]) -> list[Output]:
             raise error
 
-    scheduler, server = launched(Dying())
+    scheduler, server = launch(Dying())
     server.send(generate("a"))
 
     with pytest.raises(error):
@@ -298,11 +304,11 @@ def test_the_server_is_shut_down_whatever_ends_the_scheduler(error: type[BaseExc
     assert server.drain_deadlines == [0.0]
 
 
-def test_a_scheduler_that_dies_while_it_drains_cuts_the_drain_short() -> None:
+def test_a_scheduler_that_dies_during_the_drain_cuts_it_short() -> None:
     """
-    The shutdown that is under way waits for clients whom nobody serves any more.
+    The running shutdown would wait for clients that are no longer served.
     """
-    scheduler, server = launched(Watched(die_at_step=3))
+    scheduler, server = launch(RecordingEcho(die_at_step=3))
     server.send(generate("a", sampling=ENDLESS))
     is_cut = threading.Event()
 

@@ -1,5 +1,5 @@
 """
-`wire`: the bytes are those that `WIRE.md` of the crate pins, and errors name the field.
+`wire`: encodes the bytes that `WIRE.md` of the crate pins, and errors name the field.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ WITH_EXTRAS = [
 
 def pinned_batch(name: str) -> tuple[bytes, bytes]:
     """
-    Header and data of a pinned frame.
+    Return header and data of a pinned frame.
     """
     kind, length = struct.unpack_from("<BI", PINNED[name])
     assert kind == 2
@@ -107,7 +107,7 @@ def pinned_batch(name: str) -> tuple[bytes, bytes]:
 
 def test_every_message_to_the_scheduler_is_pinned() -> None:
     """
-    A message that is added without its bytes is missed here.
+    Fails if a message type is added without pinned bytes.
     """
     tags = {msgspec.msgpack.decode(frame)[0] for frame in PINNED.values() if frame[0] >= 0x90}
 
@@ -126,15 +126,15 @@ def test_every_message_to_the_scheduler_is_pinned() -> None:
 )
 def test_pinned_messages(name: str, expected: wire.Request) -> None:
     """
-    The pinned bytes are the message, and the message is those bytes.
+    They decode to the message, and the message encodes to them.
     """
     assert wire.msgpack_decode_explained(PINNED[name]) == expected
     assert PINNED[name] == msgspec.msgpack.encode(expected)
 
 
-def test_messages_have_no_place_that_is_not_pinned() -> None:
+def test_all_fields_are_pinned() -> None:
     """
-    A new field goes last, and is pinned when the frontend begins to send it.
+    A new field is added last, and pinned when the frontend sends it.
     """
     places = msgspec.msgpack.decode(PINNED["generate, full"])
 
@@ -146,7 +146,7 @@ def test_messages_have_no_place_that_is_not_pinned() -> None:
 @pytest.mark.parametrize(("name", "steps"), [("batch", BATCH), ("batch, extras", WITH_EXTRAS)])
 def test_pinned_batches(name: str, steps: list[Step]) -> None:
     """
-    A batch is the pinned bytes, to the last.
+    Batches encode to exactly the pinned bytes.
     """
     header, columns = wire.encode_decode_batch(steps)
 
@@ -155,7 +155,7 @@ def test_pinned_batches(name: str, steps: list[Step]) -> None:
 
 def edited(place: int, value: object, *, sampling: int | None = None) -> bytes:
     """
-    The pinned message with another value at one place.
+    Return the pinned message with *value* at one place.
     """
     message = msgspec.msgpack.decode(PINNED["generate, full"])
     if sampling is None:
@@ -178,31 +178,31 @@ def edited(place: int, value: object, *, sampling: int | None = None) -> bytes:
             edited(8, {"1": "x"}, sampling=22),
             "r-2",
             "Expected `float`, got `str` - at `{}.sampling_params.logit_bias`",
-            id="a map",
+            id="map",
         ),
         pytest.param(
             edited(8, [1, "x"], sampling=2),
             "r-2",
             "Expected `int`, got `str` - at `{}.sampling_params.stop_token_ids`",
-            id="a list",
+            id="list",
         ),
         pytest.param(
             edited(8, 5), "r-2", "Expected `array`, got `int` - at `{}.sampling_params`", id="no sampling parameters"
         ),
         pytest.param(edited(9, 3), "r-2", "Expected `bool`, got `int` - at `{}.return_logprob`", id="top level"),
-        pytest.param(edited(1, 5), None, "Expected `str`, got `int` - at `{}.rid`", id="no rid"),
+        pytest.param(edited(1, 5), None, "Expected `str`, got `int` - at `{}.rid`", id="invalid rid"),
         pytest.param(edited(0, "Nope"), "r-2", "Invalid value 'Nope' - at `$[0]`", id="unknown tag"),
-        pytest.param(PINNED["generate, full"][:40], None, "Input data was truncated", id="cut"),
+        pytest.param(PINNED["generate, full"][:40], None, "Input data was truncated", id="truncated"),
         pytest.param(b"", None, "Input data was truncated", id="empty"),
         pytest.param(
-            b"\xc1", None, "MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)", id="no MessagePack"
+            b"\xc1", None, "MessagePack data is malformed: invalid opcode '\\xc1' (byte 0)", id="not MessagePack"
         ),
-        pytest.param(b"\xa1x", None, "Expected `array`, got `str`", id="no array"),
+        pytest.param(b"\xa1x", None, "Expected `array`, got `str`", id="not an array"),
     ],
 )
 def test_errors_name_the_field_and_the_request(frame: bytes, rid: str | None, problem: str) -> None:
     """
-    Whatever is wrong is named as the struct names it, and the request is recovered where its name can be read.
+    By the field name of the struct. The rid is included if it can be read.
     """
     with pytest.raises(wire.UndecodableRequest) as caught:
         wire.msgpack_decode_explained(frame)
@@ -212,11 +212,11 @@ def test_errors_name_the_field_and_the_request(frame: bytes, rid: str | None, pr
     assert str(caught.value) == f"undecodable request: {caught.value.problem}"
 
 
-def test_later_fields_do_not_hurt() -> None:
+def test_unknown_fields_at_the_end_are_ignored() -> None:
     """
-    A newer frontend may send more than is known here.
+    A newer frontend may send more fields.
     """
-    message = [*msgspec.msgpack.decode(PINNED["generate, full"]), "of tomorrow"]
+    message = [*msgspec.msgpack.decode(PINNED["generate, full"]), "future field"]
 
     assert wire.msgpack_decode_explained(msgspec.msgpack.encode(message)) == FULL
 
@@ -234,7 +234,7 @@ def test_later_fields_do_not_hurt() -> None:
 )
 def test_control_results_are_maps(output: Any, expected: dict[str, Any]) -> None:
     """
-    A struct is a map by the names of its fields, and what has no type in MessagePack is its text.
+    A struct is encoded as a map by field names. A value without a MessagePack type is encoded as text.
     """
     assert expected == msgspec.msgpack.decode(wire.encode_control_result(output))
 
@@ -258,7 +258,7 @@ STEPS = st.builds(
 
 def as_read(step: Step) -> tuple[str, list[int], object, int, dict[str, Any]]:
     """
-    What a reader of *step* finds.
+    Return *step* in the form of `read_batch`.
     """
     extras = {}
     for name in step.extras.__slots__ if step.extras else ():
@@ -269,29 +269,29 @@ def as_read(step: Step) -> tuple[str, list[int], object, int, dict[str, Any]]:
 
 def with_nan(value: Any) -> Any:
     """
-    *value* with NaN for each `None` in it.
+    Return *value* with each `None` replaced by NaN.
     """
     if isinstance(value, list | tuple):
         return type(value)(map(with_nan, value))
     return math.nan if value is None else value
 
 
-@settings(deadline=None)  # a busy machine is no failure
+@settings(deadline=None)  # must not fail on a busy machine
 @given(st.lists(STEPS, max_size=5))
 def test_batches_are_read_as_they_were_written(steps: list[Step]) -> None:
     """
-    Any batch has four columns or sixteen, and a reader of the format finds in it what went in; `None` is NaN.
+    A batch has 4 or 16 columns, and the independent reader gets the same values; `None` becomes NaN.
     """
     header, columns = wire.encode_decode_batch(steps)
 
     assert len(msgspec.msgpack.decode(header)) == (16 if any(step.extras for step in steps) else 4)
-    # By their text, in which NaN equals itself.
+    # Compare the text, because NaN does not equal itself.
     assert repr(list(map(as_read, steps))) == repr(read_batch(header, b"".join(columns)))
 
 
-def test_what_nobody_asked_for_is_left_out() -> None:
+def test_unused_extras_are_left_out() -> None:
     """
-    A family that no request has costs two empty lists in the header, and nothing in the data.
+    A kind of extras that no request uses costs two empty lists in the header and no data.
     """
     header, columns = wire.encode_decode_batch([Step("a", [1], 3, None, Extras(output=[(0.0, 1)])), Step("b", [2], 3)])
 
@@ -299,17 +299,17 @@ def test_what_nobody_asked_for_is_left_out() -> None:
     assert list(map(len, columns)) == [8, 4, 4]
 
 
-def test_a_token_beyond_the_format_is_refused() -> None:
+def test_a_token_over_32_bits_is_refused() -> None:
     """
-    Rather than sent as another.
+    It must not be truncated to another token.
     """
     with pytest.raises(OverflowError):
         wire.encode_decode_batch([Step("r", [1 << 31], 1)])
 
 
-def test_extras_of_steps_add_up_and_are_cut() -> None:
+def test_extras_are_extended_and_cut() -> None:
     """
-    What belongs to the output is cut with its tokens; what belongs to the prompt stays.
+    Output values are cut with their tokens. Prompt values stay.
     """
     extras = Extras(output=[(0.0, 1)], input=[(None, 4), (0.0, 5)], output_top=[[(0.0, 1)]], hidden=[[1.0]])
     extras.extend(Extras(output=[(0.0, 2), (0.0, 3)], output_top=[[], []], hidden=[[2.0], [3.0]]))

@@ -1,8 +1,8 @@
 """
-Which requests an engine is spared: those that ask for what it does not do or has not.
+Admission: refuses requests that the engine cannot serve.
 
-Invariant: whatever a client asked for is obeyed, or refused by its name. Nothing is
-silently left out.
+Invariant: every option of a request is either obeyed or refused by name. No option is
+silently ignored.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from sglang.srt.rust_server.engine import EngineInfo
     from sglang.srt.rust_server.wire import FinishReason, TokenizedGenerateReqInput
 
-#: Sampling parameters that the scheduler or the server sees to, whatever the engine. `n` too: each request is one answer.
-_SEEN_TO = frozenset(
+#: Sampling parameters that the scheduler or the server handles, for every engine. `n` is one of them: each request here
+#: is one answer.
+_HANDLED_OUTSIDE = frozenset(
     {
         "max_new_tokens",
         "min_new_tokens",
@@ -35,15 +36,16 @@ _SEEN_TO = frozenset(
     },
 )
 
-_NEUTRAL = SamplingParams()
-_QUESTIONABLE = tuple(
-    (name, getattr(_NEUTRAL, name)) for name in SamplingParams.__struct_fields__ if name not in _SEEN_TO
+_DEFAULTS = SamplingParams()
+#: The other parameters with their defaults: an engine must support each one that differs.
+_NEEDS_SUPPORT = tuple(
+    (name, getattr(_DEFAULTS, name)) for name in SamplingParams.__struct_fields__ if name not in _HANDLED_OUTSIDE
 )
 
 
 def abort_reason(message: str, status_code: int | None = None, err_type: str | None = None) -> FinishReason:
     """
-    The end of a request that was given up. With a status it is a failure, without one a normal end.
+    Return the finish reason of an aborted request. With a status it is an error, without one a normal end.
     """
     reason: dict[str, Any] = {"type": "abort", "message": message}
     if status_code is not None:
@@ -53,14 +55,14 @@ def abort_reason(message: str, status_code: int | None = None, err_type: str | N
 
 def bad_request(message: str) -> FinishReason:
     """
-    The end of a request whose client must change it.
+    Return the finish reason of an invalid request (status 400).
     """
     return abort_reason(message, 400, "BadRequestError")
 
 
 def refusal(request: TokenizedGenerateReqInput, info: EngineInfo) -> FinishReason | None:
     """
-    Why an engine cannot serve *request*, if so.
+    Return the reason why the engine cannot serve *request*, or `None` if it can.
     """
     unsupported = _first_unsupported(request, info.supports)
     if unsupported is not None:
@@ -84,10 +86,10 @@ def refusal(request: TokenizedGenerateReqInput, info: EngineInfo) -> FinishReaso
 
 def _first_unsupported(request: TokenizedGenerateReqInput, supports: frozenset[str]) -> str | None:
     params = request.sampling_params
-    for name, neutral in _QUESTIONABLE:
-        # Empty is not asked for: a dictionary without biases, a list without patterns.
+    for name, default in _NEEDS_SUPPORT:
+        # Empty values such as a dictionary without biases count as not set.
         value = getattr(params, name)
-        if value != neutral and value not in ({}, []) and name not in supports:
+        if value != default and value not in ({}, []) and name not in supports:
             return name
     for name in ("return_logprob", "return_hidden_states"):
         if getattr(request, name) and name not in supports:
@@ -97,7 +99,7 @@ def _first_unsupported(request: TokenizedGenerateReqInput, supports: frozenset[s
 
 def token_limit(request: TokenizedGenerateReqInput, info: EngineInfo) -> int:
     """
-    Most tokens that *request* may generate: what it asks for, and what fits.
+    Return the maximum number of tokens that *request* may generate: its limit, or less if the context is full.
     """
     room = info.context_len - len(request.input_ids or ())
     asked = request.sampling_params.max_new_tokens
@@ -106,6 +108,6 @@ def token_limit(request: TokenizedGenerateReqInput, info: EngineInfo) -> int:
 
 def reserved_tokens(request: TokenizedGenerateReqInput, info: EngineInfo) -> int:
     """
-    Tokens that must be free for *request* to reach its end.
+    Return the number of tokens that must be free so that *request* can run to its end.
     """
     return len(request.input_ids or ()) + token_limit(request, info)

@@ -1,8 +1,8 @@
 """
-What the scheduler asks of an engine: the public seam for models.
+The engine interface: the public extension point for models.
 
-An engine knows tokens, not clients. The scheduler decides who is worked on and when a
-request ends; the engine computes the next tokens of those that it is given.
+The scheduler decides which requests are in a step, and when a request ends. The engine
+computes the next tokens of these requests. It sees tokens, not clients or text.
 """
 
 from __future__ import annotations
@@ -34,85 +34,86 @@ __all__ = [
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
     """
-    What an engine is, for as long as it runs.
+    Properties of an engine. They do not change while it runs.
     """
 
-    #: Most tokens of prompt and answer together.
+    #: Maximum number of tokens of prompt and answer together.
     context_len: int
-    #: Token ids are below it.
+    #: All token ids are below this number.
     vocab_size: int
-    #: Tokens that all requests may have together.
+    #: Maximum number of tokens of all running requests together.
     max_total_num_tokens: int
-    #: Requests that one step may have.
+    #: Maximum number of requests in one step.
     max_running_requests: int
-    #: Tokens that end a generation. They are part of what was generated.
+    #: Tokens that end a generation. They count as generated tokens.
     eos_token_ids: frozenset[int] = frozenset()
-    #: What it obeys of a request: names of sampling parameters, and `return_logprob` and `return_hidden_states`. What the
-    #: scheduler obeys by itself (limits, stops, intervals) need not be named; a request for anything else is refused.
+    #: Options of a request that the engine obeys: names of sampling parameters, `return_logprob` and
+    #: `return_hidden_states`. Options that the scheduler handles (limits, stops, intervals) need not be listed. A request
+    #: with any other option is refused.
     supports: frozenset[str] = frozenset()
-    #: The likeliest tokens that a request may have at each position.
+    #: Maximum `top_logprobs_num` of a request.
     max_top_logprobs: int = 128
     is_multimodal: bool = False
-    #: What the model's makers advise: `temperature`, `top_p`, `top_k`, `min_p`, `repetition_penalty`.
+    #: Recommended values of `temperature`, `top_p`, `top_k`, `min_p` and `repetition_penalty`.
     default_sampling_params: tuple[tuple[str, float], ...] = ()
 
 
 class Output(msgspec.Struct):
     """
-    What one step brought one request. A struct, as it is made for every token and costs a third of a dataclass.
+    The result of one step for one request. A struct costs a third of a dataclass, and one is created for every token.
     """
 
-    #: Usually one; none is possible, and several are where drafts were accepted.
+    #: Usually one token. There may be none, or several if draft tokens were accepted.
     token_ids: Sequence[int]
-    #: Why the engine goes no further with it, if so; the scheduler's own reasons come first.
+    #: Why the engine ends the request, if it does. The scheduler's own stop conditions take precedence.
     finish: FinishReason | None = None
-    #: Of the tokens above, and once of the prompt, where the request asks for them.
+    #: Log-probabilities and hidden states of these tokens, and once those of the prompt, if the request asks for them.
     extras: Extras | None = None
 
 
 class Engine(Protocol):
     """
-    Computes tokens. One thread calls all of it.
+    Computes tokens. All methods are called from one thread.
 
-    What `prefill` or `decode` raises fails the requests of that step, an output that is none fails its own request, and the
-    scheduler goes on.
+    An exception in `prefill` or `decode` fails the requests of that step, and an invalid output fails its request. The
+    scheduler continues in both cases.
     """
 
     def info(self) -> EngineInfo:
         """
-        What it is. Asked once.
+        Return the properties of the engine. Called once.
         """
 
     def prefill(self, requests: Sequence[TokenizedGenerateReqInput]) -> Sequence[Output]:
         """
-        Take requests in, and give the first tokens of each, in their order.
+        Add requests, and return the first tokens of each, in the same order.
         """
 
     def decode(self, batch: Sequence[str]) -> Sequence[Output]:
         """
-        The next tokens of each of the requests with these ids, in their order.
+        Return the next tokens of the requests with these ids, in the same order.
         """
 
     def abort(self, rid: str) -> None:
         """
-        Forget a request. Called once for each that `prefill` was given, however it ended and even if that raised.
+        Remove a request. Called once for each request passed to `prefill`, however it ended and even if `prefill` raised.
         """
 
     def flush_cache(self) -> None:
         """
-        Forget what is kept of requests that ended. Called while there is no other.
+        Drop cached data of ended requests. Called only while no request is running or waiting.
         """
 
 
 class UnknownEngine(ValueError):
     """
-    A name that stands for no engine, or arguments that it does not take.
+    The engine name is unknown, or the engine does not accept the arguments.
     """
 
 
 def load_engine(name: str, arguments: Mapping[str, Any]) -> Engine:
     """
-    Make an engine: `echo`, or what the class `package.module:Class` makes of *arguments*.
+    Create the engine `echo`, or an instance of the class `package.module:Class`, with *arguments*.
 
     Raises `UnknownEngine`.
     """
@@ -124,9 +125,9 @@ def load_engine(name: str, arguments: Mapping[str, Any]) -> Engine:
     try:
         make = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise UnknownEngine(f"engine {name!r} cannot be had: {error}") from error
+        raise UnknownEngine(f"engine {name!r} cannot be imported: {error}") from error
     try:
         engine: Engine = make(**arguments)
     except (TypeError, ValueError) as error:
-        raise UnknownEngine(f"engine {name!r} does not take these arguments: {error}") from error
+        raise UnknownEngine(f"engine {name!r} does not accept these arguments: {error}") from error
     return engine

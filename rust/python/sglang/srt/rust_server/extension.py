@@ -1,10 +1,10 @@
 """
-How this package comes by its extension module.
+Loads the extension module of this package.
 
-A checkout builds it on demand, through the toolkit; an installed wheel has it, and need
-not have the toolkit.
+In a checkout the toolkit builds it on demand. An installed wheel contains it and does not
+need the toolkit.
 
-Invariant: an error of the toolkit is not hidden by a plain import.
+Invariant: an error of the toolkit is never hidden by falling back to a plain import.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MODULE = "sglang.srt.rust_extensions._server"
 
 def load_extension(module: str = MODULE) -> ModuleType:
     """
-    The extension module, built first if it must be and may be.
+    Return the extension module. Builds it first if necessary and allowed.
 
-    Raises `ImportError` if it cannot be had; its text says why.
+    Raises `ImportError` with the reason if it cannot be loaded.
     """
     try:
         from rust_ext_loader import load_rust_extension

@@ -1,7 +1,7 @@
 """
-One request from its admission to its end: when it ends, and when its client hears of it.
+The state of one admitted request: decides when it ends, and when its tokens are sent.
 
-Invariant: tokens leave in order and once, and nothing follows the end.
+Invariant: every token is sent once and in order, and none is sent after the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sglang.srt.rust_server.engine import EngineInfo, Output
     from sglang.srt.rust_server.wire import FinishReason, TokenizedGenerateReqInput
 
-#: Tokens between two steps of a request that is not streamed: a sign of life.
+#: Tokens between two steps of a request that is not streamed. These steps show that the scheduler is alive.
 _UNARY_INTERVAL = 50
 
 _MAX_TOKEN = (1 << 31) - 1
@@ -26,18 +26,18 @@ _MAX_TOKEN = (1 << 31) - 1
 
 class Generation:
     """
-    A request that is being answered.
+    A running or waiting request.
     """
 
     __slots__ = (
         "_due_at",
-        "_ends",
         "_extras",
         "_interval",
         "_limit",
         "_min_tokens",
         "_pending",
         "_prompt_tokens",
+        "_stop_tokens",
         "finish",
         "generated",
         "request",
@@ -49,18 +49,20 @@ class Generation:
         params = request.sampling_params
         self.request = request
         self.rid = request.rid
-        #: Tokens so far.
+        #: Number of tokens generated so far.
         self.generated = 0
-        #: Tokens of the engine that it may use up.
+        #: Number of tokens reserved for it in the engine.
         self.reserved = reserved_tokens(request, info)
-        #: Why it ended, if it did.
+        #: The finish reason, once it has ended.
         self.finish: FinishReason | None = None
         self._limit = token_limit(request, info)
         self._min_tokens = params.min_new_tokens
         #: Tokens that end it.
-        self._ends = frozenset(params.stop_token_ids or ()) | (frozenset() if params.ignore_eos else info.eos_token_ids)
+        self._stop_tokens = frozenset(params.stop_token_ids or ()) | (
+            frozenset() if params.ignore_eos else info.eos_token_ids
+        )
         self._interval = _interval(request, stream_interval)
-        #: Tokens that make the next step; in a stream, the first does alone.
+        #: Number of pending tokens that triggers the next step. The first token of a stream is sent alone.
         self._due_at = 1 if request.stream else self._interval
         self._prompt_tokens = len(request.input_ids or ())
         self._pending: list[int] = []
@@ -68,13 +70,13 @@ class Generation:
 
     def take(self, output: Output) -> int:
         """
-        Add what the engine computed, up to the first token that ends the request; how many tokens that were.
+        Add the engine's output, up to the first token that ends the request. Return the number of tokens added.
 
-        Raises `ValueError` for a token or a finish that no engine may give, and then it has not ended.
+        Raises `ValueError` for an invalid token or finish reason. The request has not ended then.
         """
         if self.finish is not None:
-            return 0  # nothing follows the end
-        # Nearly always it is one token that ends nothing.
+            return 0  # ended already: ignore late output
+        # Fast path for the usual case: one token that does not end the request.
         if (
             len(output.token_ids) == 1
             and output.finish is None
@@ -82,7 +84,7 @@ class Generation:
             and self.generated + 1 < self._limit
         ):
             token = output.token_ids[0]
-            if 0 <= token <= _MAX_TOKEN and token not in self._ends:
+            if 0 <= token <= _MAX_TOKEN and token not in self._stop_tokens:
                 self._pending.append(token)
                 self.generated += 1
                 return 1
@@ -90,7 +92,7 @@ class Generation:
 
     def _take_any(self, output: Output) -> int:
         taken = 0
-        # Who wants no token wants the log-probabilities of the prompt.
+        # A request for no tokens ends at once. Its answer is the log-probabilities of the prompt.
         finish: FinishReason | None = None if self._limit else {"type": "length", "length": 0}
         while finish is None and taken < len(output.token_ids):
             token = output.token_ids[taken]
@@ -108,13 +110,13 @@ class Generation:
                 self._extras = output.extras
             else:
                 self._extras.extend(output.extras)
-        # Last, so that whatever is wrong with an output finds a request that can still fail.
+        # Set last: if the output is invalid, the request must still be open so that it can fail.
         self.finish = finish
         return taken
 
     def _checked(self, finish: object) -> FinishReason:
         """
-        What the engine calls a finish. The server would refuse another one together with the frame that it is in.
+        Check the engine's finish reason. The server would refuse the whole frame with an invalid one.
         """
         if isinstance(finish, Mapping) and isinstance(finish.get("type"), str):
             reason = dict(finish)
@@ -122,31 +124,31 @@ class Generation:
                 try:
                     msgspec.msgpack.encode(reason)
                 except (OverflowError, TypeError, ValueError):
-                    pass  # a number beyond 64 bits, a text with half a character
+                    pass  # a number over 64 bits, or text with a lone surrogate
                 else:
                     return reason
         raise ValueError(f"the engine gave the finish {reprlib.repr(finish)} for request {self.rid}")
 
     def _end_at(self, token: int) -> FinishReason | None:
-        # The least number of tokens does not count the one that ends it.
-        if self.generated > self._min_tokens and token in self._ends:
+        # `min_new_tokens` does not count the token that ends the request.
+        if self.generated > self._min_tokens and token in self._stop_tokens:
             return {"type": "stop", "matched": token}
         if self.generated >= self._limit:
             return {"type": "length", "length": self.generated}
         return None
 
-    def give_up(self, message: str, status_code: int | None = None, err_type: str | None = None) -> None:
+    def abort(self, message: str, status_code: int | None = None, err_type: str | None = None) -> None:
         """
-        End it without the engine, unless it has ended.
+        Abort the request, unless it has already ended.
         """
         if self.finish is None:
             self.finish = abort_reason(message, status_code, err_type)
 
     def next_step(self) -> Step | None:
         """
-        What is new since the last one, if its client is to hear of it now.
+        Return the pending tokens as a step if they are due, else `None`.
 
-        It is at the end, at each interval, and at the first token of a stream.
+        They are due at the end, at each interval, and at the first token of a stream.
         """
         if len(self._pending) < self._due_at and self.finish is None:
             return None
@@ -158,7 +160,7 @@ class Generation:
 
 def _interval(request: TokenizedGenerateReqInput, stream_interval: int) -> int:
     params = request.sampling_params
-    # The server looks for stop texts, and can stop the scheduler only by what it has seen.
+    # The server searches for stop strings, so it must see every token at once to stop the request in time.
     if params.stop_strs:
         return 1
     if not request.stream:

@@ -1,12 +1,12 @@
 """
 Continuous batching over an engine: requests join and leave between any two steps.
 
-Each turn takes in what clients sent, gives newcomers their first token, all others their
-next, and sends what is due. Stop texts are the server's to find, as tokens are all that
-is known here: it then aborts the request.
+Each step receives messages, computes the first token of new requests and the next token of
+all others, and sends the steps that are due. The scheduler sees only tokens, so the server
+searches for stop strings and aborts the request when it finds one.
 
-Invariant: every request that came in has exactly one end. Only the thread in `run`
-touches the engine and the requests.
+Invariants: every received request has exactly one end. Only the thread in `run` uses the
+engine and the requests.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
     from sglang.srt.rust_server.engine import Engine, EngineInfo, Output
 
-#: How long an idle scheduler waits for a request before it looks round, in milliseconds: as long as the server waits before it
-#: lets handlers of signals run, so that a `stop` from one is seen at once.
-_PARKED_MS = 100
+#: How long an idle scheduler waits for a request before it checks for `stop`, in milliseconds. The server runs Python signal
+#: handlers at the same interval, so a `stop` from a signal handler is noticed at once.
+_IDLE_WAIT_MS = 100
 
-#: How long an idle scheduler leaves a server that is shutting down before it looks again, in seconds.
+#: How long an idle scheduler waits between two steps during the drain, in seconds.
 _DRAIN_POLL = 0.01
 
-#: Characters of an engine's words that a client is told.
+#: Maximum length of an engine's error message for clients, in characters.
 _MAX_MESSAGE = 500
 
 _logger = logging.getLogger(__name__)
@@ -45,21 +45,21 @@ _logger = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True)
 class Limits:
     """
-    How much a scheduler takes on.
+    Limits of a scheduler.
     """
 
-    #: Requests that wait for a place; one more is refused with 503.
+    #: Maximum number of waiting requests; further ones are refused with 503.
     max_queued_requests: int = 4096
-    #: Requests in a step; `None`: as many as the engine can.
+    #: Maximum number of requests in a step; `None`: as many as the engine allows.
     max_running_requests: int | None = None
-    #: Tokens between two frames of a stream, where its client does not say.
+    #: Tokens between two frames of a stream, if the request does not set it.
     stream_interval: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class EngineModel:
     """
-    The model of an engine, as the server wants to know it.
+    The engine's properties in the form of a model configuration, for the server.
     """
 
     info: EngineInfo
@@ -67,34 +67,34 @@ class EngineModel:
     @property
     def context_len(self) -> int:
         """
-        Most tokens of prompt and answer together.
+        Maximum number of tokens of prompt and answer together.
         """
         return self.info.context_len
 
     @property
     def vocab_size(self) -> int:
         """
-        Token ids are below it.
+        All token ids are below this number.
         """
         return self.info.vocab_size
 
     @property
     def is_multimodal(self) -> bool:
         """
-        Whether it takes media.
+        Whether the model accepts media.
         """
         return self.info.is_multimodal
 
     def get_default_sampling_params(self) -> dict[str, float]:
         """
-        What its makers advise.
+        Return the recommended sampling parameters.
         """
         return dict(self.info.default_sampling_params)
 
 
 class Scheduler:
     """
-    Serves one engine. `launch`, then `run`; `stop` from anywhere.
+    Serves one engine. Call `launch`, then `run`; call `stop` from any thread.
     """
 
     def __init__(
@@ -107,54 +107,54 @@ class Scheduler:
             self._limits.max_running_requests or self._info.max_running_requests, self._info.max_running_requests
         )
         if self._max_running < 1:
-            raise ValueError(f"the most requests in a step are {self._max_running}: at least one is needed")
+            raise ValueError(f"max_running_requests is {self._max_running}: it must be at least 1")
         self._waiting: OrderedDict[str, Generation] = OrderedDict()
         self._running: dict[str, Generation] = {}
-        #: Ends of requests that the engine has not seen.
-        self._turned_away: list[wire.Step] = []
+        #: Last steps of requests that were refused or aborted before the engine got them.
+        self._refused: list[wire.Step] = []
         self._metrics = Metrics(clock)
         self._stopping = threading.Event()
         self._server: RustServer | None = None
 
-    # What the server wants to know.
+    # Properties for the server.
 
     @property
     def model_config(self) -> EngineModel:
         """
-        The engine's model.
+        The model configuration.
         """
         return EngineModel(self._info)
 
     @property
     def max_total_num_tokens(self) -> int:
         """
-        Tokens that all requests may have together.
+        Maximum number of tokens of all running requests together.
         """
         return self._info.max_total_num_tokens
 
     def rust_server_tokenizer_path(self) -> str | None:
         """
-        Where the tokenizer is; `None`: the built-in one serves.
+        Return the path of the tokenizer; `None` means the built-in one.
         """
         return get_serving().tokenizer_path
 
     def compute_num_reserved_tokens(self) -> int:
         """
-        None: nothing is drafted here.
+        Return 0: no draft tokens are used here.
         """
         return 0
 
     def get_rust_server_class(self) -> type[RustServer]:
         """
-        The class to launch. Packages of models give their own.
+        Return the server class to launch. Model packages override this.
         """
         return RustServer
 
-    # Its life.
+    # Start, run and stop.
 
     def launch(self) -> RustServer:
         """
-        Start the server. Raises what `RustServer.launch` does.
+        Start the server. Raises the same errors as `RustServer.launch`.
         """
         self._server = self.get_rust_server_class().launch(self)
         return self._server
@@ -162,7 +162,7 @@ class Scheduler:
     @property
     def server(self) -> RustServer:
         """
-        The server, which must have been launched.
+        The server. Raises `RuntimeError` before `launch`.
         """
         if self._server is None:
             raise RuntimeError("there is no server: call `launch` first")
@@ -170,29 +170,31 @@ class Scheduler:
 
     def stop(self) -> None:
         """
-        Let `run` end once what is in flight has, or the drain deadline is over. For any thread, and for signal handlers.
+        Make `run` end when all requests in flight have ended, or at the drain deadline.
+
+        May be called from any thread and from signal handlers.
         """
         self._stopping.set()
 
     def run(self) -> None:
         """
-        Serve until `stop`; the server is shut down when this returns or raises.
+        Serve until `stop`. The server is shut down when this returns or raises.
         """
         server = self.server
         try:
             while not self._stopping.is_set():
-                if self.is_idle and not server.wait_request(_PARKED_MS) and server.is_shut_down:
+                if self.is_idle and not server.wait_request(_IDLE_WAIT_MS) and server.is_shut_down:
                     break
                 self.step()
             self._drain(server)
         except BaseException:
-            # Nobody goes on serving, so there is nothing to wait for; a drain that is under way is cut short.
+            # No thread serves any more, so do not wait for requests. This also ends a drain in progress.
             server.shutdown(0.0)
             raise
 
     def _drain(self, server: RustServer) -> None:
         """
-        Go on while the server waits for what is in flight.
+        Keep serving until the server has shut down.
         """
         _logger.info("shutting down; %d requests in flight", len(self._running) + len(self._waiting))
         closing = threading.Thread(target=server.shutdown, name="server-shutdown")
@@ -205,15 +207,15 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """
-        Whether nobody waits for anything.
+        Whether no request is running or waiting.
         """
         return not self._running and not self._waiting
 
-    # A turn.
+    # One step.
 
     def step(self) -> None:
         """
-        One turn: take in, compute, send.
+        Receive messages, compute tokens, send steps.
         """
         for request in self.server.drain():
             self._receive(request)
@@ -244,19 +246,19 @@ class Scheduler:
         if reason is None:
             self._waiting[request.rid] = Generation(request, self._info, self._limits.stream_interval)
         else:
-            self._turn_away(request, reason)
+            self._refuse(request, reason)
 
-    def _turn_away(self, request: wire.TokenizedGenerateReqInput, reason: wire.FinishReason) -> None:
-        self._turned_away.append(wire.Step(request.rid, (), len(request.input_ids or ()), reason))
+    def _refuse(self, request: wire.TokenizedGenerateReqInput, reason: wire.FinishReason) -> None:
+        self._refused.append(wire.Step(request.rid, (), len(request.input_ids or ()), reason))
 
     def _abort(self, request: wire.AbortReq) -> None:
         rids = [*self._waiting, *self._running] if request.abort_all else [request.rid or ""]
         message = request.abort_message or "aborted"
         for rid in rids:
             if rid in self._waiting:
-                self._turn_away(self._waiting.pop(rid).request, admission.abort_reason(message))
+                self._refuse(self._waiting.pop(rid).request, admission.abort_reason(message))
             elif rid in self._running:
-                self._running[rid].give_up(message)
+                self._running[rid].abort(message)
 
     def _flush_cache(self) -> wire.FlushCacheReqOutput:
         if not self.is_idle:
@@ -264,14 +266,14 @@ class Scheduler:
             return wire.FlushCacheReqOutput(success=False, message=busy)
         try:
             self._engine.flush_cache()
-        except Exception as error:  # an engine is anybody's code, and whoever asked is told what it raised
-            _logger.exception("the engine did not flush its cache")
-            return wire.FlushCacheReqOutput(success=False, message=_named(error))
+        except Exception as error:  # engines are external code; the client gets the error as an answer
+            _logger.exception("the engine failed to flush its cache")
+            return wire.FlushCacheReqOutput(success=False, message=_describe(error))
         return wire.FlushCacheReqOutput(success=True, message="cache flushed")
 
     def internal_state(self) -> dict[str, Any]:
         """
-        How it is: what it counts, and how much it has to do.
+        Return counters and the current load.
         """
         return {
             **self._metrics.internal_state(),
@@ -287,7 +289,9 @@ class Scheduler:
 
     def _join(self) -> list[Generation]:
         """
-        Those who wait and have a place now, in order. One that needs more than is free is waited for, so that it gets it.
+        Move waiting requests that fit to the running ones, in order, and return them.
+
+        A request that does not fit blocks those behind it, so that it is not starved.
         """
         joining: list[Generation] = []
         free = self._info.max_total_num_tokens - self._reserved if self._waiting else 0
@@ -303,33 +307,33 @@ class Scheduler:
 
     def _compute(self, generations: list[Generation], step: Callable[[], Sequence[Output]]) -> None:
         """
-        Let the engine work, and hand out what it gives. What it raises is the end of these requests alone.
+        Run a step of the engine and distribute its outputs. An exception fails only these requests.
         """
         self._metrics.steps += 1
         try:
-            outputs = _counted(step(), len(generations))
-        except Exception as error:  # an engine is anybody's code: others' requests go on
-            _logger.exception("a step of the engine failed, with %d requests", len(generations))
+            outputs = _check_count(step(), len(generations))
+        except Exception as error:  # engines are external code; the other requests continue
+            _logger.exception("an engine step with %d requests failed", len(generations))
             self._metrics.failed_steps += 1
             for generation in generations:
-                generation.give_up(_failure(error), 500, "InternalServerError")
+                generation.abort(_engine_failed(error), 500, "InternalServerError")
         else:
-            self._hand_out(generations, outputs)
+            self._distribute(generations, outputs)
 
-    def _hand_out(self, generations: list[Generation], outputs: list[Output]) -> None:
+    def _distribute(self, generations: list[Generation], outputs: list[Output]) -> None:
         metrics = self._metrics
         for generation, output in zip(generations, outputs, strict=True):
             try:
                 metrics.generated_tokens += generation.take(output)
-            except Exception as error:  # the others' outputs are none the worse
-                _logger.exception("what the engine gave for request %s cannot be taken", generation.rid)
-                generation.give_up(_failure(error), 500, "InternalServerError")
+            except Exception as error:  # the outputs of the other requests are still valid
+                _logger.exception("the engine's output for request %s is invalid", generation.rid)
+                generation.abort(_engine_failed(error), 500, "InternalServerError")
 
     def _send(self) -> None:
         """
-        Send what is due, and forget who has ended.
+        Send the steps that are due, and remove requests that have ended.
         """
-        steps, self._turned_away = self._turned_away, []
+        steps, self._refused = self._refused, []
         for generation in self._running.values():
             step = generation.next_step()
             if step is not None:
@@ -339,57 +343,59 @@ class Scheduler:
         for step in steps:
             if step.finish is not None:
                 self._end(step.rid, str(step.finish["type"]))
-        if not self._pushed(steps):
-            self._stopping.set()  # nobody is there any more
+        if not self._push(steps):
+            self._stopping.set()  # the server is shut down
 
-    def _pushed(self, steps: list[wire.Step]) -> bool:
+    def _push(self, steps: list[wire.Step]) -> bool:
         """
-        Whether the server has them. What an engine gave may have no place in a frame: then its request fails, and no other.
+        Send *steps*, and return false if the server is shut down.
+
+        If a step cannot be encoded because of the engine's output, only its request fails.
         """
         try:
             return self.server.push_generation(steps)
-        except Exception as error:  # it is made of what an engine gave, and nothing of it was sent
+        except Exception as error:  # the steps contain output of an engine; none of them was sent
             if len(steps) == 1:
-                _logger.exception("what the engine gave for request %s cannot be sent", steps[0].rid)
-                return self._failed(steps[0], error)
-        # Every one, even where the server is gone: who fails has ended, and the engine forgets him.
-        pushed = [self._pushed([step]) for step in steps]
+                _logger.exception("the engine's output for request %s cannot be encoded", steps[0].rid)
+                return self._fail(steps[0], error)
+        # Retry one by one. Do not stop at the first failure: every failed request must be removed from the engine.
+        pushed = [self._push([step]) for step in steps]
         return all(pushed)
 
-    def _failed(self, step: wire.Step, error: Exception) -> bool:
+    def _fail(self, step: wire.Step, error: Exception) -> bool:
         if step.finish is None:
             self._end(step.rid, "abort")
-        return self.server.push_error(step.rid, _failure(error))
+        return self.server.push_error(step.rid, _engine_failed(error))
 
     def _end(self, rid: str, kind: str) -> None:
         self._metrics.finished[kind] += 1
         if self._running.pop(rid, None) is not None:
-            self._forget(rid)
+            self._remove_from_engine(rid)
 
-    def _forget(self, rid: str) -> None:
+    def _remove_from_engine(self, rid: str) -> None:
         try:
             self._engine.abort(rid)
-        except Exception:  # the request has ended all the same, and the loop goes on
-            _logger.exception("the engine did not forget request %s", rid)
+        except Exception:  # the request has ended anyway, and the loop must continue
+            _logger.exception("the engine failed to remove request %s", rid)
 
 
-def _counted(outputs: Sequence[Output], count: int) -> list[Output]:
+def _check_count(outputs: Sequence[Output], count: int) -> list[Output]:
     given = list(outputs)
     if len(given) != count:
-        raise ValueError(f"{len(given)} outputs for {count} requests")
+        raise ValueError(f"the step returned {len(given)} outputs for {count} requests")
     return given
 
 
-def _failure(error: Exception) -> str:
-    return f"the engine failed: {_named(error)}"
+def _engine_failed(error: Exception) -> str:
+    return f"the engine failed: {_describe(error)}"
 
 
-def _named(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     """
-    What is wrong, as text that can be sent.
+    Describe the error, as text that can be encoded.
     """
     try:
         words = f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # what an error says of itself is anybody's code, too
+    except Exception:  # noqa: BLE001  # `__str__` of an engine's exception is external code too
         words = type(error).__name__
     return words[:_MAX_MESSAGE].encode(errors="replace").decode()

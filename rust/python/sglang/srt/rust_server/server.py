@@ -1,10 +1,10 @@
 """
-The HTTP server of a scheduler, in its own process: launched, drained and answered.
+The scheduler's handle of the HTTP server, which runs in the scheduler's process.
 
-The server itself is the extension's `Server`. `RustServer` is what a scheduler holds:
-messages come out of it decoded, and answers go in.
+`RustServer` wraps the extension's `Server`: it decodes the messages for the scheduler, and
+encodes the answers.
 
-Invariant: a message that cannot be decoded fails its own request and no other.
+Invariant: a message that cannot be decoded fails only its own request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from sglang.srt.rust_server.config import CorePlan, ServedScheduler
     from typing_extensions import Self
 
-#: Threads that work on media where nobody says how many.
+#: Default number of threads for media.
 AUTO_MM_WORKERS = 8
 
 _MAX_PER_POLL = 256
@@ -39,13 +39,13 @@ _logger = logging.getLogger(__name__)
 
 class RustServer:
     """
-    A running server, drained by one thread: its scheduler's.
+    A running server. Only the scheduler's thread calls `drain`.
 
-    Packages of models subclass it: for an extension module of their own (`_load_extension`), and for their own way with
-    media (`_start_multimodal`, `_wrap_mm_result`).
+    Model packages subclass it to use their own extension module (`_load_extension`) and their own media processing
+    (`_start_multimodal`, `_wrap_mm_result`).
     """
 
-    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # a family's own
+    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # defined by the model family
         self.server = server
         self.http_port = http_port
         self.mm_spec = mm_spec
@@ -55,13 +55,13 @@ class RustServer:
     @classmethod
     def launch(cls, scheduler: ServedScheduler) -> Self:
         """
-        Start the server of *scheduler*; it listens when this returns.
+        Start the server of *scheduler*. It listens when this returns.
 
-        The port is that of the node's first data-parallel rank, plus this one's place on the node.
+        The port is the configured one plus the data-parallel rank of this process on its node.
 
-        Raises `ImportError` if the extension cannot be had, `ValueError` if it refuses its settings or cannot listen.
+        Raises `ImportError` if the extension cannot be loaded, `ValueError` if it refuses its settings or cannot listen.
         """
-        # The server's tokenizer threads are the parallelism: the library need not start a pool for each.
+        # The server tokenizes in several threads already; the library must not start a pool of its own for each.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         rank = _local_dp_rank()
         mm_workers = _mm_workers(scheduler)
@@ -71,13 +71,13 @@ class RustServer:
             _build_server_args(scheduler, extension=extension),
             cores=server_cores,
             port_offset=rank,
-            **config._build_frontend_config(extension),  # noqa: SLF001  # the package's own
+            **config._build_frontend_config(extension),  # noqa: SLF001  # same package
         )
         base = get_serving().port
-        # Where any free port will do, only the server knows which it is.
+        # Port 0 means any free port; then only the server knows the number.
         self = cls(server, base + rank if base else server.address[1])
         if scheduler.model_config.is_multimodal:
-            # Threads take over the cores of the one that starts them.
+            # New threads inherit the core affinity of the thread that starts them.
             _pin(server_cores)
             self._start_multimodal(scheduler)
             self._multimodal_enabled = True
@@ -88,48 +88,49 @@ class RustServer:
     @classmethod
     def set_up_logging(cls, directives: str) -> object:
         """
-        Send the extension's log to stderr until what this returns is dropped: for the program that serves.
+        Send the extension's log to stderr until the returned object is dropped. Only the serving program calls this.
 
-        *directives* are a level, or levels by target. Raises `ValueError` for others, and where the process has such a log already.
+        *directives* are a level, or levels by target. Raises `ValueError` if they are invalid, or if the process has such a
+        log already.
         """
         return cls._load_extension().set_up_logging(directives)
 
     @classmethod
     def _load_extension(cls) -> ModuleType:
         """
-        The extension module, which has `Server` and the types of its settings.
+        Return the extension module with `Server` and the types of its settings.
         """
         return load_extension()
 
     @staticmethod
     def _server_core_budget(allowed_core_count: int, mm_workers: int) -> int:
         """
-        How many cores the server may use.
+        Return the number of cores that the server may use.
         """
         return config.default_core_budget(allowed_core_count, mm_workers)
 
     @classmethod
     def _partition_cores(cls, mm_workers: int = 0) -> CorePlan:
-        return config._partition_cores(mm_workers, cls._server_core_budget)  # noqa: SLF001  # the package's own
+        return config._partition_cores(mm_workers, cls._server_core_budget)  # noqa: SLF001  # same package
 
     def _start_multimodal(self, scheduler: ServedScheduler) -> None:
         """
-        Start the threads that work on media, and keep in `mm_spec` what their results need.
+        Start the media threads, and set `mm_spec` to the data that `_wrap_mm_result` needs.
         """
         raise RuntimeError(
-            f"{type(self).__name__} has no processor for media, and the model takes them: "
-            "serve it through a subclass that starts one in `_start_multimodal`"
+            f"the model accepts media, but {type(self).__name__} cannot process them: "
+            "use a subclass that overrides `_start_multimodal`"
         )
 
-    def _wrap_mm_result(self, entry: Any) -> Any:  # noqa: ANN401  # the model's own
+    def _wrap_mm_result(self, entry: Any) -> Any:  # noqa: ANN401  # defined by the model
         """
-        What the model takes for the media of a request, from what the server's threads made of them.
+        Convert the media threads' result of a request to the model's input.
         """
         return entry
 
     def drain(self, max_recv: int = 0) -> list[wire.Request]:
         """
-        The messages that wait, at most *max_recv*; 0: as many as usual. Never waits itself.
+        Return the queued messages, at most *max_recv* (0: a default number). Does not wait.
         """
         batch = self.server.recv_requests(max_recv if max_recv > 0 else self._max_per_poll)
         headers = batch.headers
@@ -139,13 +140,13 @@ class RustServer:
         requests = []
         for header, length in zip(headers, batch.lengths, strict=True):
             end = start + length * _BYTES_PER_ID
-            request = self._decoded(header, ids[start:end])
+            request = self._decode(header, ids[start:end])
             start = end
             if request is not None:
                 requests.append(request)
         return requests
 
-    def _decoded(self, header: bytes, ids: memoryview) -> wire.Request | None:
+    def _decode(self, header: bytes, ids: memoryview) -> wire.Request | None:
         try:
             request = wire.msgpack_decode_explained(header)
         except wire.UndecodableRequest as error:
@@ -161,53 +162,53 @@ class RustServer:
         return request
 
     def _take_mm_result(self, request: wire.TokenizedGenerateReqInput) -> None:
-        entry = self.server.take_mm_result(request.rid)  # type: ignore[attr-defined]  # of servers that have media
+        entry = self.server.take_mm_result(request.rid)  # type: ignore[attr-defined]  # only servers with media have it
         if entry is not None:
             request.mm_inputs = self._wrap_mm_result(entry)
 
     def wait_request(self, timeout_ms: int = 1000) -> bool:
         """
-        Wait until there is a message, with the interpreter free; false if there is none in time.
+        Wait for a message with the GIL released. Return false on timeout.
         """
         return self.server.wait_request(timeout_ms)
 
     @property
     def is_shut_down(self) -> bool:
         """
-        Whether somebody has shut it down, so that nothing comes in any more.
+        Whether the server is shut down. No messages arrive then.
         """
         return self.server.is_shut_down
 
     def push_generation(self, steps: Sequence[wire.Step]) -> bool:
         """
-        Send what is new about some requests; false once the server is shut down.
+        Send steps of requests. Return false if the server is shut down.
         """
         return self.server.push_decode_result_batch(*wire.encode_decode_batch(steps))
 
     def push_control_output(self, recv_req: wire.ControlRequest, output: msgspec.Struct | Mapping[str, Any]) -> bool:
         """
-        Answer a control message; false once the server is shut down.
+        Answer a control message. Return false if the server is shut down.
         """
         return self.server.push_control_result(recv_req.rid, wire.encode_control_result(output))
 
     def push_error(self, rid: str, message: str) -> bool:
         """
-        Fail a request as a fault of ours; false once the server is shut down.
+        Fail a request with status 500. Return false if the server is shut down.
         """
         return self.server.push_error(rid, message)
 
     def shutdown(self, drain_deadline: float | None = None) -> None:
         """
-        Stop listening and let what is in flight end within so many seconds, by default those of the settings.
+        Stop listening, and let requests in flight end within *drain_deadline* seconds (default: the configured time).
 
-        Somebody must go on serving meanwhile, or nothing ends well. Once more may shorten the time.
+        The scheduler must keep serving during the drain, or these requests fail. A second call may shorten the deadline.
         """
         self.server.shutdown(drain_deadline)
 
 
 def _local_dp_rank() -> int:
     """
-    The place of this process among the data-parallel ranks of its node.
+    Return the index of this process among the data-parallel ranks of its node.
     """
     execution, parallel = get_exec(), get_parallel()
     nodes_per_stage = 1 if execution.is_ep_scale_joiner else max(execution.nnodes // parallel.pp_size, 1)

@@ -1,13 +1,14 @@
 """
-The messages that pass between the server and a scheduler, and their bytes.
+The messages between server and scheduler, and their encoding.
 
-Messages come in as MessagePack arrays with a tag in front; what goes back is a control
-result (a map) or a batch of decoded tokens: a header of columns, and the numbers of all
-columns behind it, 4 bytes each, little-endian as every machine that this runs on.
+Incoming messages are MessagePack arrays that start with a tag. Outgoing are control results
+(maps) and batches of tokens. A batch is a header of columns followed by the numbers of all
+columns, 4 bytes each, in the machine's byte order, which is little-endian on all supported
+platforms.
 
-Invariant: the order of fields is the order on the wire, which `WIRE.md` of the crate
-`sglang-server` pins byte for byte. A field is never taken away, and a new one goes last
-and has a default.
+Invariant: the order of fields is the order on the wire. `WIRE.md` of the crate
+`sglang-server` pins it byte for byte. Fields are never removed; new fields are added last,
+with a default.
 """
 
 from __future__ import annotations
@@ -27,22 +28,22 @@ if TYPE_CHECKING:
     #: Token ids of a request.
     IdArray: TypeAlias = array[int]
 else:
-    # `array` takes no type argument before Python 3.12, and msgspec evaluates annotations.
+    # `array` accepts no type argument before Python 3.12, and msgspec evaluates annotations.
     IdArray: TypeAlias = array
 
-#: As many tokens to choose from as there are.
+#: The `top_k` for all tokens.
 TOP_K_ALL = 1 << 30
 
-#: Why a generation ended: `type` is `stop`, `length` or `abort`, and says what else there is.
+#: Why a generation ended. `type` is `stop`, `length` or `abort`, and determines the other fields.
 FinishReason: TypeAlias = Mapping[str, str | int | None]
 
-#: The natural logarithm of a token's probability, `None` where it has none, and the token.
+#: The natural logarithm of a token's probability (`None` if there is none), and the token id.
 TokenLogprob: TypeAlias = tuple[float | None, int]
 
 
 class SamplingParams(msgspec.Struct, array_like=True, kw_only=True):
     """
-    How to choose tokens, and when to stop. The defaults change nothing.
+    How tokens are chosen, and when the generation stops. The defaults have no effect on the choice.
     """
 
     max_new_tokens: int | None = None
@@ -79,7 +80,7 @@ class SamplingParams(msgspec.Struct, array_like=True, kw_only=True):
 
 class TokenizedGenerateReqInput(msgspec.Struct, array_like=True, tag=True, kw_only=True):
     """
-    A request to generate. Its tokens travel beside the message: the drain puts them in.
+    A generation request. Its tokens are transferred separately: `RustServer.drain` sets `input_ids`.
     """
 
     rid: str
@@ -87,12 +88,12 @@ class TokenizedGenerateReqInput(msgspec.Struct, array_like=True, tag=True, kw_on
     input_text: str | None = None
     input_ids: IdArray | None = None
     input_embeds: list[list[float]] | None = None
-    #: Where the request has media, what the model takes in their place.
+    #: The model's input for the media of the request.
     mm_inputs: Any = None
     token_type_ids: list[int] | None = None
     sampling_params: SamplingParams = msgspec.field(default_factory=SamplingParams)
     return_logprob: bool = False
-    #: The first prompt token whose log-probability is given; -1: none of the prompt.
+    #: The first prompt token whose log-probability is returned; -1: none of the prompt.
     logprob_start_len: int = -1
     top_logprobs_num: int = 0
     token_ids_logprob: list[int] | None = None
@@ -119,7 +120,7 @@ class TokenizedGenerateReqInput(msgspec.Struct, array_like=True, tag=True, kw_on
 
 class AbortReq(msgspec.Struct, array_like=True, tag=True, kw_only=True):
     """
-    Nobody waits for a request any more; or, with `abort_all`, for any.
+    Abort one request, or all of them with `abort_all`.
     """
 
     rid: str | None = None
@@ -131,7 +132,7 @@ class AbortReq(msgspec.Struct, array_like=True, tag=True, kw_only=True):
 
 class GetInternalStateReq(msgspec.Struct, array_like=True, tag=True, kw_only=True):
     """
-    How is the scheduler? Answered by a map.
+    Ask for the scheduler's state. The answer is a map.
     """
 
     rid: str
@@ -140,7 +141,7 @@ class GetInternalStateReq(msgspec.Struct, array_like=True, tag=True, kw_only=Tru
 
 class FlushCacheReq(msgspec.Struct, array_like=True, tag=True, kw_only=True):
     """
-    Forget what is cached. Answered by `FlushCacheReqOutput`.
+    Drop cached data. The answer is a `FlushCacheReqOutput`.
     """
 
     rid: str
@@ -162,7 +163,7 @@ Request: TypeAlias = "TokenizedGenerateReqInput | AbortReq | GetInternalStateReq
 
 class UndecodableRequest(ValueError):
     """
-    A message that is none of ours; `rid` is whose it is, if that much can be read.
+    A message cannot be decoded. `rid` is its request, if that can be read.
     """
 
     def __init__(self, problem: str, rid: str | None) -> None:
@@ -178,38 +179,38 @@ _REQUESTS = (TokenizedGenerateReqInput, AbortReq, GetInternalStateReq, FlushCach
 _decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(
     TokenizedGenerateReqInput | AbortReq | GetInternalStateReq | FlushCacheReq
 )
-_parts = msgspec.msgpack.Decoder(list[msgspec.Raw])
-_text = msgspec.msgpack.Decoder(str)
-# Ours to answer, so what MessagePack has no type for is said as text.
+_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_text_decoder = msgspec.msgpack.Decoder(str)
+# Values that MessagePack has no type for are encoded as text.
 _encoder = msgspec.msgpack.Encoder(enc_hook=str)
 
 
 def msgpack_decode_explained(header: bytes) -> Request:
     """
-    The message that these bytes are.
+    Decode a message.
 
-    Raises `UndecodableRequest`, which names the field at fault and whose message it is.
+    Raises `UndecodableRequest`, which names the invalid field and the request.
     """
     try:
         return _decoder.decode(header)
     except msgspec.DecodeError as error:
         tag, rid = _tag_and_rid(header)
-        raise UndecodableRequest(_explained(str(error), tag), rid) from error
+        raise UndecodableRequest(_explain(str(error), tag), rid) from error
 
 
 def _tag_and_rid(header: bytes) -> tuple[str | None, str | None]:
     texts: list[str | None] = [None, None]
     try:
-        for place, part in enumerate(_parts.decode(header)[:2]):
-            texts[place] = _text.decode(part)
+        for place, part in enumerate(_array_decoder.decode(header)[:2]):
+            texts[place] = _text_decoder.decode(part)
     except msgspec.DecodeError:
-        pass  # whatever was read until here
+        pass  # keep the parts that were read
     return texts[0], texts[1]
 
 
-def _explained(error: str, tag: str | None) -> str:
+def _explain(error: str, tag: str | None) -> str:
     """
-    The decoder's words, with names in place of indexes: ``$[8][0]`` is `sampling_params.max_new_tokens`.
+    Replace indexes by names in the decoder's message: ``$[8][0]`` becomes `sampling_params.max_new_tokens`.
     """
     problem, at, path = error.partition(" - at `$")
     kinds = [kind for kind in _REQUESTS if kind.__name__ == tag]
@@ -228,7 +229,7 @@ def _explained(error: str, tag: str | None) -> str:
 
 def encode_control_result(output: msgspec.Struct | Mapping[str, Any]) -> bytes:
     """
-    An answer to a control message: a map, whatever the struct is on the wire.
+    Encode the answer to a control message, always as a map.
     """
     return _encoder.encode(msgspec.structs.asdict(output) if isinstance(output, msgspec.Struct) else output)
 
@@ -238,7 +239,7 @@ class Extras:
     """
     Log-probabilities and hidden states.
 
-    Those of the output belong to a step's tokens, those of the prompt come once. A position without any is an empty list.
+    Output values belong to the tokens of a step; prompt values are sent once. A position without values is an empty list.
     """
 
     output: list[TokenLogprob] = field(default_factory=list)
@@ -246,22 +247,22 @@ class Extras:
     #: The likeliest tokens at each position.
     output_top: list[list[TokenLogprob]] = field(default_factory=list)
     input_top: list[list[TokenLogprob]] = field(default_factory=list)
-    #: The tokens that were asked for, at each position.
+    #: The tokens of `token_ids_logprob`, at each position.
     output_ids: list[list[TokenLogprob]] = field(default_factory=list)
     input_ids: list[list[TokenLogprob]] = field(default_factory=list)
-    #: A row per token.
+    #: One row per token.
     hidden: list[list[float]] = field(default_factory=list)
 
     def extend(self, later: Extras) -> None:
         """
-        Take those of a later step in.
+        Append the values of a later step.
         """
         for name in self.__slots__:
             getattr(self, name).extend(getattr(later, name))
 
     def cut(self, tokens: int) -> None:
         """
-        Keep those of the first *tokens* tokens of the output.
+        Keep the values of the first *tokens* output tokens.
         """
         for family in (self.output, self.output_top, self.output_ids, self.hidden):
             del family[tokens:]
@@ -269,14 +270,15 @@ class Extras:
 
 class Step(msgspec.Struct, gc=False):
     """
-    What is new about one request: tokens since its last step, and why it ended, if it did.
+    The new tokens of one request since its last step, and the finish reason, if it has ended.
 
-    Made for every token of a stream: a struct costs a third of a dataclass, and without cycles there is nothing to collect.
+    One is created for every token of a stream. A struct costs a third of a dataclass. It cannot be part of a reference
+    cycle, so it is exempt from garbage collection.
     """
 
     rid: str
     output_ids: Sequence[int]
-    #: Tokens of the prompt.
+    #: Number of tokens in the prompt.
     prompt_tokens: int
     finish: FinishReason | None = None
     extras: Extras | None = None
@@ -284,9 +286,9 @@ class Step(msgspec.Struct, gc=False):
 
 def encode_decode_batch(steps: Sequence[Step]) -> tuple[bytes, list[bytes]]:
     """
-    A batch: its header, and the columns of its data.
+    Encode a batch as its header and the columns of its data.
 
-    A family of extras that nobody has costs two empty lists, and a batch without any has four columns.
+    A batch without extras has only four columns. A kind of extras that no request uses costs two empty lists.
     Raises `OverflowError` for a token outside of int32.
     """
     ids = [step.output_ids for step in steps]
@@ -296,7 +298,7 @@ def encode_decode_batch(steps: Sequence[Step]) -> tuple[bytes, list[bytes]]:
         [step.prompt_tokens for step in steps],
         list(map(len, ids)),
     ]
-    # An array takes a list in half the time that it takes an iterator in.
+    # Creating an array from a list takes half the time of creating it from an iterator.
     data = [array("i", [token for each in ids for token in each]).tobytes()]
     extras = [step.extras for step in steps]
     if any(extras):

@@ -1,10 +1,10 @@
 """
-An engine without a model: it says what it was told, then ends.
+An engine without a model: it repeats the prompt, then ends.
 
-It is deterministic and needs nothing, and so serves where the server is what matters: in
-tests, in measurements, in a first try. Faults and delays can be scripted.
+It is deterministic and has no dependencies. It is for tests, benchmarks and first trials of
+the server. Failures and delays can be scripted.
 
-Invariant: what it gives depends on the request and on the script alone.
+Invariant: its output depends only on the request and on the script.
 """
 
 from __future__ import annotations
@@ -26,45 +26,45 @@ from sglang.srt.rust_server.engine import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: What cannot matter where there is never a choice, and what is given on request.
+#: Sampling parameters, which have no effect because there is never a choice, and the extras that it can return.
 _SUPPORTS = frozenset(
     {"temperature", "top_p", "top_k", "min_p", "sampling_seed", "return_logprob", "return_hidden_states"},
 )
 
 
-#: Why it ends where no token says so.
-_SILENCE: FinishReason = {"type": "stop", "matched": None}
+#: The finish reason if there is no end-of-sequence token.
+_END_OF_PROMPT: FinishReason = {"type": "stop", "matched": None}
 
-#: More tokens than anybody says.
+#: A token count that is never reached.
 _NEVER = sys.maxsize
 
-#: The logarithm of no probability.
+#: The logarithm of probability 0.
 _IMPOSSIBLE = float("-inf")
 
 
 class ScriptedFailure(RuntimeError):
     """
-    The failure of a step that the script asked for.
+    A step fails because the script says so.
     """
 
 
 @dataclass(slots=True)
-class _Echoing:
+class _Progress:
     request: TokenizedGenerateReqInput
     prompt: Sequence[int]
-    #: Tokens after which it may end.
-    enough: int
-    #: So many tokens of it are the prompt's, with nothing besides.
+    #: Number of tokens after which it may end.
+    end_after: int
+    #: The first so many tokens are plain prompt tokens: no end and no extras. Used for a fast path.
     plain: int
-    said: int = 0
+    generated: int = 0
 
 
 class Echo:
     """
-    Repeats the prompt's tokens, then ends; from the start again where a request must not end there.
+    Repeats the prompt's tokens, then ends.
 
-    A request must not where it ignores the end of sequence, or wants more tokens than its prompt has. What is repeated
-    has log-probability 0, as it is certain.
+    It starts over with the prompt if the request has `ignore_eos`, or a `min_new_tokens` larger than the prompt. Repeated
+    tokens have log-probability 0, because they are certain.
     """
 
     def __init__(  # noqa: PLR0913  # keyword-only: each is one line of a script
@@ -83,11 +83,15 @@ class Echo:
         logprobs: Sequence[float | None] = (0.0,),
     ) -> None:
         """
-        *vocab_size* is above that of tokenizers in use. *eos_token_id* is said at the end, which is otherwise silent.
+        Create the engine and its script.
 
-        The script: each step takes *delay* seconds more. Step *fail_at_step* raises; step *die_at_step* ends the scheduler:
-        steps are counted from 1 over all requests. The token *abort_at_token* of a request, from 1, ends it with *abort*, a
-        finish reason's fields such as `message` and `status_code`. *logprobs* are those of successive tokens, over and over.
+        The default *vocab_size* is larger than that of common tokenizers. *eos_token_id* is generated at the end; without
+        it the request ends after the last prompt token.
+
+        The script: each step is delayed by *delay* seconds. Step *fail_at_step* raises; step *die_at_step* ends the
+        scheduler. Steps are counted from 1, over all requests. Token *abort_at_token* of a request, counted from 1, aborts
+        it with the finish reason *abort* (fields such as `message` and `status_code`). *logprobs* are repeated for
+        successive tokens.
         """
         if not logprobs:
             raise ValueError("logprobs is empty: give at least one")
@@ -109,46 +113,46 @@ class Echo:
         self._abort_reason: FinishReason = {"message": "scripted", **(abort or {}), "type": "abort"}
         self._logprobs = tuple(logprobs)
         self._steps = 0
-        self._echoing: dict[str, _Echoing] = {}
+        self._requests: dict[str, _Progress] = {}
 
     def info(self) -> EngineInfo:
         """
-        As it was made.
+        Return the properties of the engine.
         """
         return self._info
 
     def prefill(self, requests: Sequence[TokenizedGenerateReqInput]) -> list[Output]:
         """
-        The first token of each prompt.
+        Return the first token of each prompt.
         """
         self._begin_step()
         outputs = []
         for request in requests:
-            echoing = self._take_in(request)
-            self._echoing[request.rid] = echoing
-            output = self._say_next(echoing)
+            progress = self._start(request)
+            self._requests[request.rid] = progress
+            output = self._next_output(progress)
             if request.return_logprob and request.logprob_start_len >= 0:
                 output.extras = output.extras or Extras()
-                self._add_prompt_logprobs(echoing, output.extras)
+                self._add_prompt_logprobs(progress, output.extras)
             outputs.append(output)
         return outputs
 
     def decode(self, batch: Sequence[str]) -> list[Output]:
         """
-        The next token of each prompt.
+        Return the next token of each prompt.
         """
         self._begin_step()
-        return [self._say_next(self._echoing[rid]) for rid in batch]
+        return [self._next_output(self._requests[rid]) for rid in batch]
 
     def abort(self, rid: str) -> None:
         """
-        Forget where in its prompt it is.
+        Remove a request.
         """
-        self._echoing.pop(rid, None)
+        self._requests.pop(rid, None)
 
     def flush_cache(self) -> None:
         """
-        Nothing is kept.
+        Do nothing: there is no cache.
         """
 
     def _begin_step(self) -> None:
@@ -160,31 +164,33 @@ class Echo:
         if self._steps == self._fail_at_step:
             raise ScriptedFailure(f"the script fails step {self._steps}")
 
-    def _take_in(self, request: TokenizedGenerateReqInput) -> _Echoing:
+    def _start(self, request: TokenizedGenerateReqInput) -> _Progress:
         prompt, params = request.input_ids or (), request.sampling_params
-        enough = _NEVER if params.ignore_eos else max(params.min_new_tokens, len(prompt))
+        end_after = _NEVER if params.ignore_eos else max(params.min_new_tokens, len(prompt))
         is_plain = prompt and not request.return_logprob and not request.return_hidden_states
-        return _Echoing(request, prompt, enough, min(enough, self._abort_at_token or _NEVER) - 1 if is_plain else 0)
+        return _Progress(
+            request, prompt, end_after, min(end_after, self._abort_at_token or _NEVER) - 1 if is_plain else 0
+        )
 
-    def _say_next(self, echoing: _Echoing) -> Output:
-        prompt, position = echoing.prompt, echoing.said
-        # Nearly always there is no more to it.
-        if position < echoing.plain:
-            echoing.said = position + 1
+    def _next_output(self, progress: _Progress) -> Output:
+        prompt, position = progress.prompt, progress.generated
+        # Fast path.
+        if position < progress.plain:
+            progress.generated = position + 1
             return Output((prompt[position % len(prompt)],))
-        if self._eos is not None and position >= echoing.enough:
+        if self._eos is not None and position >= progress.end_after:
             token = self._eos
         elif prompt:
             token = prompt[position % len(prompt)]
         else:
-            return Output((), _SILENCE)
-        echoing.said += 1
+            return Output((), _END_OF_PROMPT)
+        progress.generated += 1
         finish: FinishReason | None = None
-        if echoing.said == self._abort_at_token:
+        if progress.generated == self._abort_at_token:
             finish = self._abort_reason
-        elif self._eos is None and echoing.said >= echoing.enough:
-            finish = _SILENCE
-        return Output((token,), finish, self._extras_of(echoing.request, token, position))
+        elif self._eos is None and progress.generated >= progress.end_after:
+            finish = _END_OF_PROMPT
+        return Output((token,), finish, self._extras_of(progress.request, token, position))
 
     def _extras_of(self, request: TokenizedGenerateReqInput, token: int, position: int) -> Extras | None:
         if not request.return_logprob and not request.return_hidden_states:
@@ -195,28 +201,28 @@ class Echo:
             if request.top_logprobs_num:
                 extras.output_top.append(self._likeliest(request, token, position))
             if request.token_ids_logprob:
-                extras.output_ids.append(self._asked_for(request, token, position))
+                extras.output_ids.append(self._requested_logprobs(request, token, position))
         if request.return_hidden_states:
             extras.hidden.append([float(token), float(position)])
         return extras
 
-    def _add_prompt_logprobs(self, echoing: _Echoing, extras: Extras) -> None:
-        request = echoing.request
-        for position in range(request.logprob_start_len, len(echoing.prompt)):
-            token = echoing.prompt[position]
-            # Nothing comes before the first token, so it has none.
+    def _add_prompt_logprobs(self, progress: _Progress, extras: Extras) -> None:
+        request = progress.request
+        for position in range(request.logprob_start_len, len(progress.prompt)):
+            token = progress.prompt[position]
+            # The first token has no log-probability, because nothing comes before it.
             extras.input.append((self._logprob(position) if position else None, token))
             if request.top_logprobs_num:
                 extras.input_top.append(self._likeliest(request, token, position) if position else [])
             if request.token_ids_logprob:
-                extras.input_ids.append(self._asked_for(request, token, position) if position else [])
+                extras.input_ids.append(self._requested_logprobs(request, token, position) if position else [])
 
     def _logprob(self, position: int) -> float | None:
         return self._logprobs[position % len(self._logprobs)]
 
     def _likeliest(self, request: TokenizedGenerateReqInput, token: int, position: int) -> list[TokenLogprob]:
         """
-        The token, and behind it those with the next ids, which are impossible.
+        Return the token, followed by tokens with the next ids and probability 0.
         """
         others = range(1, request.top_logprobs_num)
         return [
@@ -224,6 +230,6 @@ class Echo:
             *((_IMPOSSIBLE, (token + rank) % self._info.vocab_size) for rank in others),
         ]
 
-    def _asked_for(self, request: TokenizedGenerateReqInput, token: int, position: int) -> list[TokenLogprob]:
+    def _requested_logprobs(self, request: TokenizedGenerateReqInput, token: int, position: int) -> list[TokenLogprob]:
         asked = request.token_ids_logprob or ()
         return [(self._logprob(position) if other == token else _IMPOSSIBLE, other) for other in asked]
