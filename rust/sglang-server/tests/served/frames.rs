@@ -72,6 +72,18 @@ impl Damage {
     }
 }
 
+/// The columns of log-probabilities, of alternative tokens, and of hidden states.
+fn extras_columns() -> Vec<Value> {
+    #[rustfmt::skip]
+    let columns = [
+        json!([1, 1]), json!([1, 0]),
+        json!([1, 1]), json!([2, 2]), json!([1, 0]), json!([1]),
+        json!([]), json!([]), json!([]), json!([]),
+        json!([1, 0]), json!([2]),
+    ];
+    columns.to_vec()
+}
+
 /// A valid frame of each kind, with its name. The first request continues, the second ends.
 fn valid_frames(rids: &[String]) -> Vec<(&'static str, Vec<u8>)> {
     let [first, second, ..] = rids else {
@@ -93,12 +105,7 @@ fn valid_frames(rids: &[String]) -> Vec<(&'static str, Vec<u8>)> {
             .collect();
         wire::batch_frame(&header, &[&data]).unwrap()
     };
-    // The columns of log-probabilities, of alternative tokens, and of hidden states.
-    let mut all = core();
-    all.extend([json!([1, 1]), json!([1, 0])]);
-    all.extend([json!([1, 1]), json!([2, 2]), json!([1, 0]), json!([1])]);
-    all.extend([json!([]), json!([]), json!([]), json!([])]);
-    all.extend([json!([1, 0]), json!([2])]);
+    let all = [core(), extras_columns()].concat();
     let half = 0.5_f32.to_bits();
     #[rustfmt::skip]
     let data = [

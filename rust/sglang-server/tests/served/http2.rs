@@ -163,6 +163,20 @@ fn a_hundred_concurrent_streams_are_answered() {
     assert_eq!(0, metric(&echo.server, "sglang_requests_aborted_total"));
 }
 
+/// Answers `rid` with two tokens, and checks the response.
+fn check_answered(server: &Server, client: &Client, stream: Stream, rid: &str) {
+    step(server, rid, &[65], &Value::Null, 1);
+    finish(server, rid, &[66]);
+    let mut response = client.begin(stream);
+    client.read_all(&mut response);
+    assert_eq!(StatusCode::OK, response.status);
+    assert!(
+        response.text.contains(r#""text":"AB""#),
+        "{}",
+        response.text
+    );
+}
+
 /// Before its answer and in the middle of it. The other streams continue.
 #[test]
 fn a_reset_stream_aborts_only_its_request() {
@@ -189,16 +203,7 @@ fn a_reset_stream_aborts_only_its_request() {
             metric(&server, "sglang_requests_live") == 2
         });
         for (stream, rid) in asked.into_iter().zip([&rids[0], &rids[2]]) {
-            step(&server, rid, &[65], &Value::Null, 1);
-            finish(&server, rid, &[66]);
-            let mut response = client.begin(stream);
-            client.read_all(&mut response);
-            assert_eq!(StatusCode::OK, response.status);
-            assert!(
-                response.text.contains(r#""text":"AB""#),
-                "{}",
-                response.text
-            );
+            check_answered(&server, &client, stream, rid);
         }
         wait_until_idle(&server);
         assert!(nothing_received(&server));

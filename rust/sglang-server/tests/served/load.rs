@@ -215,6 +215,17 @@ impl io::Write for Lines {
     }
 }
 
+/// The rids of the next `count` messages, all of which must be aborts.
+fn receive_aborts(server: &Server, count: usize) -> Vec<String> {
+    let aborts = (0..count).map(|_| receive(server));
+    aborts
+        .map(|abort| {
+            assert_eq!("AbortReq", abort.tag);
+            abort.rid
+        })
+        .collect()
+}
+
 /// Each disconnect is one abort, and the log does not grow with them.
 #[test]
 fn disconnects_in_mid_stream_leave_nothing_behind() {
@@ -233,13 +244,7 @@ fn disconnects_in_mid_stream_leave_nothing_behind() {
             assert!(client.lines().any(seen), "an event");
         }
         drop(clients);
-        let aborts = (0..CLIENTS).map(|_| receive(&server));
-        let mut aborted: Vec<String> = aborts
-            .map(|abort| {
-                assert_eq!("AbortReq", abort.tag);
-                abort.rid
-            })
-            .collect();
+        let mut aborted = receive_aborts(&server, CLIENTS);
         wait_until_idle(&server);
         // Late frames for the aborted requests.
         step_of_all(&server, &steps);
@@ -260,6 +265,19 @@ fn disconnects_in_mid_stream_leave_nothing_behind() {
     let log = String::from_utf8(log.lock().unwrap().clone()).unwrap();
     assert!(log.contains("listening"), "{log}");
     assert!(log.lines().count() <= 3, "{log}");
+}
+
+/// Answers every request with one token. Ends when no message has arrived for two seconds.
+fn answer_until_quiet(server: &Server) {
+    while server.wait(Duration::from_secs(2)) {
+        for message in server.take(2) {
+            let message = Received::new(&message);
+            if message.tag == "TokenizedGenerateReqInput" {
+                finish(server, &message.rid, &[65]);
+            }
+        }
+        thread::yield_now();
+    }
 }
 
 /// Many more requests than the queues have room for.
@@ -283,18 +301,7 @@ fn every_request_is_answered_or_refused_with_retry_after() {
         .collect();
     let scheduler = {
         let server = Arc::clone(&server);
-        thread::spawn(move || {
-            // Ends when no message has arrived for two seconds.
-            while server.wait(Duration::from_secs(2)) {
-                for message in server.take(2) {
-                    let header: Vec<Value> = rmp_serde::from_slice(&message.header).unwrap();
-                    if header[0] == "TokenizedGenerateReqInput" {
-                        finish(&server, header[1].as_str().unwrap(), &[65]);
-                    }
-                }
-                thread::yield_now();
-            }
-        })
+        thread::spawn(move || answer_until_quiet(&server))
     };
     let answers: Vec<_> = clients
         .into_iter()

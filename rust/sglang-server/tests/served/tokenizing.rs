@@ -57,7 +57,7 @@ fn server(stage_cap: usize) -> (Server, flume::Receiver<()>, flume::Sender<()>) 
 }
 
 fn wait_for_live(server: &Server, count: u64) {
-    eventually("the requests are wait_for_live", || {
+    eventually("the requests are live", || {
         metric(server, "sglang_requests_live") == count
     });
 }

@@ -48,8 +48,8 @@ class EngineInfo:
     #: Tokens that end a generation. They count as generated tokens.
     eos_token_ids: frozenset[int] = frozenset()
     #: Options of a request that the engine obeys: names of sampling parameters, `return_logprob` and
-    #: `return_hidden_states`. Options that the scheduler handles (limits, stops, intervals) need not be listed. A request
-    #: with any other option is refused.
+    #: `return_hidden_states`. Options that the scheduler handles (limits, stops, intervals) need not be listed. A
+    #: request with any other option is refused.
     supports: frozenset[str] = frozenset()
     #: Maximum `top_logprobs_num` of a request.
     max_top_logprobs: int = 128
@@ -96,7 +96,9 @@ class Engine(Protocol):
 
     def abort(self, rid: str) -> None:
         """
-        Remove a request. Called once for each request passed to `prefill`, however it ended and even if `prefill` raised.
+        Remove a request. Called once for each request passed to `prefill`, however it ends.
+
+        That includes requests whose `prefill` raised.
         """
 
     def flush_cache(self) -> None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from sglang.srt.rust_server.engine import Engine, EngineInfo, Output
 
-#: How long an idle scheduler waits for a request before it checks for `stop`, in milliseconds. The server runs Python signal
-#: handlers at the same interval, so a `stop` from a signal handler is noticed at once.
+#: How long an idle scheduler waits for a request before it checks for `stop`, in milliseconds. The server runs Python
+#: signal handlers at the same interval, so a `stop` from a signal handler is noticed at once.
 _IDLE_WAIT_MS = 100
 
 #: How long an idle scheduler waits between two steps during the drain, in seconds.
@@ -170,9 +170,7 @@ class Scheduler:
 
     def stop(self) -> None:
         """
-        Make `run` end when all requests in flight have ended, or at the drain deadline.
-
-        May be called from any thread and from signal handlers.
+        Make `run` end after the requests in flight, or at the drain deadline. Safe in any thread and signal handler.
         """
         self._stopping.set()
 

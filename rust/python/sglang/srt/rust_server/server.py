@@ -45,7 +45,7 @@ class RustServer:
     (`_start_multimodal`, `_wrap_mm_result`).
     """
 
-    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # defined by the model family
+    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # type of the model
         self.server = server
         self.http_port = http_port
         self.mm_spec = mm_spec
@@ -59,7 +59,8 @@ class RustServer:
 
         The port is the configured one plus the data-parallel rank of this process on its node.
 
-        Raises `ImportError` if the extension cannot be loaded, `ValueError` if it refuses its settings or cannot listen.
+        Raises `ImportError` if the extension cannot be loaded, and `ValueError` if it refuses its settings or cannot
+        listen.
         """
         # The server tokenizes in several threads already; the library must not start a pool of its own for each.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
@@ -90,8 +91,8 @@ class RustServer:
         """
         Send the extension's log to stderr until the returned object is dropped. Only the serving program calls this.
 
-        *directives* are a level, or levels by target. Raises `ValueError` if they are invalid, or if the process has such a
-        log already.
+        *directives* are a level, or levels by target. Raises `ValueError` if they are invalid, or if the process has
+        such a log already.
         """
         return cls._load_extension().set_up_logging(directives)
 
@@ -201,7 +202,8 @@ class RustServer:
         """
         Stop listening, and let requests in flight end within *drain_deadline* seconds (default: the configured time).
 
-        The scheduler must keep serving during the drain, or these requests fail. A second call may shorten the deadline.
+        The scheduler must keep serving during the drain, or these requests fail. A second call may shorten the
+        deadline.
         """
         self.server.shutdown(drain_deadline)
 

@@ -239,7 +239,8 @@ class Extras:
     """
     Log-probabilities and hidden states.
 
-    Output values belong to the tokens of a step; prompt values are sent once. A position without values is an empty list.
+    Output values belong to the tokens of a step; prompt values are sent once. A position without values is an empty
+    list.
     """
 
     output: list[TokenLogprob] = field(default_factory=list)

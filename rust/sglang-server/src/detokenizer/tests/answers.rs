@@ -12,10 +12,10 @@ use super::{
 use crate::{
     error::RequestError,
     message::{
-        Chunk, Extras, ResponseEvent,
+        Chunk, Extras, ResponseEvent, Step,
         response::{TextLogprob, TokenLogprob},
     },
-    tokenizer::samples,
+    tokenizer::{TextTokenizer, samples},
 };
 
 #[test]
@@ -57,21 +57,21 @@ fn the_stop_is_trimmed_from_the_answer() {
     #[rustfmt::skip]
     let cases = [
         // name, tokens, finish reason, no_stop_trim, tokens for the client, text
-        ("length limit",                  vec![97, 98],  json!({"type": "length", "length": 2}), false, vec![97, 98], "ab"),
-        ("length limit at special token", vec![97, 257], json!({"type": "length", "length": 2}), false, vec![97, 257], "a"),
-        ("stop token",                    vec![97, 98],  stop(json!(98)),  false, vec![97],      "a"),
-        ("stop token, no_stop_trim",      vec![97, 98],  stop(json!(98)),  true,  vec![97, 98],  "ab"),
-        ("special stop token",            vec![97, 257], stop(json!(257)), false, vec![97],      "a"),
-        ("stop token alone",              vec![257],     stop(json!(257)), false, vec![],        ""),
-        ("token 0 is no match",           vec![97, 0],   stop(json!(0)),   false, vec![97, 0],   "a\0"),
-        ("matched token not in this step",vec![],        stop(json!(98)),  false, vec![],        ""),
-        ("matched token is another",  vec![97, 98],  stop(json!(99)),  false, vec![97, 98],  "ab"),
-        ("no matched value",          vec![97],      stop(Value::Null),false, vec![97],      "a"),
-        ("stop string",               vec![97, 98],  stop(json!("b")), false, vec![97, 98],  "a"),
-        ("stop string, no_stop_trim", vec![97, 98, 99], stop(json!("b")), true, vec![97, 98, 99], "ab"),
-        ("abort",                     vec![97],      json!({"type": "abort", "message": "no"}), false, vec![97], "a"),
-        ("unknown reason",            vec![97],      json!({"type": "future kind", "x": 1}), false, vec![97], "a"),
-        ("incomplete character",      vec![97, 0xC3],json!({"type": "length", "length": 2}), false, vec![97, 0xC3], "a\u{FFFD}"),
+        ("length limit",                   vec![97, 98],  json!({"type": "length", "length": 2}), false, vec![97, 98], "ab"),
+        ("length limit at special token",  vec![97, 257], json!({"type": "length", "length": 2}), false, vec![97, 257], "a"),
+        ("stop token",                     vec![97, 98],  stop(json!(98)),  false, vec![97],      "a"),
+        ("stop token, no_stop_trim",       vec![97, 98],  stop(json!(98)),  true,  vec![97, 98],  "ab"),
+        ("special stop token",             vec![97, 257], stop(json!(257)), false, vec![97],      "a"),
+        ("stop token alone",               vec![257],     stop(json!(257)), false, vec![],        ""),
+        ("token 0 is no match",            vec![97, 0],   stop(json!(0)),   false, vec![97, 0],   "a\0"),
+        ("matched token not in this step", vec![],        stop(json!(98)),  false, vec![],        ""),
+        ("matched token is another",       vec![97, 98],  stop(json!(99)),  false, vec![97, 98],  "ab"),
+        ("no matched value",               vec![97],      stop(Value::Null), false, vec![97],      "a"),
+        ("stop string",                    vec![97, 98],  stop(json!("b")), false, vec![97, 98],  "a"),
+        ("stop string, no_stop_trim",      vec![97, 98, 99], stop(json!("b")), true, vec![97, 98, 99], "ab"),
+        ("abort",                          vec![97],      json!({"type": "abort", "message": "no"}), false, vec![97], "a"),
+        ("unknown reason",                 vec![97],      json!({"type": "future kind", "x": 1}), false, vec![97], "a"),
+        ("incomplete character",           vec![97, 0xC3], json!({"type": "length", "length": 2}), false, vec![97, 0xC3], "a\u{FFFD}"),
     ];
     let running = byte_level();
     for (name, ids, finish, no_stop_trim, expected, text) in cases {
@@ -238,10 +238,9 @@ fn detokenize_answers_at_the_sink_and_removes_the_entry() {
     assert!(running.end().is_empty());
 }
 
-#[test]
-fn log_probabilities_have_text_only_on_request() {
+fn sample_extras() -> Extras<TokenLogprob> {
     let logprob = |logprob, id| TokenLogprob { logprob, id };
-    let extras = Extras {
+    Extras {
         output: vec![logprob(-0.5, 0xC3), logprob(f32::NAN, 257)],
         input: vec![logprob(f32::NAN, 97), logprob(f32::NEG_INFINITY, -1)],
         output_top: vec![vec![logprob(-0.5, 98)], vec![]],
@@ -249,7 +248,12 @@ fn log_probabilities_have_text_only_on_request() {
         output_ids: vec![vec![logprob(-1.0, 9999)]],
         input_ids: vec![vec![]],
         hidden: vec![vec![1.0, f32::NAN]],
-    };
+    }
+}
+
+#[test]
+fn log_probabilities_have_text_only_on_request() {
+    let extras = sample_extras();
     let running = byte_level();
     for text_in_logprobs in [false, true] {
         let options = Options {
@@ -300,6 +304,32 @@ fn a_decoding_failure_is_an_error() {
     assert!(running.end().is_empty());
 }
 
+/// The steps of a scheduler that sends `chunks`, and ends at the first of `stops` in its text, else
+/// with `finish`.
+fn steps_until_stop(
+    tokenizer: &dyn TextTokenizer,
+    chunks: &[&[i32]],
+    stops: &[String],
+    finish: &Value,
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut sent = Vec::new();
+    for (at, chunk) in chunks.iter().enumerate() {
+        sent.extend_from_slice(chunk);
+        let text = tokenizer.decode(&sent, true).unwrap();
+        let found = stops.iter().find(|stop| text.contains(*stop));
+        steps.push(match found {
+            Some(stop) => step(chunk, &json!({"type": "stop", "matched": stop})),
+            None if at + 1 == chunks.len() => step(chunk, finish),
+            None => step(chunk, &Value::Null),
+        });
+        if found.is_some() {
+            break;
+        }
+    }
+    steps
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -330,22 +360,8 @@ proptest! {
         if ending == 1 && !no_stop_trim {
             ids.push(100_000);
         }
-        let mut steps = Vec::new();
-        let mut taken = 0;
-        for chunk in cut(&ids, cuts) {
-            taken += chunk.len();
-            let so_far = tokenizer.decode(&ids[..taken], true).unwrap();
-            let seen = stops.iter().find(|stop| scheduler_sees_stops && so_far.contains(*stop));
-            let finish = match seen {
-                Some(stop) => &json!({"type": "stop", "matched": stop}),
-                None if taken == ids.len() => &finish,
-                None => &Value::Null,
-            };
-            steps.push(step(chunk, finish));
-            if seen.is_some() {
-                break;
-            }
-        }
+        let seen_stops: &[String] = if scheduler_sees_stops { &stops } else { &[] };
+        let steps = steps_until_stop(&*tokenizer, &cut(&ids, cuts), seen_stops, &finish);
         let running = run(Some(tokenizer), 1);
         let options = Options {
             no_stop_trim,

@@ -51,6 +51,7 @@ fn params(change: impl FnOnce(&mut SamplingParams)) -> SamplingParams {
     params
 }
 
+/// Long because it is a table with one row per case.
 #[test]
 fn valid_parameters_are_read_and_normalised() {
     #[rustfmt::skip]
@@ -102,6 +103,7 @@ fn valid_parameters_are_read_and_normalised() {
     }
 }
 
+/// Long because it is a table with one row per case.
 #[test]
 fn invalid_parameters_are_refused_by_name() {
     #[rustfmt::skip]

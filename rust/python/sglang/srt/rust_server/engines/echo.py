@@ -63,8 +63,8 @@ class Echo:
     """
     Repeats the prompt's tokens, then ends.
 
-    It starts over with the prompt if the request has `ignore_eos`, or a `min_new_tokens` larger than the prompt. Repeated
-    tokens have log-probability 0, because they are certain.
+    It starts over with the prompt if the request has `ignore_eos`, or a `min_new_tokens` larger than the prompt.
+    Repeated tokens have log-probability 0, because they are certain.
     """
 
     def __init__(  # noqa: PLR0913  # keyword-only: each is one line of a script
@@ -85,13 +85,13 @@ class Echo:
         """
         Create the engine and its script.
 
-        The default *vocab_size* is larger than that of common tokenizers. *eos_token_id* is generated at the end; without
-        it the request ends after the last prompt token.
+        The default *vocab_size* is larger than that of common tokenizers. *eos_token_id* is generated at the end;
+        without it the request ends after the last prompt token.
 
         The script: each step is delayed by *delay* seconds. Step *fail_at_step* raises; step *die_at_step* ends the
-        scheduler. Steps are counted from 1, over all requests. Token *abort_at_token* of a request, counted from 1, aborts
-        it with the finish reason *abort* (fields such as `message` and `status_code`). *logprobs* are repeated for
-        successive tokens.
+        scheduler. Steps are counted from 1, over all requests. Token *abort_at_token* of a request, counted from 1,
+        aborts it with the finish reason *abort* (fields such as `message` and `status_code`). *logprobs* are repeated
+        for successive tokens.
         """
         if not logprobs:
             raise ValueError("logprobs is empty: give at least one")

@@ -1,3 +1,4 @@
+mod copies;
 mod fan_out;
 mod oracle;
 mod reading;

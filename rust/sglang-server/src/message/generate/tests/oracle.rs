@@ -121,6 +121,8 @@ fn prompt_column(
 }
 
 /// A valid body, whether its prompts are a list, and the number of prompts.
+///
+/// Long because it lists the values of every field.
 fn body() -> impl Strategy<Value = (Value, bool, usize)> {
     let size = prop_oneof![
         Just((false, 1)),

@@ -23,6 +23,7 @@ fn object(value: Value) -> Map<String, Value> {
     serde_json::from_value(value).unwrap()
 }
 
+/// Long because it is a table with one row per case.
 #[test]
 fn valid_bodies_are_read_into_columns() {
     use Column::{Many, One};
@@ -76,6 +77,7 @@ fn valid_bodies_are_read_into_columns() {
     }
 }
 
+/// Long because it is a table with one row per case.
 #[test]
 fn values_of_the_wrong_type_are_refused_by_path() {
     let long = "x".repeat(101);
@@ -135,6 +137,7 @@ fn values_of_the_wrong_type_are_refused_by_path() {
     }
 }
 
+/// Long because it is a table with one row per case.
 #[test]
 fn invalid_json_is_refused_with_its_position() {
     let nested =
