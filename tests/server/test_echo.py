@@ -22,7 +22,7 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
 
 
 @pytest.mark.parametrize(
-    ("script", "asked", "expected"),
+    ("script", "options", "expected"),
     [
         pytest.param({}, {}, [], id="none unless requested"),
         pytest.param({}, {"return_logprob": True}, [{"output": [pair(0, 4)]}, {"output": [pair(0, 5)]}], id="output"),
@@ -83,11 +83,11 @@ def pair(value: float | None, token: int) -> tuple[float, int]:
         ),
     ],
 )
-def test_extras(script: dict[str, Any], asked: dict[str, Any], expected: list[dict[str, Any]]) -> None:
+def test_extras(script: dict[str, Any], options: dict[str, Any], expected: list[dict[str, Any]]) -> None:
     """
     Output extras come with the tokens of each step, prompt extras with the first step.
     """
-    pushed = serve(Echo(**script), generate("r", [4, 5], stream=True, **asked)).pushed["r"]
+    pushed = serve(Echo(**script), generate("r", [4, 5], stream=True, **options)).pushed["r"]
 
     # Compare the text, because NaN does not equal itself.
     assert [repr(sorted(each.items())) for each in pushed.extras] == [

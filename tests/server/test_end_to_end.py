@@ -109,7 +109,7 @@ def test_a_batch_is_answered_in_order(echo: Program) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "problem"),
     [
         pytest.param(
             {"text": "x", "sampling_params": {"presence_penalty": 1.0}},
@@ -130,7 +130,7 @@ def test_a_batch_is_answered_in_order(echo: Program) -> None:
         pytest.param({}, "text", id="no prompt"),
     ],
 )
-def test_invalid_requests_are_refused(echo: Program, body: dict[str, Any], words: str) -> None:
+def test_invalid_requests_are_refused(echo: Program, body: dict[str, Any], problem: str) -> None:
     """
     With status 400 and a message that names the field, streamed or not.
     """
@@ -139,21 +139,21 @@ def test_invalid_requests_are_refused(echo: Program, body: dict[str, Any], words
 
         assert status == 400, answer
         assert answer["error"]["code"] == 400
-        assert words in answer["error"]["message"]
+        assert problem in answer["error"]["message"]
 
 
 def test_log_probabilities(echo: Program) -> None:
     """
     Of prompt and output, with texts. Impossible and missing values are null.
     """
-    asked = {
+    options = {
         "return_logprob": True,
         "logprob_start_len": 0,
         "top_logprobs_num": 2,
         "token_ids_logprob": [98],
         "return_text_in_logprobs": True,
     }
-    status, answer = echo.generate(text="ab", **asked)
+    status, answer = echo.generate(text="ab", **options)
 
     meta = answer["meta_info"]
     assert status == 200

@@ -177,18 +177,18 @@ print("ended")
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "problem"),
     [
         ("start(to_scheduler_cap=0)", "to_scheduler_cap is 0; it must be from 1 to "),
         ("start(stage_channel_cap=2**63)", "stage_channel_cap is 9223372036854775808; it must be from 1 to "),
         ("extension.FrontendConfig(read_timeout=1e19)", "read_timeout must be a number of seconds up to "),
     ],
 )
-def test_impossible_settings_are_refused(body: str, words: str) -> None:
+def test_impossible_settings_are_refused(body: str, problem: str) -> None:
     """
     At the start, with a `ValueError`.
     """
     ended = run(body)
 
-    assert words in ended.stderr.splitlines()[-1]
+    assert problem in ended.stderr.splitlines()[-1]
     assert ended.stderr.splitlines()[-1].startswith("ValueError: ")

@@ -183,12 +183,12 @@ fn every_refusal_has_an_error_object() {
         ("no tokens",                          post(address, "/detokenize", &json!({"tokens": "x"})),      400, ""),
         ("no prompt",                          post(address, "/tokenize", &json!({})),                     400, "prompt"),
     ];
-    for (name, answer, status, words) in cases {
+    for (name, answer, status, problem) in cases {
         assert_eq!(status, answer.status, "{name}: {answer:?}");
         let error = answer.json()["error"].clone();
         assert_eq!(status, error["code"], "{name}");
         assert!(
-            error["message"].as_str().unwrap().contains(words),
+            error["message"].as_str().unwrap().contains(problem),
             "{name}: {error}"
         );
     }

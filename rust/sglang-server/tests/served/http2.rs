@@ -130,13 +130,13 @@ fn rids(server: &Server, tag: &str, count: usize) -> Vec<String> {
 fn a_hundred_concurrent_streams_are_answered() {
     let echo = Echo::new();
     let mut client = Client::connect(echo.address());
-    let asked: Vec<Stream> = (0..STREAMS)
+    let streams: Vec<Stream> = (0..STREAMS)
         .map(|index| {
             let text = format!("this is number {index}");
             client.ask(&json!({"text": text, "stream": index % 2 == 1}))
         })
         .collect();
-    for (index, stream) in asked.into_iter().enumerate() {
+    for (index, stream) in streams.into_iter().enumerate() {
         let mut response = client.begin(stream);
         client.read_all(&mut response);
         assert_eq!(StatusCode::OK, response.status, "{}", response.text);
@@ -185,11 +185,11 @@ fn a_reset_stream_aborts_only_its_request() {
     let rounds = [(false, false), (true, false), (true, true)];
     for (round, (stream, begin)) in rounds.into_iter().enumerate() {
         // New rids in each round: the rid of a reset stream is not free at once.
-        let mut asked: Vec<Stream> = (3 * round..3 * round + 3)
+        let mut streams: Vec<Stream> = (3 * round..3 * round + 3)
             .map(|rid| client.ask(&body_with_rid(rid, stream)))
             .collect();
         let rids = rids(&server, "TokenizedGenerateReqInput", 3);
-        let mut reset = asked.remove(1);
+        let mut reset = streams.remove(1);
         if begin {
             step(&server, &rids[1], &[65], &Value::Null, 1);
             let mut response = client.begin(reset);
@@ -202,7 +202,7 @@ fn a_reset_stream_aborts_only_its_request() {
         eventually("two are live", || {
             metric(&server, "sglang_requests_live") == 2
         });
-        for (stream, rid) in asked.into_iter().zip([&rids[0], &rids[2]]) {
+        for (stream, rid) in streams.into_iter().zip([&rids[0], &rids[2]]) {
             check_answered(&server, &client, stream, rid);
         }
         wait_until_idle(&server);
@@ -219,7 +219,7 @@ fn a_reset_stream_aborts_only_its_request() {
 fn the_end_of_a_connection_aborts_all_its_requests() {
     let server = start_server();
     let mut client = Client::connect(server.address());
-    let mut asked: Vec<Stream> = (0..STREAMS)
+    let mut streams: Vec<Stream> = (0..STREAMS)
         .map(|rid| client.ask(&body_with_rid(rid, rid % 2 == 1)))
         .collect();
     let requests = rids(&server, "TokenizedGenerateReqInput", STREAMS);
@@ -227,7 +227,7 @@ fn the_end_of_a_connection_aborts_all_its_requests() {
     finish(&server, &requests[0], &[65]);
     step(&server, &requests[1], &[65], &Value::Null, 1);
     let mut read = Vec::new();
-    for stream in asked.drain(..2) {
+    for stream in streams.drain(..2) {
         let mut response = client.begin(stream);
         assert!(client.read(&mut response));
         assert_eq!(StatusCode::OK, response.status);

@@ -50,9 +50,9 @@ fn impossible_queue_sizes_fail_the_start() {
         (FrontendConfig { stage_cap: 0, ..default() },               "stage_channel_cap is 0"),
         (FrontendConfig { stage_cap: usize::MAX, ..default() },      "stage_channel_cap is 18446744073709551615"),
     ];
-    for (config, words) in cases {
+    for (config, problem) in cases {
         let error = Server::start(args(), config, 0, &[]).unwrap_err();
-        assert!(error.to_string().contains(words), "{error}");
+        assert!(error.to_string().contains(problem), "{error}");
     }
     let mut many = args();
     many.tokenizer_worker_num = usize::MAX;
