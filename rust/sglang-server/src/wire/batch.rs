@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value};
 
-use super::from_scheduler::{MalformedFrame, decoded_front};
+use super::decode::{MalformedFrame, decoded_front};
 use crate::message::{Extras, FinishReason, Step, response::TokenLogprob};
 
 /// Columns that every batch has, and those of a batch with extras.

@@ -4,19 +4,17 @@
 //! Invariant: a malformed frame still names its requests, as far as it can be read at all.
 
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::batch;
+use super::{
+    batch,
+    decode::{MalformedFrame, decoded},
+};
 use crate::message::Step;
 
 const CONTROL: u8 = 1;
 const BATCH: u8 = 2;
 const ERROR: u8 = 3;
-
-/// How deep values may lie in one another. What the scheduler says is flat, and a value is
-/// read and dropped on as much stack as it is deep.
-const DEPTH: usize = 64;
 
 /// A frame, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,25 +35,6 @@ pub enum Frame {
         /// The scheduler's words.
         message: String,
     },
-}
-
-/// A frame that is not what it should be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("malformed frame: {reason}")]
-pub struct MalformedFrame {
-    /// What is wrong with it.
-    pub reason: String,
-    /// The requests that it names, as far as that can be read.
-    pub rids: Vec<String>,
-}
-
-impl MalformedFrame {
-    pub(super) fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-            rids: Vec::new(),
-        }
-    }
 }
 
 impl Frame {
@@ -126,22 +105,4 @@ fn frame_of(kind: u8, body: &impl serde::Serialize) -> Vec<u8> {
 /// When the payload is something else.
 pub(crate) fn control_result(payload: &[u8]) -> Result<Map<String, Value>, MalformedFrame> {
     decoded(payload)
-}
-
-/// The one value that `bytes` are.
-fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MalformedFrame> {
-    let mut rest = bytes;
-    let value = decoded_front(&mut rest)?;
-    if !rest.is_empty() {
-        let surplus = rest.len();
-        return Err(MalformedFrame::new(format!("{surplus} bytes too many")));
-    }
-    Ok(value)
-}
-
-/// The value that `bytes` begin with; they begin behind it then.
-pub(super) fn decoded_front<T: DeserializeOwned>(bytes: &mut &[u8]) -> Result<T, MalformedFrame> {
-    let mut values = rmp_serde::Deserializer::new(bytes);
-    values.set_max_depth(DEPTH);
-    T::deserialize(&mut values).map_err(|error| MalformedFrame::new(error.to_string()))
 }

@@ -4,11 +4,13 @@
 //! every request that it names is known.
 
 mod batch;
+mod decode;
 mod from_scheduler;
 mod to_scheduler;
 
+pub use decode::MalformedFrame;
 pub(crate) use from_scheduler::control_result;
-pub use from_scheduler::{Frame, MalformedFrame, batch_frame, control_frame, error_frame};
+pub use from_scheduler::{Frame, batch_frame, control_frame, error_frame};
 pub use to_scheduler::{abort, flush_cache, generate, internal_state};
 
 #[cfg(test)]
