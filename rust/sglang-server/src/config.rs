@@ -1,81 +1,88 @@
-//! What the frontend is told at start, and what it assumes where it is not told.
+//! The settings that a frontend starts with.
 //!
-//! Invariant: nothing here is read from the environment later; a running server keeps the
-//! settings that it started with.
+//! Each setting is a field of one struct here, and this list is the only one in Rust:
+//! `ServerArgs` is read from Python by its derived `FromPyObject`. The Python side has its own
+//! list, in `rust_server/context.py`; `tests/server/test_settings.py` compares the two with the
+//! stub `_server.pyi`.
+//!
+//! Invariant: a running server keeps the settings that it started with. Nothing here is read
+//! from the environment.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use serde_json::{Map, Value};
 
-/// What the serving engine says of itself. Every field is required, so that an engine and
-/// a frontend of different versions notice at start.
+/// The settings of the serving engine. Every field is required, so that a version mismatch
+/// between the engine and the frontend is an error at start.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "python", derive(pyo3::FromPyObject), pyo3(from_item_all))]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a setting of its own"
+    reason = "each is an independent setting"
 )]
 pub struct ServerArgs {
-    /// Where the model's files are, or its name.
+    /// The directory of the model's files, or the model's name.
     pub model_path: String,
-    /// The name that clients know it by.
+    /// The model name in the API.
     pub served_model_name: String,
-    /// Where the tokenizer is: a `tokenizer.json`, or a folder with one. Nothing: the
-    /// built-in tokenizer of bytes.
+    /// A `tokenizer.json`, or a directory that contains one. `None` selects the built-in byte
+    /// tokenizer.
     pub tokenizer_path: Option<String>,
     /// Revision of the model's files.
     pub revision: Option<String>,
-    /// How weights were loaded.
+    /// Format from which the weights were loaded.
     pub load_format: String,
     /// Version of the weights.
     pub weight_version: String,
-    /// An address to listen on, or a name with one.
+    /// Address or host name to listen on.
     pub host: String,
-    /// The port; 0: any that is free.
+    /// Port to listen on; 0 selects a free port.
     pub port: u16,
-    /// Level of the log.
+    /// Log level.
     pub log_level: String,
-    /// Level of the access log, where it differs.
+    /// Level of the access log; `None` means `log_level`.
     pub log_level_http: Option<String>,
-    /// The chat template, where it is not the model's own.
+    /// Chat template that replaces the model's own.
     pub chat_template: Option<String>,
-    /// How tool calls are written.
+    /// Format of tool calls in the model's output.
     pub tool_call_parser: Option<String>,
-    /// How reasoning is written.
+    /// Format of reasoning in the model's output.
     pub reasoning_parser: Option<String>,
-    /// Whether streams report usage unasked.
+    /// Whether a stream reports usage by default.
     pub stream_response_default_include_usage: bool,
-    /// Threads that tokenize.
+    /// Tokenizer threads.
     pub tokenizer_worker_num: usize,
-    /// Threads that detokenize.
+    /// Detokenizer threads.
     pub detokenizer_worker_num: usize,
-    /// Tokens in, tokens out.
+    /// Whether to run without a tokenizer: clients send and receive token ids.
     pub skip_tokenizer_init: bool,
-    /// Whether frames of a stream carry deltas instead of the whole so far.
+    /// Whether a frame of a stream carries only the new output instead of all output so far.
     pub incremental_streaming_output: bool,
-    /// Which half of a disaggregated pair this is.
+    /// The role in a disaggregated pair.
     pub disaggregation_mode: DisaggregationMode,
-    /// The model.
+    /// Limits and defaults of the model.
     pub model_config: ModelConfig,
-    /// Sampling parameters for whoever does not say otherwise.
+    /// Default sampling parameters, which a request overrides. Python passes them as JSON text.
+    #[cfg_attr(feature = "python", pyo3(from_py_with = crate::python::json_object))]
     pub preferred_sampling_params: Option<Map<String, Value>>,
-    /// Most pictures, videos and sounds in a request, by kind.
+    /// Most images, videos and audio clips in a request, by kind.
     pub limit_mm_data_per_request: BTreeMap<String, i64>,
-    /// Whether a prompt that is too long is cut instead of refused.
+    /// Whether a prompt that is too long is truncated instead of refused.
     pub allow_auto_truncate: bool,
-    /// Whether hidden states may be asked for.
+    /// Whether a request may ask for hidden states.
     pub enable_return_hidden_states: bool,
-    /// Tokens of a context that the scheduler keeps for itself.
+    /// Tokens of each context that the scheduler reserves.
     pub num_reserved_tokens: i64,
     /// Version of the engine.
     pub version: String,
-    /// Tokens that all requests together may have.
+    /// Most tokens of all running requests together.
     pub max_total_num_tokens: i64,
 }
 
 impl ServerArgs {
-    /// Those of a model by itself: on a free port of the loopback address, with the
-    /// built-in tokenizer and a thread of each kind. For programs that embed the frontend
-    /// in Rust; what Python launches says all of it.
+    /// Settings for one model: a free port of the loopback address, the built-in tokenizer, and
+    /// one thread of each kind. For Rust programs that embed the frontend; Python sets every
+    /// field.
     #[must_use]
     pub fn of_model(name: &str, model_config: ModelConfig) -> Self {
         Self {
@@ -110,22 +117,25 @@ impl ServerArgs {
     }
 }
 
-/// What the frontend must know of a model.
+/// Limits and defaults of the model.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(
+    feature = "python",
+    pyo3::pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")
+)]
 pub struct ModelConfig {
-    /// Most tokens of a prompt and its continuation.
+    /// Most tokens of a prompt and its completion together.
     pub context_len: i64,
-    /// Tokens that there are.
+    /// Token ids are below this number.
     pub vocab_size: i64,
-    /// Whether it takes pictures.
+    /// Whether the model accepts images, video or audio.
     pub is_multimodal: bool,
-    /// What the model's own configuration proposes.
+    /// Sampling parameters from the model's own configuration.
     pub default_sampling_params: DefaultSamplingParams,
 }
 
 impl ModelConfig {
-    /// A model of text without advice of its own, with so many tokens in a context and in
-    /// all.
+    /// A text model without default sampling parameters.
     #[must_use]
     pub fn of_text(context_len: i64, vocab_size: i64) -> Self {
         Self {
@@ -137,65 +147,84 @@ impl ModelConfig {
     }
 }
 
-/// Sampling parameters that come with a model, where it has any.
+/// Sampling parameters from the model's own configuration; `None` where it has no value.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(
+    feature = "python",
+    pyo3::pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")
+)]
 pub struct DefaultSamplingParams {
-    /// See [`SamplingParams`](crate::message::SamplingParams).
+    /// See [`SamplingParams`](crate::message::SamplingParams), as for each field here.
     pub temperature: Option<f64>,
-    /// Likewise.
+    /// See `temperature`.
     pub top_p: Option<f64>,
-    /// Likewise.
+    /// See `temperature`.
     pub top_k: Option<i64>,
-    /// Likewise.
+    /// See `temperature`.
     pub min_p: Option<f64>,
-    /// Likewise.
+    /// See `temperature`.
     pub repetition_penalty: Option<f64>,
 }
 
-/// Which half of a disaggregated pair this is.
+/// The role of a server in a disaggregated pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "python",
+    pyo3::pyclass(
+        eq,
+        eq_int,
+        frozen,
+        from_py_object,
+        module = "sglang.srt.rust_extensions._server"
+    )
+)]
 pub enum DisaggregationMode {
-    /// Not one of a pair.
+    /// Not part of a pair.
     #[default]
     Null,
-    /// The half that reads prompts.
+    /// The server that processes prompts.
     Prefill,
-    /// The half that writes answers.
+    /// The server that generates output.
     Decode,
 }
 
 impl DisaggregationMode {
-    /// Whether there is another half.
+    /// Whether the server is part of a pair.
     #[must_use]
     pub fn is_pair(self) -> bool {
         self != Self::Null
     }
 }
 
-/// How the frontend itself behaves.
+/// The settings of the frontend itself: limits, timeouts and queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "python",
+    pyo3::pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")
+)]
 pub struct FrontendConfig {
-    /// Most bytes of a request's body.
+    /// Most bytes of a request body, compressed and decompressed; a larger one is 413.
     pub body_limit: usize,
-    /// How long requests in flight may take to end after the server is told to.
+    /// Time for requests in flight to finish after a shutdown begins.
     pub drain_deadline: Duration,
-    /// How long a request's head and body may take to arrive.
+    /// Time for the head of a request to arrive, and again for its body.
     pub read_timeout: Duration,
-    /// How long `/health_generate` waits for the scheduler.
+    /// How long `/health_generate` waits for a frame of the scheduler.
     pub health_timeout: Duration,
-    /// Whether `/health_generate` asks the scheduler at all.
+    /// Whether `/health_generate` sends a probe to the scheduler.
     pub health_generation: bool,
-    /// How old the scheduler's last sign of life may be for `/health`.
+    /// Greatest age of the scheduler's last heartbeat at which `/health` reports success.
     pub heartbeat_limit: Duration,
-    /// Most requests in one body; negative: no limit.
+    /// Most requests in one body; a negative number means no limit.
     pub most_requests: i64,
-    /// Whether each request is a line of the log.
+    /// Whether to log a line for each request.
     pub access_log: bool,
-    /// Messages in the ring to the scheduler.
+    /// Capacity of the ring to the scheduler, in messages.
     pub to_scheduler_cap: usize,
-    /// Frames in the ring from it.
+    /// Capacity of the ring from the scheduler, in frames.
     pub from_scheduler_cap: usize,
-    /// Requests between two stages, and unread events of one answer.
+    /// Capacity of each queue between two stages, in requests, and of each answer's queue, in
+    /// events.
     pub stage_cap: usize,
 }
 

@@ -1,45 +1,47 @@
-//! What Python tells the frontend at start. Everything is named, and all of
-//! `ServerArgs` and `ModelConfig` has to be said.
+//! The constructors of the settings classes. All arguments are keywords, and every field of
+//! `ServerArgs` and `ModelConfig` is required.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use pyo3::{exceptions::PyValueError, prelude::*};
+use pyo3::{exceptions::PyValueError, prelude::*, types::PyDict};
 use serde_json::{Map, Value};
 
-use crate::config;
+use super::keywords::read_keywords;
+use crate::config::{self, DefaultSamplingParams, FrontendConfig, ModelConfig};
 
-/// Which half of a disaggregated pair a server is.
-#[pyclass(
-    eq,
-    eq_int,
-    frozen,
-    from_py_object,
-    module = "sglang.srt.rust_extensions._server"
-)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DisaggregationMode {
-    /// Not one of a pair.
-    Null,
-    /// The half that reads prompts.
-    Prefill,
-    /// The half that writes answers.
-    Decode,
-}
+/// The settings of the serving engine: the fields of [`config::ServerArgs`], as keywords.
+#[pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")]
+#[derive(Clone, Debug)]
+pub struct ServerArgs(pub(super) config::ServerArgs);
 
-impl From<DisaggregationMode> for config::DisaggregationMode {
-    fn from(mode: DisaggregationMode) -> Self {
-        match mode {
-            DisaggregationMode::Null => Self::Null,
-            DisaggregationMode::Prefill => Self::Prefill,
-            DisaggregationMode::Decode => Self::Decode,
-        }
+#[pymethods]
+impl ServerArgs {
+    #[new]
+    #[pyo3(signature = (**settings))]
+    fn new(py: Python<'_>, settings: Option<Bound<'_, PyDict>>) -> PyResult<Self> {
+        let settings = settings.unwrap_or_else(|| PyDict::new(py));
+        read_keywords("ServerArgs", settings).map(Self)
     }
 }
 
-/// Sampling parameters that come with a model.
-#[pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")]
-#[derive(Clone, Debug)]
-pub struct DefaultSamplingParams(config::DefaultSamplingParams);
+#[pymethods]
+impl ModelConfig {
+    #[new]
+    #[pyo3(signature = (*, context_len, vocab_size, is_multimodal, default_sampling_params))]
+    fn new(
+        context_len: i64,
+        vocab_size: i64,
+        is_multimodal: bool,
+        default_sampling_params: DefaultSamplingParams,
+    ) -> Self {
+        Self {
+            context_len,
+            vocab_size,
+            is_multimodal,
+            default_sampling_params,
+        }
+    }
+}
 
 #[pymethods]
 impl DefaultSamplingParams {
@@ -52,134 +54,17 @@ impl DefaultSamplingParams {
         min_p: Option<f64>,
         repetition_penalty: Option<f64>,
     ) -> Self {
-        Self(config::DefaultSamplingParams {
+        Self {
             temperature,
             top_p,
             top_k,
             min_p,
             repetition_penalty,
-        })
+        }
     }
 }
 
-/// What the frontend must know of a model.
-#[pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")]
-#[derive(Clone, Debug)]
-pub struct ModelConfig(config::ModelConfig);
-
-#[pymethods]
-impl ModelConfig {
-    #[new]
-    #[pyo3(signature = (*, context_len, vocab_size, is_multimodal, default_sampling_params))]
-    fn new(
-        context_len: i64,
-        vocab_size: i64,
-        is_multimodal: bool,
-        default_sampling_params: DefaultSamplingParams,
-    ) -> Self {
-        Self(config::ModelConfig {
-            context_len,
-            vocab_size,
-            is_multimodal,
-            default_sampling_params: default_sampling_params.0,
-        })
-    }
-}
-
-/// What a serving engine says of itself to its frontend.
-#[pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")]
-#[derive(Clone, Debug)]
-pub struct ServerArgs(pub(super) config::ServerArgs);
-
-#[pymethods]
-impl ServerArgs {
-    #[new]
-    #[pyo3(signature = (
-        *, model_path, served_model_name, tokenizer_path, revision, load_format, weight_version, host, port, log_level,
-        log_level_http, chat_template, tool_call_parser, reasoning_parser, stream_response_default_include_usage,
-        tokenizer_worker_num, detokenizer_worker_num, skip_tokenizer_init, incremental_streaming_output,
-        disaggregation_mode, model_config, preferred_sampling_params, limit_mm_data_per_request, allow_auto_truncate,
-        enable_return_hidden_states, num_reserved_tokens, version, max_total_num_tokens,
-    ))]
-    #[expect(
-        clippy::too_many_arguments,
-        clippy::fn_params_excessive_bools,
-        reason = "each is a setting of its own, and is given by name"
-    )]
-    fn new(
-        model_path: String,
-        served_model_name: String,
-        tokenizer_path: Option<String>,
-        revision: Option<String>,
-        load_format: String,
-        weight_version: String,
-        host: String,
-        port: u16,
-        log_level: String,
-        log_level_http: Option<String>,
-        chat_template: Option<String>,
-        tool_call_parser: Option<String>,
-        reasoning_parser: Option<String>,
-        stream_response_default_include_usage: bool,
-        tokenizer_worker_num: usize,
-        detokenizer_worker_num: usize,
-        skip_tokenizer_init: bool,
-        incremental_streaming_output: bool,
-        disaggregation_mode: DisaggregationMode,
-        model_config: ModelConfig,
-        preferred_sampling_params: Option<&str>,
-        limit_mm_data_per_request: BTreeMap<String, i64>,
-        allow_auto_truncate: bool,
-        enable_return_hidden_states: bool,
-        num_reserved_tokens: i64,
-        version: String,
-        max_total_num_tokens: i64,
-    ) -> PyResult<Self> {
-        Ok(Self(config::ServerArgs {
-            model_path,
-            served_model_name,
-            tokenizer_path,
-            revision,
-            load_format,
-            weight_version,
-            host,
-            port,
-            log_level,
-            log_level_http,
-            chat_template,
-            tool_call_parser,
-            reasoning_parser,
-            stream_response_default_include_usage,
-            tokenizer_worker_num,
-            detokenizer_worker_num,
-            skip_tokenizer_init,
-            incremental_streaming_output,
-            disaggregation_mode: disaggregation_mode.into(),
-            model_config: model_config.0,
-            preferred_sampling_params: preferred_sampling_params.map(preferred).transpose()?,
-            limit_mm_data_per_request,
-            allow_auto_truncate,
-            enable_return_hidden_states,
-            num_reserved_tokens,
-            version,
-            max_total_num_tokens,
-        }))
-    }
-}
-
-fn preferred(json: &str) -> PyResult<Map<String, Value>> {
-    serde_json::from_str(json).map_err(|error| {
-        PyValueError::new_err(format!(
-            "preferred_sampling_params is no JSON object: {error}"
-        ))
-    })
-}
-
-/// How the frontend itself behaves; every setting has a default.
-#[pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")]
-#[derive(Clone, Debug, Default)]
-pub struct FrontendConfig(pub(super) config::FrontendConfig);
-
+// The three queue capacities of `FrontendConfig` are arguments of `Server` in Python.
 #[pymethods]
 impl FrontendConfig {
     #[new]
@@ -189,7 +74,7 @@ impl FrontendConfig {
     ))]
     #[expect(
         clippy::too_many_arguments,
-        reason = "each is a setting of its own, and is given by name"
+        reason = "each is an independent setting and is passed by name"
     )]
     fn new(
         body_limit: Option<usize>,
@@ -201,8 +86,8 @@ impl FrontendConfig {
         most_requests: Option<i64>,
         access_log: Option<bool>,
     ) -> PyResult<Self> {
-        let defaults = config::FrontendConfig::default();
-        Ok(Self(config::FrontendConfig {
+        let defaults = Self::default();
+        Ok(Self {
             body_limit: body_limit.unwrap_or(defaults.body_limit),
             drain_deadline: seconds("drain_deadline", drain_deadline, defaults.drain_deadline)?,
             read_timeout: seconds("read_timeout", read_timeout, defaults.read_timeout)?,
@@ -212,23 +97,34 @@ impl FrontendConfig {
             most_requests: most_requests.unwrap_or(defaults.most_requests),
             access_log: access_log.unwrap_or(defaults.access_log),
             ..defaults
-        }))
+        })
     }
 }
 
-/// A time that passes before clocks end: about 30 years.
-const MOST: Duration = Duration::from_secs(1_000_000_000);
+/// Parses `preferred_sampling_params`, which Python passes as JSON text.
+pub(crate) fn json_object(text: &Bound<'_, PyAny>) -> PyResult<Option<Map<String, Value>>> {
+    let text: Option<String> = text.extract()?;
+    let object = text.map(|text| serde_json::from_str(&text)).transpose();
+    object.map_err(|error| {
+        let message = format!("preferred_sampling_params is no JSON object: {error}");
+        PyValueError::new_err(message)
+    })
+}
 
-/// `given` seconds, if it is a time that can pass.
+/// The longest time that is accepted, about 30 years: adding it to the current time does not
+/// overflow.
+const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
+
+/// Converts `given` seconds to a duration; `None` means `default`.
 pub(super) fn seconds(name: &str, given: Option<f64>, default: Duration) -> PyResult<Duration> {
     let Some(given) = given else {
         return Ok(default);
     };
     let time = Duration::try_from_secs_f64(given).ok();
-    time.filter(|time| *time <= MOST).ok_or_else(|| {
-        let most = MOST.as_secs();
+    time.filter(|time| *time <= MAX_TIME).ok_or_else(|| {
+        let most = MAX_TIME.as_secs();
         PyValueError::new_err(format!(
-            "{name} must be a number of seconds up to {most}, not {given}"
+            "{name} must be a number of seconds from 0 to {most}, not {given}"
         ))
     })
 }

@@ -1,19 +1,20 @@
-//! The extension module `_server`: the frontend as the scheduler's thread has it.
+//! The extension module `_server`: the frontend as the scheduler's thread uses it.
 //!
-//! Invariant: whatever waits or works lets the interpreter go, and no error of the
-//! server's own becomes a panic here. Nothing of the process is changed: no signal
-//! handler, no logger.
+//! Invariant: every call that waits releases the GIL, and no error of the server becomes a
+//! panic. Importing the module changes nothing in the process: it installs no signal handler
+//! and no logger.
 
 mod args;
+mod keywords;
 mod server;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 
 use crate::logging;
 
-pub use args::{
-    DefaultSamplingParams, DisaggregationMode, FrontendConfig, ModelConfig, ServerArgs,
-};
+pub use crate::config::{DefaultSamplingParams, DisaggregationMode, FrontendConfig, ModelConfig};
+pub use args::ServerArgs;
+pub(crate) use args::json_object;
 pub use server::{RequestBatch, Server};
 
 /// Adds every class of the border but [`Server`] to `module`: an extension of this crate

@@ -14,8 +14,8 @@ use pyo3::{
     types::{PyBytes, PyList},
 };
 
-use super::args::{FrontendConfig, ServerArgs, seconds};
-use crate::{channel::ToScheduler, config, runtime, wire};
+use super::args::{ServerArgs, seconds};
+use crate::{channel::ToScheduler, config::FrontendConfig, runtime, wire};
 
 /// How often a wait looks whether Ctrl-C was pressed.
 const SIGNALS: Duration = Duration::from_millis(100);
@@ -46,11 +46,11 @@ impl Server {
         cores: Option<Vec<usize>>,
         frontend_config: Option<FrontendConfig>,
     ) -> PyResult<Self> {
-        let config = config::FrontendConfig {
+        let config = FrontendConfig {
             to_scheduler_cap,
             from_scheduler_cap,
             stage_cap: stage_channel_cap,
-            ..frontend_config.unwrap_or_default().0
+            ..frontend_config.unwrap_or_default()
         };
         let cores = cores.unwrap_or_default();
         let start =
