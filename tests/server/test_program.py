@@ -1,5 +1,5 @@
 """
-`python -m sglang.srt.rust_server`: its arguments, its one line, its signals.
+`python -m sglang.srt.rust_server`: its arguments, its output and its signals.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _process() -> Iterator[None]:
 @pytest.fixture
 def extension(monkeypatch: pytest.MonkeyPatch) -> Any:
     """
-    The extension that the program loads.
+    The fake extension that the program loads.
     """
     module = fake_extension()
     monkeypatch.setattr(server_module, "load_extension", lambda: module)
@@ -45,24 +45,26 @@ def extension(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("arguments", "problem"),
     [
         (["--engine", "nope"], "engine 'nope' is neither `echo` nor of the form `package.module:Class`"),
-        (["--engine-args", "{"], "argument --engine-args: no JSON: "),
-        (["--engine-args", "[1]"], "argument --engine-args: a JSON object is needed"),
+        (["--engine-args", "{"], "argument --engine-args: not valid JSON: "),
+        (["--engine-args", "[1]"], "argument --engine-args: must be a JSON object"),
         (["--engine-args", '{"tokens": 1}'], "unexpected keyword argument 'tokens'"),
         (["--engine-args", '{"max_running_requests": 0}'], "must be at least 1"),
-        (["--preferred-sampling-params", "7"], "argument --preferred-sampling-params: a JSON object is needed"),
-        (["--port", "65536"], "argument --port: '65536' is no port from 0 to 65535"),
-        (["--port", "x"], "argument --port: 'x' is no port from 0 to 65535"),
-        (["--body-limit", "0"], "argument --body-limit: '0' is no whole number from 1 on"),
-        (["--max-queued-requests", "-1"], "argument --max-queued-requests: '-1' is no whole number from 0 on"),
-        (["--drain-deadline", "nan"], "argument --drain-deadline: 'nan' is no number from 0 on"),
-        (["--drain-deadline", "inf"], "argument --drain-deadline: 'inf' is no number from 0 on"),
+        (["--preferred-sampling-params", "7"], "argument --preferred-sampling-params: must be a JSON object"),
+        (["--port", "65536"], "argument --port: '65536' is not a port number from 0 to 65535"),
+        (["--port", "x"], "argument --port: 'x' is not a port number from 0 to 65535"),
+        (["--body-limit", "0"], "argument --body-limit: '0' is not a whole number of at least 1"),
+        (["--max-queued-requests", "-1"], "argument --max-queued-requests: '-1' is not a whole number of at least 0"),
+        (["--drain-deadline", "nan"], "argument --drain-deadline: 'nan' is not a number of at least 0"),
+        (["--drain-deadline", "inf"], "argument --drain-deadline: 'inf' is not a number of at least 0"),
         (["--log-level", "loud"], "argument --log-level: invalid choice: 'loud'"),
         (["--api-key", "secret"], "unrecognized arguments: --api-key"),
     ],
 )
-def test_wrong_arguments(arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_argument_exits_with_code_2(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """
-    Exit code 2, and words that name the argument.
+    The message on stderr names the argument.
     """
     with pytest.raises(SystemExit) as ended:
         program.main(arguments)
@@ -72,17 +74,17 @@ def test_wrong_arguments(arguments: list[str], problem: str, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "reason"),
     [
         (ValueError("listen address: port 80 is in use"), "listen address: port 80 is in use"),
         (ImportError("no compiler"), "no compiler"),
     ],
 )
-def test_a_server_that_cannot_start(
-    extension: Any, error: Exception, words: str, capsys: pytest.CaptureFixture[str]
+def test_failed_start_exits_with_code_1(
+    extension: Any, error: Exception, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Exit code 1 and the reason, without a traceback.
+    Stderr ends with the reason, without a traceback.
     """
 
     def refuse(*_: object, **__: object) -> None:
@@ -91,12 +93,12 @@ def test_a_server_that_cannot_start(
     extension.Server = refuse
 
     assert program.main([]) == 1
-    assert capsys.readouterr().err.endswith(f"python -m sglang.srt.rust_server: the server cannot start: {words}\n")
+    assert capsys.readouterr().err.endswith(f"python -m sglang.srt.rust_server: the server cannot start: {reason}\n")
 
 
-class Interrupted(FakeServer):
+class SignalsWhenIdle(FakeServer):
     """
-    A server whose process gets a signal when nothing is left to do.
+    A server that sends its process SIGTERM as soon as its one request has finished.
     """
 
     number = signal.SIGTERM
@@ -107,9 +109,9 @@ class Interrupted(FakeServer):
         self.when_idle = lambda: os.kill(os.getpid(), self.number)
 
 
-class ByKeyboard(Interrupted):
+class InterruptsWhenIdle(SignalsWhenIdle):
     """
-    The same, from a terminal.
+    The same with SIGINT, the signal of Ctrl-C.
     """
 
     number = signal.SIGINT
@@ -118,13 +120,13 @@ class ByKeyboard(Interrupted):
 @pytest.mark.parametrize(
     ("kind", "host", "port", "line", "code"),
     [
-        (Interrupted, "127.0.0.1", "0", "serving echo on http://127.0.0.1:54321\n", 0),
-        (Interrupted, "::", "8000", "serving echo on http://[::]:8000\n", 0),
-        (ByKeyboard, "[::1]", "8000", "serving echo on http://[::1]:8000\n", 130),
-        (ByKeyboard, "localhost", "8000", "serving echo on http://localhost:8000\n", 130),
+        (SignalsWhenIdle, "127.0.0.1", "0", "serving echo on http://127.0.0.1:54321\n", 0),
+        (SignalsWhenIdle, "::", "8000", "serving echo on http://[::]:8000\n", 0),
+        (InterruptsWhenIdle, "[::1]", "8000", "serving echo on http://[::1]:8000\n", 130),
+        (InterruptsWhenIdle, "localhost", "8000", "serving echo on http://localhost:8000\n", 130),
     ],
 )
-def test_a_run(
+def test_signal_ends_the_program(
     extension: Any,
     kind: type[FakeServer],
     host: str,
@@ -134,7 +136,7 @@ def test_a_run(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
-    One line on stdout with the real port; the first signal ends it well.
+    Stdout has one line with the real port. The first signal shuts the server down after the request has finished.
     """
     servers: list[FakeServer] = []
 
@@ -150,9 +152,9 @@ def test_a_run(
     assert servers[0].pushed["r"].tokens == [1, 2, 3]
 
 
-def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_signal_exits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Whatever the first has begun.
+    The second signal exits even though the first one has begun a shutdown.
     """
     monkeypatch.setattr(os, "_exit", sys.exit)
     stops: list[None] = []
@@ -168,18 +170,19 @@ def test_a_second_signal_ends_the_process_at_once(monkeypatch: pytest.MonkeyPatc
 
 def test_arguments_reach_the_extension(extension: Any) -> None:
     """
-    Each under the name that it has there.
+    Each argument arrives under the name of its field there.
     """
     servers: list[FakeServer] = []
 
     def launch(*args: Any, **options: Any) -> FakeServer:
-        servers.append(Interrupted(*args, **options))
+        servers.append(SignalsWhenIdle(*args, **options))
         return servers[0]
 
     extension.Server = launch
     line = (
-        "--model-path m --served-model-name s --tokenizer-path t --weight-version w --host ::1 --port 4 --tokenizer-worker-num 2 "
-        "--detokenizer-worker-num 3 --skip-tokenizer-init --incremental-streaming-output --allow-auto-truncate "
+        "--model-path m --served-model-name s --tokenizer-path t --weight-version w --host ::1 --port 4 "
+        "--tokenizer-worker-num 2 --detokenizer-worker-num 3 "
+        "--skip-tokenizer-init --incremental-streaming-output --allow-auto-truncate "
         "--enable-return-hidden-states --log-level warning --log-level-http error --body-limit 5 --drain-deadline 1.5"
     )
 
@@ -213,9 +216,9 @@ def test_arguments_reach_the_extension(extension: Any) -> None:
     assert vars(servers[0].options["frontend_config"]) == {"body_limit": 5, "drain_deadline": 1.5, "access_log": False}
 
 
-def test_every_limit_has_an_argument() -> None:
+def test_every_scheduler_limit_has_an_argument() -> None:
     """
-    A field that is added to the scheduler's limits is missed here.
+    A field that is added to `Limits` without an argument fails this test.
     """
     options = program._parser().parse_args(
         ["--max-queued-requests=1", "--max-running-requests=2", "--stream-interval=3"]

@@ -1,14 +1,15 @@
 """
-What a server is started with: its settings, and the cores that it may use.
+The arguments of the extension's `Server`: its settings, and the cores that it may use.
 
-Invariant: every field of the extension's `ServerArgs` is given. One that is missing here is
-refused when the server starts, not when it is needed.
+Invariant: every field of the extension's `ServerArgs` is given. A missing field is an error when the server starts,
+not when the field is first used.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,114 +20,100 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    #: Cores for the server, given how many are allowed and how many threads work on media.
+    #: The number of cores for the server, from the number of allowed cores and the number of media worker threads.
     CoreBudget = Callable[[int, int], int]
-    #: Those that the launching thread keeps, and those of the server; `None`: not pinned.
+    #: The cores of the launching thread and the cores of the server. `None`: the threads are not pinned.
     CorePlan = tuple[list[int] | None, list[int] | None]
 
 #: The distribution whose version the server reports.
 DISTRIBUTION = "sglang-rust-extensions"
 
-#: Fewer cores than this are not divided.
+#: With fewer cores than this, no thread is pinned.
 _FEWEST_CORES = 4
 
 
 class ModelConfig(Protocol):
     """
-    What a server must know of a model.
+    The limits and defaults of a model that the server needs.
     """
 
     @property
     def context_len(self) -> int:
         """
-        Most tokens of prompt and answer together.
+        Most tokens of a prompt and its completion together.
         """
 
     @property
     def vocab_size(self) -> int:
         """
-        Token ids are below it.
+        Token ids are below this number.
         """
 
     @property
     def is_multimodal(self) -> bool:
         """
-        Whether it takes media.
+        Whether the model accepts media.
         """
 
     def get_default_sampling_params(self) -> Mapping[str, Any]:
         """
-        What its makers advise.
+        Sampling parameters from the model's own configuration.
         """
 
 
 class ServedScheduler(Protocol):
     """
-    The scheduler, as a server sees it.
+    The part of a scheduler that the server needs.
     """
 
     @property
     def model_config(self) -> ModelConfig:
         """
-        What a server must know of its model.
+        The limits and defaults of its model.
         """
 
     @property
     def max_total_num_tokens(self) -> int:
         """
-        Tokens that all requests may have together.
+        Most tokens of all running requests together.
         """
 
     def rust_server_tokenizer_path(self) -> str | None:
         """
-        Where the tokenizer is; `None`: the built-in one serves.
+        The path of the tokenizer; `None` selects the built-in byte tokenizer.
         """
 
     def compute_num_reserved_tokens(self) -> int:
         """
-        Tokens that a request needs beyond its prompt and its answer, for drafts.
+        Tokens of each context that are reserved for speculative drafts.
         """
 
 
-def _build_server_args(scheduler: ServedScheduler, *, extension: ModuleType | None = None) -> Any:  # noqa: ANN401  # a type of the extension
+# `Any`, here and below: these types belong to the extension, which is loaded at run time.
+def _build_server_args(scheduler: ServedScheduler, *, extension: ModuleType | None = None) -> Any:  # noqa: ANN401
     """
-    The `ServerArgs` of *extension*, by default that of this package.
+    The `ServerArgs` of *extension*, by default of this package's own extension.
     """
     extension = extension or load_extension()
     serving = context.get_serving()
     preferred = serving.preferred_sampling_params
-    return extension.ServerArgs(
-        model_path=serving.model_path,
-        served_model_name=serving.served_model_name,
-        tokenizer_path=scheduler.rust_server_tokenizer_path(),
-        revision=serving.revision,
-        load_format=serving.load_format,
-        weight_version=serving.weight_version,
-        host=serving.host,
-        port=serving.port,
-        log_level=serving.log_level,
-        log_level_http=serving.log_level_http,
-        chat_template=serving.chat_template,
-        tool_call_parser=serving.tool_call_parser,
-        reasoning_parser=serving.reasoning_parser,
-        stream_response_default_include_usage=serving.stream_response_default_include_usage,
-        tokenizer_worker_num=serving.tokenizer_worker_num,
-        detokenizer_worker_num=serving.detokenizer_worker_num,
-        skip_tokenizer_init=serving.skip_tokenizer_init,
-        incremental_streaming_output=serving.incremental_streaming_output,
-        disaggregation_mode=getattr(extension.DisaggregationMode, serving.disaggregation_mode.capitalize()),
-        model_config=_build_model_config(scheduler.model_config, extension),
-        preferred_sampling_params=None if preferred is None else json.dumps(preferred),
-        limit_mm_data_per_request=dict(serving.limit_mm_data_per_request or {}),
-        allow_auto_truncate=serving.allow_auto_truncate,
-        enable_return_hidden_states=serving.enable_return_hidden_states,
-        num_reserved_tokens=scheduler.compute_num_reserved_tokens(),
-        version=_version(),
-        max_total_num_tokens=scheduler.max_total_num_tokens,
-    )
+    settings = {each.name: getattr(serving, each.name) for each in fields(context.Serving)}
+    settings |= {
+        # The extension takes these fields in another form.
+        "disaggregation_mode": getattr(extension.DisaggregationMode, serving.disaggregation_mode.capitalize()),
+        "preferred_sampling_params": None if preferred is None else json.dumps(preferred),
+        "limit_mm_data_per_request": dict(serving.limit_mm_data_per_request or {}),
+        # The scheduler knows these.
+        "tokenizer_path": scheduler.rust_server_tokenizer_path(),
+        "model_config": _build_model_config(scheduler.model_config, extension),
+        "num_reserved_tokens": scheduler.compute_num_reserved_tokens(),
+        "max_total_num_tokens": scheduler.max_total_num_tokens,
+        "version": _version(),
+    }
+    return extension.ServerArgs(**settings)
 
 
-def _build_model_config(model: ModelConfig, extension: ModuleType) -> Any:  # noqa: ANN401  # a type of the extension
+def _build_model_config(model: ModelConfig, extension: ModuleType) -> Any:  # noqa: ANN401
     return extension.ModelConfig(
         context_len=model.context_len,
         vocab_size=model.vocab_size,
@@ -137,10 +124,11 @@ def _build_model_config(model: ModelConfig, extension: ModuleType) -> Any:  # no
 
 def _build_frontend_config(extension: ModuleType) -> dict[str, Any]:
     """
-    The argument for a `FrontendConfig`, or none where its defaults serve.
+    The keyword argument `frontend_config` for the extension's `Server`; empty if every setting has its default.
     """
     frontend = context.get_frontend()
-    given = {name: getattr(frontend, name) for name in frontend.__slots__ if getattr(frontend, name) is not None}
+    settings = {each.name: getattr(frontend, each.name) for each in fields(context.Frontend)}
+    given = {name: value for name, value in settings.items() if value is not None}
     return {"frontend_config": extension.FrontendConfig(**given)} if given else {}
 
 
@@ -148,23 +136,23 @@ def _version() -> str:
     try:
         return version(DISTRIBUTION)
     except PackageNotFoundError:
-        return "unknown"  # run from its sources
+        return "unknown"  # not installed: run from a checkout
 
 
-def default_core_budget(allowed_core_count: int, mm_workers: int) -> int:  # noqa: ARG001  # others depend on it
+def default_core_budget(allowed_core_count: int, mm_workers: int) -> int:  # noqa: ARG001  # a `CoreBudget`
     """
-    How many cores a server may use where nobody says.
+    The number of cores for a server, unless a subclass overrides it.
     """
     return max(8, mm_workers + 4)
 
 
 def _partition_cores(mm_workers: int = 0, server_core_budget: CoreBudget | None = None) -> CorePlan:
     """
-    Divide the cores of this process between the thread that launches the server and the server.
+    Divide the cores of this process between the launching thread and the server.
 
-    The first go to the launcher: one or two, with a fourth of them all as the limit. The next go to the server, as many as
-    *server_core_budget* says or fewer. Both are `None`, for threads that are not pinned, where there are too few cores or the
-    platform does not tell.
+    The launching thread gets the first two cores, or the first one if there are fewer than eight. The server gets the
+    next cores: as many as *server_core_budget* returns, or all that are left. Both are `None` (not pinned) if there are
+    fewer than four cores or the platform does not report them.
     """
     if not hasattr(os, "sched_getaffinity"):
         return None, None

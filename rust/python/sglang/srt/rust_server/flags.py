@@ -1,0 +1,140 @@
+"""
+Command-line flags from the fields of a dataclass.
+
+A field made by `flag` carries its default, its help text and its parser, so a setting and its flag are declared
+once. A field without `flag` has no command-line flag.
+
+Invariant: a flag that is not given keeps the default of its field.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+_METADATA = "flag"
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """
+    How a field is given on the command line.
+    """
+
+    help: str
+    #: Title of the group in the help text.
+    group: str
+    #: Converts the argument; raises `argparse.ArgumentTypeError`.
+    parse: Callable[[str], Any] | None
+    metavar: str | None
+    choices: Sequence[str] | None
+    #: The default in the help text, where the field's own default only says "not given".
+    shown_default: str | None
+
+
+def flag(
+    default: Any,  # noqa: ANN401  # of the field's own type
+    *,
+    help: str,  # noqa: A002  # the argument's name in argparse
+    group: str,
+    parse: Callable[[str], Any] | None = None,
+    metavar: str | None = None,
+    choices: Sequence[str] | None = None,
+    shown_default: str | None = None,
+) -> Any:  # noqa: ANN401  # as `dataclasses.field`
+    """
+    A dataclass field that has a command-line flag. A boolean field becomes a switch.
+    """
+    described = Flag(help, group, parse, metavar, choices, shown_default)
+    return field(default=default, metadata={_METADATA: described})
+
+
+def add_flags(parser: argparse.ArgumentParser, groups: Iterable[str], *settings: type) -> None:
+    """
+    Declare the flags of the dataclasses *settings*. *groups* are the titles of their groups, in order.
+    """
+    by_title = {title: parser.add_argument_group(title) for title in groups}
+    for each in (each for dataclass_ in settings for each in fields(dataclass_)):
+        described = each.metadata.get(_METADATA)
+        if described is not None:
+            name = "--" + each.name.replace("_", "-")
+            by_title[described.group].add_argument(name, default=argparse.SUPPRESS, **_options(described, each.default))
+
+
+def given_flags(options: argparse.Namespace, settings: type) -> dict[str, Any]:
+    """
+    The fields of *settings* that were given on the command line, by name.
+    """
+    given = vars(options)
+    return {each.name: given[each.name] for each in fields(settings) if each.name in given}
+
+
+def _options(described: Flag, default: object) -> dict[str, Any]:
+    if isinstance(default, bool):
+        return {"action": "store_true", "help": described.help}
+    shown = described.shown_default
+    if shown is None and default is not None:
+        shown = str(default)
+    return {
+        "type": described.parse,
+        "metavar": described.metavar,
+        "choices": described.choices,
+        "help": described.help if shown is None else f"{described.help} (default: {shown})",
+    }
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """
+    A JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError("must be a JSON object")
+    return value
+
+
+def positive(text: str) -> int:
+    """
+    A whole number from 1.
+    """
+    return int(_number("a whole number", text, 1))
+
+
+def natural(text: str) -> int:
+    """
+    A whole number from 0.
+    """
+    return int(_number("a whole number", text, 0))
+
+
+def port(text: str) -> int:
+    """
+    A port number; 0 stands for any free port.
+    """
+    return int(_number("a port number", text, 0, 65535))
+
+
+def seconds(text: str) -> float:
+    """
+    A finite number of seconds from 0.
+    """
+    return _number("a number", text, 0)
+
+
+def _number(kind: str, text: str, least: float, most: float = float("inf")) -> float:
+    try:
+        value = float(text) if kind == "a number" else int(text)
+    except ValueError:
+        value = float("nan")
+    if not least <= value <= most or value == float("inf"):
+        limits = f"from {least:g} to {most:g}" if most < float("inf") else f"of at least {least:g}"
+        raise argparse.ArgumentTypeError(f"{text!r} is not {kind} {limits}")
+    return value
