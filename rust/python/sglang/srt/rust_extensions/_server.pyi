@@ -1,8 +1,8 @@
 """
 The HTTP frontend of a serving engine, in the process of its scheduler.
 
-A `Server` takes requests over HTTP, makes tokens of text and text of tokens, and hands
-requests to whoever drains it. `sglang.srt.rust_server` is its Python face.
+A `Server` receives requests over HTTP, tokenizes and detokenizes, and queues the requests for the scheduler, which
+polls it. `sglang.srt.rust_server` is the Python package on top of it.
 """
 
 from typing import ClassVar, final
@@ -22,22 +22,22 @@ __all__ = [
 @final
 class Log:
     """
-    The log of this process, until it is dropped.
+    The log of this process. Dropping it writes the buffered lines and ends the log.
     """
 
 def set_up_logging(level: str = "info") -> Log:
     """
-    Send the log to stderr, a line an event; nothing waits for a reader who is slow.
+    Write the log to stderr, one line per event. The server never waits for a slow reader: it drops lines instead.
 
-    *level* is `error`, `warn`, `info`, `debug` or `trace`, or directives such as `warn,sglang_server::api::serve=info`; the
-    environment's `RUST_LOG` goes first. An import alone sets nothing up. Raises `ValueError` for another level, and where this
-    process has a log already.
+    *level* is `error`, `warn`, `info`, `debug` or `trace`, or a list of directives such as
+    `warn,sglang_server::api::serve=info`. The environment variable `RUST_LOG` takes precedence. Importing the module
+    sets up no log. Raises `ValueError` for any other level, and if this process already has a log.
     """
 
 @final
 class DisaggregationMode:
     """
-    Which half of a disaggregated pair this is, if it is one.
+    The role of a server in a disaggregated pair; `Null` outside a pair.
     """
 
     Null: ClassVar[DisaggregationMode]
@@ -49,7 +49,7 @@ class DisaggregationMode:
 @final
 class DefaultSamplingParams:
     """
-    What the model's makers advise, for chats that do not say.
+    Sampling parameters from the model's own configuration. A request overrides them.
     """
 
     def __new__(
@@ -65,7 +65,7 @@ class DefaultSamplingParams:
 @final
 class ModelConfig:
     """
-    What the frontend must know of the model.
+    Limits and defaults of the model.
     """
 
     def __new__(
@@ -77,13 +77,13 @@ class ModelConfig:
         default_sampling_params: DefaultSamplingParams,
     ) -> ModelConfig:
         """
-        *context_len* is the most tokens of prompt and answer together; token ids are below *vocab_size*.
+        *context_len* is the most tokens of a prompt and its completion together. Token ids are below *vocab_size*.
         """
 
 @final
 class ServerArgs:
     """
-    What the scheduler's process was started with. Every field must be given, so that a new one is missed at once.
+    The settings of the serving engine. Every field is required, so that a version mismatch is an error at start.
     """
 
     def __new__(
@@ -118,16 +118,18 @@ class ServerArgs:
         max_total_num_tokens: int,
     ) -> ServerArgs:
         """
-        *host* is an address, bracketed or not, or a name; *port* 0 is any that is free. Without *tokenizer_path* the
-        built-in byte tokenizer serves. *preferred_sampling_params* is a JSON object, which requests override.
+        *host* is an address, with or without brackets, or a host name. *port* 0 selects a free port. If
+        *tokenizer_path* is `None`, the built-in byte tokenizer is used. *preferred_sampling_params* is a JSON object
+        with default sampling parameters, which a request overrides.
 
-        Raises `ValueError` if *preferred_sampling_params* is no JSON object.
+        Raises `TypeError` for a missing or unknown argument, and `ValueError` if *preferred_sampling_params* is not a
+        JSON object.
         """
 
 @final
 class FrontendConfig:
     """
-    How the frontend deals with its clients, apart from the model.
+    Limits and timeouts of the frontend.
     """
 
     def __new__(
@@ -143,46 +145,48 @@ class FrontendConfig:
         access_log: bool | None = None,
     ) -> FrontendConfig:
         """
-        What is `None` has its default. Times are in seconds.
+        `None` selects the default, given here in parentheses. Times are in seconds.
 
-        *body_limit* is the most bytes of a request's body (64 MiB): a longer one is 413. *drain_deadline* is how long requests
-        in flight may take to end once `Server.shutdown` is called (5), *read_timeout* how long head and body of a request may
-        take to arrive (60), *health_timeout* how long `/health_generate` waits for the scheduler (20), unless
-        *health_generation* is false: then it does not ask. *heartbeat_limit* is how old the scheduler's last sign of life may be
-        for `/health` (30). *most_requests* may be in one body (4096; negative: any number). With *access_log* each request is a
-        line of the log.
+        - *body_limit* (64 MiB): most bytes of a request body; a larger body is answered with status 413.
+        - *drain_deadline* (5): time for requests in flight to finish after `Server.shutdown` is called.
+        - *read_timeout* (60): time for the head of a request to arrive, and again for its body.
+        - *health_timeout* (20): how long `/health_generate` waits for a frame of the scheduler.
+        - *health_generation* (true): whether `/health_generate` sends a probe to the scheduler.
+        - *heartbeat_limit* (30): greatest age of the scheduler's last heartbeat at which `/health` reports success.
+        - *most_requests* (4096): most requests in one body; a negative number means no limit.
+        - *access_log* (false): whether to log a line for each request.
 
-        Raises `ValueError` for a time that is no number of seconds up to 1e9.
+        Raises `ValueError` for a time that is not a number of seconds from 0 to 1e9.
         """
 
 @final
 class RequestBatch:
     """
-    Requests that were waiting. Each attribute is a fresh object on every read.
+    Requests from the queue to the scheduler. Each read of an attribute returns a new object.
     """
 
     @property
     def headers(self) -> list[bytes]:
         """
-        A message per request, in MessagePack.
+        One MessagePack message per request.
         """
 
     @property
     def data(self) -> bytes:
         """
-        The token ids of all requests one after the other, as little-endian int64.
+        The token ids of all requests, concatenated, as little-endian int64.
         """
 
     @property
     def lengths(self) -> list[int]:
         """
-        How many of those each request has; 0 for a control message.
+        The number of token ids of each request; 0 for a control message.
         """
 
 @final
 class Server:
     """
-    A running frontend: it listens from the moment it is made until `shutdown`, or until it is dropped.
+    A running frontend. It listens from its construction until `shutdown`, or until it is dropped.
     """
 
     def __new__(
@@ -197,60 +201,61 @@ class Server:
         frontend_config: FrontendConfig | None = None,
     ) -> Server:
         """
-        Listens on the port of *server_args* plus *port_offset*.
+        Listen on the port of *server_args* plus *port_offset*.
 
-        The capacities are those of the queues to and from the scheduler, and between the stages inside; *cores* are
-        those that the threads are pinned to, if they suffice.
+        *to_scheduler_cap* and *from_scheduler_cap* are the capacities of the queues to and from the scheduler, and
+        *stage_channel_cap* is the capacity of each queue between two stages of the server. The threads are pinned to
+        *cores* if there are enough of them.
 
-        Raises `ValueError`, which says what is at fault, if *server_args* are invalid (a name to serve is missing), the
-        address is none or cannot be had, or there is no tokenizer at its path.
+        Raises `ValueError` with the reason if *server_args* are invalid (for example an empty *served_model_name*), the
+        address is invalid or in use, or the tokenizer cannot be loaded.
         """
 
     @property
     def address(self) -> tuple[str, int]:
         """
-        The host and port that it listens on.
+        The host and port that the server listens on.
         """
 
     @property
     def is_shut_down(self) -> bool:
         """
-        Whether nothing comes in any more: it was shut down, and what was in flight has ended or will not.
+        Whether the server was shut down and no new request will enter the queue.
         """
 
-    def recv_requests(self, max: int = 256) -> RequestBatch:  # noqa: A002  # its name since before it was ours
+    def recv_requests(self, max: int = 256) -> RequestBatch:  # noqa: A002  # callers pass it by this name
         """
-        Up to *max* requests, without waiting.
+        Take up to *max* requests from the queue, without waiting.
         """
 
     def wait_request(self, timeout_ms: int = 1000) -> bool:
         """
-        Wait until there is a request; false if there is none after *timeout_ms*. Other Python threads run meanwhile.
+        Wait up to *timeout_ms* for a request; return whether there is one. The wait releases the GIL.
         """
 
     def push_decode_result_batch(self, header: bytes, data_cols: list[bytes]) -> bool:
         """
-        Send tokens to their clients: a header of columns, and the columns of its data.
+        Send one decode step of several requests: a header of columns, and the columns of its data.
 
-        Waits while the queue is full, and lets other Python threads run. False once the server is shut down. A batch
-        that is malformed fails the requests that it names.
+        Waits while the queue is full, and releases the GIL for that. Returns false once the server is shut down. A
+        malformed batch fails the requests that it names.
         """
 
     def push_control_result(self, rid: str, payload: bytes) -> bool:
         """
-        Answer a control message. Waits, and tells of a shutdown, as `push_decode_result_batch` does.
+        Answer a control message. Waits and returns as `push_decode_result_batch` does.
         """
 
     def push_error(self, rid: str, message: str) -> bool:
         """
-        Fail a request as an internal error. Waits, and tells of a shutdown, as `push_decode_result_batch` does.
+        Fail a request with an internal error. Waits and returns as `push_decode_result_batch` does.
         """
 
     def shutdown(self, drain_deadline: float | None = None) -> None:
         """
-        Stop listening, let what is in flight end within so many seconds, fail the rest, and end all threads.
+        Stop listening, wait for requests in flight, fail the rest after *drain_deadline* seconds, and end all threads.
 
-        *drain_deadline* is by default that of the `FrontendConfig`. Returns when that is done: somebody must go on serving
-        meanwhile for anything to end well. Once more waits for the same end, and may shorten the deadline. A signal whose
-        handler raises ends the wait, and not the shutdown.
+        The default of *drain_deadline* is in `FrontendConfig`. Requests in flight finish only if another thread goes on
+        polling the server during this call. A second call waits for the same shutdown and may shorten the deadline. A
+        signal handler that raises ends the wait, but not the shutdown.
         """

@@ -1,7 +1,7 @@
 """
-What a scheduler counts of itself.
+The counters of a scheduler.
 
-Invariant: counts only grow. A rate is over the time since it was last asked for.
+Invariant: counters only grow. The throughput covers the time since it was last read.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: `ru_maxrss` is in kilobytes, on macOS in bytes.
+#: `ru_maxrss` is in kilobytes on Linux and in bytes on macOS.
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class Metrics:
     """
-    Counts since the scheduler began.
+    Counters since the start of the scheduler.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        #: Steps of the engine, and those of them that raised.
+        #: Steps of the engine, and how many of them raised an exception.
         self.steps = 0
         self.failed_steps = 0
         self.prompt_tokens = 0
         self.generated_tokens = 0
-        #: Requests that ended, by the `type` of their reason.
+        #: Finished requests, by the `type` of their finish reason.
         self.finished: Counter[str] = Counter()
         self._clock = clock
         self._rated_at = clock()
@@ -37,7 +37,7 @@ class Metrics:
 
     def internal_state(self) -> dict[str, Any]:
         """
-        All of it, under the names that the server passes on.
+        All counters. The server's `/server_info` shows those that are on its allow-list.
         """
         return {
             "last_gen_throughput": self._throughput(),
@@ -51,7 +51,7 @@ class Metrics:
 
     def _throughput(self) -> float:
         """
-        Tokens generated per second since this was last called.
+        Generated tokens per second since the last call.
         """
         now = self._clock()
         seconds, tokens = now - self._rated_at, self.generated_tokens - self._rated_tokens
