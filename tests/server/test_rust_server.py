@@ -1,5 +1,5 @@
 """
-`RustServer` and its settings: how it is launched, drained and answered.
+`RustServer` and its settings: launching, draining and sending results.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ INFO = EngineInfo(
 )
 
 
-class StandIn:
+class FakeScheduler:
     """
-    A scheduler of which a server is asked for no more than it must know.
+    A scheduler with only the members of `ServedScheduler`.
     """
 
     def __init__(self, *, is_multimodal: bool = False) -> None:
@@ -53,7 +53,7 @@ class StandIn:
 @pytest.fixture
 def use_context() -> Iterator[Any]:
     """
-    Set the process's context, for one test.
+    Set the context of the process for one test.
     """
     yield lambda **parts: context.set_context(context.Context(**parts))
     context.set_context(context.Context())
@@ -67,13 +67,13 @@ def _unpinned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_launch_uses_the_model_extension_and_instance_worker_state() -> None:
     """
-    A model's package brings an extension and a way with media of its own, and is asked for each of them once.
+    A subclass provides its own extension module and its own media processor. Each is requested once.
     """
     module, spec, args = MagicMock(), object(), object()
     scheduler = MagicMock()
     scheduler.model_config.is_multimodal = True
 
-    class OfModel(RustServer):
+    class ModelServer(RustServer):
         @classmethod
         def _load_extension(cls) -> Any:
             return module
@@ -92,15 +92,15 @@ def test_launch_uses_the_model_extension_and_instance_worker_state() -> None:
         patch("sglang.srt.rust_server.server.get_mm", return_value=SimpleNamespace(mm_processor_worker_num=8)),
         patch("sglang.srt.rust_server.server.get_serving", return_value=SimpleNamespace(host="::", port=30000)),
         patch("sglang.srt.rust_server.server._build_server_args", return_value=args) as build,
-        patch.object(OfModel, "_partition_cores", return_value=(None, None)) as partition,
+        patch.object(ModelServer, "_partition_cores", return_value=(None, None)) as partition,
     ):
-        server = OfModel.launch(scheduler)
+        server = ModelServer.launch(scheduler)
 
     assert build.call_args_list == [call(scheduler, extension=module)]
     assert module.Server.call_args_list == [call(args, cores=None, port_offset=1)]
     assert module.Server.return_value.start_mm_workers.call_args_list == [call(spec, 8)]
     assert partition.call_args_list == [call(8)]
-    assert type(server) is OfModel
+    assert type(server) is ModelServer
     assert server.http_port == 30001
     assert server._multimodal_enabled
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
@@ -110,21 +110,21 @@ def test_launch_uses_the_model_extension_and_instance_worker_state() -> None:
     ("nnodes", "joiner", "sizes", "tp_rank", "expected"),
     [
         pytest.param(1, False, {}, 0, 0, id="one process"),
-        pytest.param(1, False, {"tp_size": 4}, 3, 3, id="each rank its own"),
+        pytest.param(1, False, {"tp_size": 4}, 3, 3, id="one group per rank"),
         pytest.param(
             1, False, {"tp_size": 8, "attn_tp_size": 2, "attn_cp_size": 2}, 5, 1, id="ranks in groups of four"
         ),
         pytest.param(2, False, {"tp_size": 8}, 5, 1, id="second node"),
-        pytest.param(4, False, {"tp_size": 8, "pp_size": 2}, 5, 1, id="two nodes a stage"),
-        pytest.param(1, False, {"tp_size": 4, "pp_size": 2}, 3, 3, id="two stages on a node"),
-        pytest.param(2, True, {"tp_size": 8}, 5, 5, id="joiner: one node has all"),
+        pytest.param(4, False, {"tp_size": 8, "pp_size": 2}, 5, 1, id="two nodes per pipeline stage"),
+        pytest.param(1, False, {"tp_size": 4, "pp_size": 2}, 3, 3, id="two pipeline stages on one node"),
+        pytest.param(2, True, {"tp_size": 8}, 5, 5, id="joiner: one node holds all ranks"),
     ],
 )
-def test_each_rank_of_a_node_has_a_port(
+def test_each_rank_of_a_node_has_its_own_port(
     use_context: Any, nnodes: int, joiner: bool, sizes: dict[str, int], tp_rank: int, expected: int
 ) -> None:
     """
-    The port is the base plus the place among the node's data-parallel ranks.
+    The port is the base port plus the data-parallel rank on the node.
     """
     use_context(
         exec=context.Exec(nnodes, joiner),
@@ -132,24 +132,24 @@ def test_each_rank_of_a_node_has_a_port(
         serving=context.Serving(port=4000),
     )
 
-    server = server_class(fake_extension()).launch(StandIn())
+    server = server_class(fake_extension()).launch(FakeScheduler())
 
     assert server.http_port == 4000 + expected
     assert server.server.options == {"cores": None, "port_offset": expected}  # type: ignore[attr-defined]
 
 
-def test_any_free_port_is_the_servers_to_tell(use_context: Any) -> None:
+def test_port_0_reports_the_real_port(use_context: Any) -> None:
     """
-    Port 0 becomes the real one.
+    `http_port` is the port that the extension listens on.
     """
     use_context(serving=context.Serving(port=0))
 
-    assert server_class(fake_extension()).launch(StandIn()).http_port == FakeServer().address[1]
+    assert server_class(fake_extension()).launch(FakeScheduler()).http_port == FakeServer().address[1]
 
 
-def test_cores_are_set_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_pinned_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Workers for media start on the server's cores; the launching thread ends up on its own.
+    Media workers start on the server's cores. The launching thread ends up on its own cores.
     """
     events: list[object] = []
     monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: events.append(list(cores)), raising=False)
@@ -160,28 +160,28 @@ def test_cores_are_set_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(config, "_partition_cores", partition)
 
-    class OfModel(server_class(fake_extension())):  # type: ignore[misc]
+    class ModelServer(server_class(fake_extension())):  # type: ignore[misc]
         def _start_multimodal(self, scheduler: Any) -> None:
             events.append(self._multimodal_enabled)
 
-    server = OfModel.launch(StandIn(is_multimodal=True))
+    server = ModelServer.launch(FakeScheduler(is_multimodal=True))
 
     assert events == [server_module.AUTO_MM_WORKERS, [2, 3], False, [0, 1]]
     assert server.server.options["cores"] == [2, 3]
     assert server._multimodal_enabled
 
 
-def test_media_without_a_processor_are_refused_at_launch() -> None:
+def test_multimodal_model_without_media_processor_fails_the_launch() -> None:
     """
-    The error says what a package must bring.
+    The error names the method that a subclass must override.
     """
     with pytest.raises(RuntimeError, match="_start_multimodal"):
-        server_class(fake_extension()).launch(StandIn(is_multimodal=True))
+        server_class(fake_extension()).launch(FakeScheduler(is_multimodal=True))
 
 
 def test_every_setting_reaches_the_extension(use_context: Any) -> None:
     """
-    All fields of the extension's `ServerArgs` are given, from the context and from the scheduler.
+    Every field of the extension's `ServerArgs` is given, from the context or from the scheduler.
     """
     use_context(
         serving=context.Serving(
@@ -194,7 +194,7 @@ def test_every_setting_reaches_the_extension(use_context: Any) -> None:
         )
     )
 
-    args = dict(vars(config._build_server_args(StandIn(), extension=fake_extension())))  # type: ignore[arg-type]
+    args = dict(vars(config._build_server_args(FakeScheduler(), extension=fake_extension())))  # type: ignore[arg-type]
 
     assert vars(args.pop("model_config")) == {
         "context_len": 2048,
@@ -233,13 +233,13 @@ def test_every_setting_reaches_the_extension(use_context: Any) -> None:
     assert args["version"]
 
 
-def test_what_differs_of_the_frontend_is_given(use_context: Any) -> None:
+def test_only_changed_frontend_settings_are_given(use_context: Any) -> None:
     """
-    Its defaults are the extension's own.
+    The other settings keep the extension's own defaults.
     """
     use_context(frontend=context.Frontend(drain_deadline=0.5))
 
-    options = server_class(fake_extension()).launch(StandIn()).server.options  # type: ignore[attr-defined]
+    options = server_class(fake_extension()).launch(FakeScheduler()).server.options  # type: ignore[attr-defined]
 
     assert options["frontend_config"] == SimpleNamespace(drain_deadline=0.5)
 
@@ -247,29 +247,29 @@ def test_what_differs_of_the_frontend_is_given(use_context: Any) -> None:
 @pytest.mark.parametrize(
     ("allowed", "workers", "budget", "expected"),
     [
-        pytest.param(None, 0, None, (None, None), id="not on this platform"),
-        pytest.param(OSError, 0, None, (None, None), id="not told"),
-        pytest.param(range(3), 0, None, (None, None), id="too few"),
-        pytest.param(range(4), 0, None, ([0], [1, 2, 3]), id="fewest: one and the rest"),
-        pytest.param(range(7), 0, None, ([0], [1, 2, 3, 4, 5, 6]), id="a fourth, rounded down"),
-        pytest.param(range(8), 0, None, ([0, 1], [2, 3, 4, 5, 6, 7]), id="two at most"),
-        pytest.param(range(32), 0, None, ([0, 1], list(range(2, 10))), id="eight for the server"),
-        pytest.param(range(32), 8, None, ([0, 1], list(range(2, 14))), id="four beside those of media"),
-        pytest.param([9, 3, 5, 7], 0, None, ([3], [5, 7, 9]), id="as they are numbered"),
+        pytest.param(None, 0, None, (None, None), id="the platform has no affinity"),
+        pytest.param(OSError, 0, None, (None, None), id="the system call fails"),
+        pytest.param(range(3), 0, None, (None, None), id="too few cores"),
+        pytest.param(range(4), 0, None, ([0], [1, 2, 3]), id="four cores: one for the launcher"),
+        pytest.param(range(7), 0, None, ([0], [1, 2, 3, 4, 5, 6]), id="seven cores: a quarter, rounded down"),
+        pytest.param(range(8), 0, None, ([0, 1], [2, 3, 4, 5, 6, 7]), id="eight cores: two for the launcher"),
+        pytest.param(range(32), 0, None, ([0, 1], list(range(2, 10))), id="at most eight for the server"),
+        pytest.param(range(32), 8, None, ([0, 1], list(range(2, 14))), id="media workers plus four"),
+        pytest.param([9, 3, 5, 7], 0, None, ([3], [5, 7, 9]), id="in ascending order"),
         pytest.param(
             range(32),
             6,
             lambda count, workers: count // 8 + workers,
             ([0, 1], list(range(2, 12))),
-            id="budget of one's own",
+            id="budget of the caller",
         ),
     ],
 )
-def test_cores_are_divided(
+def test_cores_are_divided_between_launcher_and_server(
     monkeypatch: pytest.MonkeyPatch, allowed: Any, workers: int, budget: Any, expected: Any
 ) -> None:
     """
-    The launcher keeps the first, the server gets the next.
+    The launching thread gets the first cores, the server the next ones.
     """
     monkeypatch.undo()
 
@@ -288,21 +288,21 @@ def test_cores_are_divided(
 
 def test_the_extension_is_loaded_by_its_name_through_the_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Once a launch, under exactly the name that is declared.
+    Each launch loads it once, under the declared name.
     """
     toolkit, module = ModuleType("rust_ext_loader"), fake_extension()
     load = MagicMock(return_value=module)
     toolkit.load_rust_extension = load  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "rust_ext_loader", toolkit)
 
-    RustServer.launch(StandIn())
+    RustServer.launch(FakeScheduler())
 
     assert load.call_args_list == [call("sglang.srt.rust_extensions._server")]
 
 
-def test_without_the_toolkit_a_plain_import_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_import_only_without_the_toolkit(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A wheel has the module; what the toolkit itself raises is no reason to look elsewhere.
+    An installed wheel contains the module. An error of the toolkit itself does not fall back to a plain import.
     """
     module = ModuleType("a_module")
     monkeypatch.setitem(sys.modules, "a_module", module)
@@ -316,14 +316,14 @@ def test_without_the_toolkit_a_plain_import_serves(monkeypatch: pytest.MonkeyPat
         extension.load_extension("a_module")
 
 
-def drained(server: RustServer, sent: Sequence[wire.Request], max_recv: int = 0) -> list[wire.Request]:
+def send_and_drain(server: RustServer, sent: Sequence[wire.Request], max_recv: int = 0) -> list[wire.Request]:
     server.server.send(*sent)  # type: ignore[attr-defined]
     return server.drain(max_recv)
 
 
 def test_each_request_gets_its_own_tokens() -> None:
     """
-    Tokens of all requests arrive as one run, of which control messages have none.
+    The token ids of all requests arrive in one buffer. Control messages have no tokens in it.
     """
     server = RustServer(FakeServer(), 1)  # type: ignore[arg-type]
     sent: list[wire.Request] = [
@@ -334,7 +334,7 @@ def test_each_request_gets_its_own_tokens() -> None:
         generate("c", [2**40, 0]),
     ]
 
-    received = drained(server, sent)
+    received = send_and_drain(server, sent)
 
     assert received == sent
     assert [request.input_ids for request in received if isinstance(request, wire.TokenizedGenerateReqInput)] == [
@@ -346,25 +346,25 @@ def test_each_request_gets_its_own_tokens() -> None:
 
 
 @pytest.mark.parametrize(("max_recv", "expected"), [(2, 2), (0, 4), (-1, 4), (9, 5)])
-def test_a_poll_has_a_limit(max_recv: int, expected: int) -> None:
+def test_drain_takes_at_most_the_limit(max_recv: int, expected: int) -> None:
     """
-    The one that is given, or the server's.
+    The limit is the argument, or the server's own limit.
     """
     server = RustServer(FakeServer(), 1, max_per_poll=4)  # type: ignore[arg-type]
 
-    assert len(drained(server, [generate(str(number)) for number in range(5)], max_recv)) == expected
+    assert len(send_and_drain(server, [generate(str(number)) for number in range(5)], max_recv)) == expected
 
 
-def test_an_undecodable_message_fails_itself_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_undecodable_message_fails_only_its_own_request(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Its client gets an error, and those behind it still get their own tokens.
+    Its client gets an error, and the requests after it still get their own tokens.
     """
     fake = FakeServer()
     header = msgspec.msgpack.encode(["TokenizedGenerateReqInput", "bad", 5])
     fake.waiting += [(header, array("q", [7, 7, 7]).tobytes()), (b"\xc1", array("q", [8]).tobytes())]
 
     with caplog.at_level(logging.WARNING):
-        received = drained(RustServer(fake, 1), [generate("good", [1])])  # type: ignore[arg-type]
+        received = send_and_drain(RustServer(fake, 1), [generate("good", [1])])  # type: ignore[arg-type]
 
     assert received == [generate("good", [1])]
     text = "undecodable request: Expected `str | null`, got `int` - at `TokenizedGenerateReqInput.http_worker_ipc`"
@@ -372,31 +372,31 @@ def test_an_undecodable_message_fails_itself_alone(caplog: pytest.LogCaptureFixt
     assert len(caplog.records) == 2
 
 
-def test_results_of_media_are_taken_once_for_each_request() -> None:
+def test_media_results_are_taken_once_per_generation() -> None:
     """
-    Of generations alone, wrapped as the package wants it, and left out where a request has none.
+    The subclass wraps each result. A request without a result gets none, and control messages are not asked for one.
     """
 
     class WithMedia(FakeServer):
-        entries = {"a": 1, "x": 2}  # noqa: RUF012  # of one test
+        entries = {"a": 1, "x": 2}  # noqa: RUF012  # used by one test
 
         def take_mm_result(self, rid: str) -> int | None:
             return self.entries.pop(rid, None)
 
-    class OfModel(RustServer):
+    class ModelServer(RustServer):
         def _wrap_mm_result(self, entry: Any) -> Any:
             return self.mm_spec, entry
 
-    server = OfModel(WithMedia(), 1, mm_spec="spec")  # type: ignore[arg-type]
-    received = drained(server, [generate("a"), generate("b"), wire.AbortReq(rid="x")])
+    server = ModelServer(WithMedia(), 1, mm_spec="spec")  # type: ignore[arg-type]
+    received = send_and_drain(server, [generate("a"), generate("b"), wire.AbortReq(rid="x")])
 
     assert [getattr(request, "mm_inputs", "none") for request in received] == [("spec", 1), None, "none"]
     assert WithMedia.entries == {"x": 2}
 
 
-def test_answers_go_to_who_asked() -> None:
+def test_results_reach_the_requests_they_belong_to() -> None:
     """
-    A control result is a map; a step is a frame; after a shutdown nobody takes either.
+    A control result is sent as a map, a step as a frame. After a shutdown a push returns false.
     """
     fake = FakeServer()
     server = RustServer(fake, 1)  # type: ignore[arg-type]
