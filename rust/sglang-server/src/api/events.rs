@@ -65,7 +65,7 @@ pub(crate) fn stream(
 }
 
 /// Whether the body of `response` is events.
-pub(crate) fn are_in<B>(response: &axum::http::Response<B>) -> bool {
+pub(crate) fn is_event_stream<B>(response: &axum::http::Response<B>) -> bool {
     response.headers().get(header::CONTENT_TYPE) == Some(&KIND)
 }
 
