@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use crate::{
     api::{
         listener::listen,
-        serve::{LAST_WORDS, serve},
+        serve::{CLOSE_GRACE, serve},
     },
     channel::{self, FromSchedulerRing, Refused, SchedulerInbox, ToScheduler},
     config::{FrontendConfig, ServerArgs},
@@ -345,7 +345,7 @@ impl Running {
         }
         drop(self.stop_shards);
         left.push(("detokenizer", self.shards.join(deadline)));
-        let last_words = Instant::now() + LAST_WORDS;
+        let last_words = Instant::now() + CLOSE_GRACE;
         // Nobody sends: it is closed by the last connection's end.
         while self.http_ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) {
             if drain.is_over() && last_words <= Instant::now() {

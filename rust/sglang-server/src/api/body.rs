@@ -1,7 +1,12 @@
-//! A request's body, before anybody looks into it.
+//! The body of a request, before it is parsed.
 //!
-//! Invariant: no more than the limit is held of it, packed or unpacked, and it comes as
-//! JSON or not at all.
+//! Invariant: a body takes at most the limit in memory, compressed and decompressed, and only
+//! JSON is accepted.
+//!
+//! `tower-http` 0.6 has layers for two of these steps, which do not fit. `RequestDecompression`
+//! answers 415 without a body and inflates on the API thread, where a large body delays other
+//! responses; it adds seven crates. `RequestBodyTimeout` starts over with each piece of a body,
+//! so a client that sends a byte at a time never reaches it.
 
 use std::{io::Read as _, panic::resume_unwind, time::Duration};
 
@@ -18,23 +23,24 @@ use tokio::{task::spawn_blocking, time::timeout};
 use super::errors::refusal;
 use crate::error::RequestError;
 
-/// A body of more bytes takes so long to read that other answers of the same thread would
-/// wait for it.
+/// A larger body is parsed on a blocking thread: parsing it on an API thread would delay other
+/// responses.
 const LARGE: usize = 256 << 10;
 
-const TOO_LARGE: &str = "the body is larger than this server takes";
-
-/// What a body may be; an extension of every request.
+/// The limits of request bodies, as an extension of every request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyRules {
-    /// Most bytes, packed and unpacked.
+    /// Most bytes, compressed and decompressed.
     pub(crate) limit: usize,
-    /// How long it may take to arrive.
-    pub(crate) patience: Duration,
+    /// Time for the whole body to arrive.
+    pub(crate) timeout: Duration,
 }
 
-/// The bytes of a JSON body.
+/// The bytes of a JSON body, decompressed.
 pub(crate) struct JsonBody(pub(crate) Bytes);
+
+/// The status and the message of a refused body.
+type Refused = (StatusCode, String);
 
 impl<S: Send + Sync> FromRequest<S> for JsonBody {
     type Rejection = Response;
@@ -42,68 +48,54 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
     async fn from_request(request: Request, state: &S) -> Result<Self, Response> {
         let (mut parts, body) = request.into_parts();
         let rules = Extension::<BodyRules>::from_request_parts(&mut parts, state).await;
-        let Extension(rules) =
-            rules.map_err(|_| refusal(StatusCode::INTERNAL_SERVER_ERROR, "no rules for bodies"))?;
-        if let Err(why) = check_kind(&parts.headers) {
-            return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, why));
-        }
-        let packed = match parts
-            .headers
-            .get(header::CONTENT_ENCODING)
-            .map(AsRef::as_ref)
-        {
-            None | Some(b"identity") => false,
-            Some(b"gzip") => true,
-            Some(_) => {
-                let message = "a body may be packed by gzip and by nothing else";
-                return Err(refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
-            }
-        };
-        // A client that says so beforehand is told before it sends it.
+        let Extension(rules) = rules.map_err(|_| {
+            let message = "internal: the router sets no body limits";
+            refusal(StatusCode::INTERNAL_SERVER_ERROR, message)
+        })?;
+        let refused = |(status, message): Refused| refusal(status, &message);
+        check_content_type(&parts.headers).map_err(refused)?;
+        let is_gzip = is_gzip(&parts.headers).map_err(refused)?;
+        // A `Content-Length` above the limit is refused before the body is sent.
         if body.size_hint().lower() > rules.limit as u64 {
-            return Err(refusal(StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE));
+            return Err(refused(too_large(rules.limit)));
         }
         let request = Request::from_parts(parts, body);
-        match timeout(rules.patience, Bytes::from_request(request, state)).await {
-            Ok(Ok(bytes)) if packed => {
-                // A thousandth of what comes out of it, at best.
-                let unpack = move || unpacked(&bytes, rules.limit);
-                match apart(unpack).await {
-                    Ok(Ok(bytes)) => Ok(Self(bytes.into())),
-                    Ok(Err((status, why))) => Err(refusal(status, why)),
-                    Err(error) => Err(error.into_response()),
-                }
-            }
-            Ok(Ok(bytes)) => Ok(Self(bytes)),
-            Ok(Err(rejection)) => Err(unread(&rejection)),
-            Err(_) => {
-                let seconds = rules.patience.as_secs();
-                let message = format!("the body has not arrived within {seconds} s");
-                Err(refusal(StatusCode::REQUEST_TIMEOUT, &message))
-            }
+        let bytes = match timeout(rules.timeout, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => bytes,
+            Ok(Err(rejection)) => return Err(refused(incomplete(&rejection, rules.limit))),
+            Err(_) => return Err(refused(too_slow(rules.timeout))),
+        };
+        if !is_gzip {
+            return Ok(Self(bytes));
+        }
+        // gzip inflates up to a thousandfold, so even a small body can be slow.
+        match on_blocking_thread(move || decompressed(&bytes, rules.limit)).await {
+            Ok(Ok(bytes)) => Ok(Self(bytes.into())),
+            Ok(Err(error)) => Err(refused(error)),
+            Err(error) => Err(error.into_response()),
         }
     }
 }
 
-/// What `read` makes of a body of `size` bytes, on a thread of its own where that takes long.
+/// Runs `parse` on a body of `size` bytes, on a blocking thread if the body is large.
 ///
 /// # Errors
 ///
-/// When the server shuts down before it has begun.
-pub(crate) async fn reading<T: Send + 'static>(
+/// When the server shuts down before `parse` has begun.
+pub(crate) async fn parse_body<T: Send + 'static>(
     size: usize,
-    read: impl FnOnce() -> T + Send + 'static,
+    parse: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RequestError> {
     if size <= LARGE {
-        return Ok(read());
+        return Ok(parse());
     }
-    apart(read).await
+    on_blocking_thread(parse).await
 }
 
-async fn apart<T: Send + 'static>(
-    read: impl FnOnce() -> T + Send + 'static,
+async fn on_blocking_thread<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, RequestError> {
-    match spawn_blocking(read).await {
+    match spawn_blocking(work).await {
         Ok(value) => Ok(value),
         Err(error) => match error.try_into_panic() {
             Ok(panic) => resume_unwind(panic),
@@ -112,43 +104,63 @@ async fn apart<T: Send + 'static>(
     }
 }
 
-/// JSON, in UTF-8. A body of no named kind is taken for JSON.
-fn check_kind(headers: &HeaderMap) -> Result<(), &'static str> {
-    let Some(kind) = headers.get(header::CONTENT_TYPE) else {
+/// Accepts JSON in UTF-8. A body without `Content-Type` counts as JSON.
+fn check_content_type(headers: &HeaderMap) -> Result<(), Refused> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return Ok(());
     };
-    let text = kind.to_str().unwrap_or("").to_ascii_lowercase();
+    let text = value.to_str().unwrap_or("").to_ascii_lowercase();
     let mut parts = text.split(';').map(str::trim);
-    let json = parts.next() == Some("application/json");
+    let is_json = parts.next() == Some("application/json");
     let charset = parts.find_map(|part| part.strip_prefix("charset="));
-    let utf8 = charset.is_none_or(|set| matches!(set.trim_matches('"'), "utf-8" | "utf8"));
-    match (json, utf8) {
-        (true, true) => Ok(()),
-        (false, _) => Err("the body must be JSON: set `Content-Type: application/json`"),
-        (true, false) => Err("the body must be in UTF-8"),
+    let is_utf8 = charset.is_none_or(|set| matches!(set.trim_matches('"'), "utf-8" | "utf8"));
+    let message = match (is_json, is_utf8) {
+        (true, true) => return Ok(()),
+        (false, _) => "the body must be JSON: set `Content-Type: application/json`",
+        (true, false) => "the body must be encoded in UTF-8",
+    };
+    Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned()))
+}
+
+fn is_gzip(headers: &HeaderMap) -> Result<bool, Refused> {
+    match headers.get(header::CONTENT_ENCODING).map(AsRef::as_ref) {
+        None | Some(b"identity") => Ok(false),
+        Some(b"gzip") => Ok(true),
+        Some(_) => {
+            let message = "unsupported `Content-Encoding`: only `gzip` and `identity` are accepted";
+            Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, message.to_owned()))
+        }
     }
 }
 
-fn unpacked(packed: &[u8], limit: usize) -> Result<Vec<u8>, (StatusCode, &'static str)> {
+fn decompressed(gzip: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
     let mut bytes = Vec::new();
     let most = (limit as u64).saturating_add(1);
-    match MultiGzDecoder::new(packed)
-        .take(most)
-        .read_to_end(&mut bytes)
-    {
+    match MultiGzDecoder::new(gzip).take(most).read_to_end(&mut bytes) {
         Ok(length) if length <= limit => Ok(bytes),
-        Ok(_) => Err((StatusCode::PAYLOAD_TOO_LARGE, TOO_LARGE)),
-        Err(_) => Err((
-            StatusCode::BAD_REQUEST,
-            "the body is said to be gzip, and is not, or not all of it",
-        )),
+        Ok(_) => Err(too_large(limit)),
+        Err(_) => {
+            let message = "the body is not valid gzip, or it is truncated";
+            Err((StatusCode::BAD_REQUEST, message.to_owned()))
+        }
     }
 }
 
-fn unread(rejection: &BytesRejection) -> Response {
+fn too_large(limit: usize) -> Refused {
+    let message = format!("the body is larger than the limit of {limit} bytes");
+    (StatusCode::PAYLOAD_TOO_LARGE, message)
+}
+
+fn too_slow(timeout: Duration) -> Refused {
+    let seconds = timeout.as_secs();
+    let message = format!("the body did not arrive within {seconds} s");
+    (StatusCode::REQUEST_TIMEOUT, message)
+}
+
+fn incomplete(rejection: &BytesRejection, limit: usize) -> Refused {
     let status = rejection.status();
     if status == StatusCode::PAYLOAD_TOO_LARGE {
-        return refusal(status, TOO_LARGE);
+        return too_large(limit);
     }
-    refusal(status, "the body could not be read to its end")
+    (status, "the body could not be read completely".to_owned())
 }

@@ -1,4 +1,4 @@
-//! Requests to the scheduler that are no generations: `/flush_cache`, `/abort_request`.
+//! Control requests to the scheduler: `/flush_cache` and `/abort_request`.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::time::timeout;
 
-use super::{body::JsonBody, json::from_body};
+use super::{body::JsonBody, errors, json::from_body};
 use crate::{
     error::RequestError,
     frontend::{Answer, Frontend},
@@ -15,42 +15,42 @@ use crate::{
     wire,
 };
 
-/// How long a scheduler may take for an answer that it need not compute.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the scheduler may take to answer a control message.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The map that the scheduler answers with.
-pub(crate) async fn answer_of(mut answer: Answer) -> Result<Map<String, Value>, RequestError> {
-    let event = timeout(PATIENCE, answer.next()).await.map_err(|_| {
-        let seconds = PATIENCE.as_secs();
-        RequestError::Unavailable(format!("the scheduler has not answered for {seconds} s"))
+/// Waits for the map that the scheduler answers with.
+pub(crate) async fn control_result(mut answer: Answer) -> Result<Map<String, Value>, RequestError> {
+    let event = timeout(TIMEOUT, answer.next()).await.map_err(|_| {
+        let seconds = TIMEOUT.as_secs();
+        RequestError::Unavailable(format!("the scheduler did not answer within {seconds} s"))
     })?;
     match event {
         Some(ResponseEvent::Control(payload)) => wire::control_result(&payload).map_err(|error| {
-            RequestError::Codec(format!("a control result is no map: {}", error.reason))
+            RequestError::Codec(format!("a control result is not a map: {}", error.reason))
         }),
         Some(ResponseEvent::Failed(error)) => Err(error),
-        _ => Err(RequestError::Internal("an answer of another kind".into())),
+        _ => Err(errors::unexpected_event()),
     }
 }
 
 pub(crate) async fn flush_cache(
     State(frontend): State<Arc<Frontend>>,
 ) -> Result<Json<Value>, RequestError> {
-    let result = answer_of(frontend.control(wire::flush_cache)?).await?;
+    let result = control_result(frontend.control(wire::flush_cache)?).await?;
     let field = |name| result.get(name).cloned().unwrap_or_default();
     Ok(Json(
         json!({"success": field("success"), "message": field("message")}),
     ))
 }
 
-/// Which requests to give up: one by name, or all.
+/// The requests to abort: one by its id, or all.
 #[derive(Deserialize)]
 struct Abort {
     rid: Option<String>,
     abort_all: Option<bool>,
 }
 
-/// Aborts what has the name now. A name that nothing has is no error: it may have ended.
+/// Aborts the requests with this id. An unknown id is no error, since the request may have ended.
 pub(crate) async fn abort_request(
     State(frontend): State<Arc<Frontend>>,
     JsonBody(body): JsonBody,
@@ -62,7 +62,7 @@ pub(crate) async fn abort_request(
         } => frontend.abort(None),
         Abort { rid: Some(rid), .. } => frontend.abort(Some(&rid)),
         Abort { rid: None, .. } => {
-            let message = "name a request in `rid`, or set `abort_all`";
+            let message = "set `rid` to the id of a request, or `abort_all` to true";
             return Err(RequestError::invalid(message));
         }
     };

@@ -1,7 +1,10 @@
-//! How an error looks to a client of the native routes: `{"error": {"message", "code"}}`,
-//! where the code is the HTTP status.
+//! Error responses of the native routes: `{"error": {"message", "code"}}`, where the code is the
+//! HTTP status.
 //!
-//! Invariant: no answer of ours that is an error looks otherwise, whoever refused.
+//! Invariant: every error response has this body, except the three that hyper sends itself. It
+//! answers a malformed request head with 400, a URI that is too long with 414, and a head that is
+//! too large with 431. These have no body: hyper 1 builds them before it calls any of our code,
+//! and has no hook to change them.
 
 use axum::{
     http::{HeaderValue, StatusCode, header},
@@ -11,26 +14,26 @@ use serde_json::json;
 
 use crate::error::RequestError;
 
-/// Seconds after which an overloaded server may be asked again.
+/// Seconds after which a client may retry when the server is overloaded.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// The body of an error.
+/// The body of an error response.
 pub(crate) fn body(status: u16, message: &str) -> String {
     json!({"error": {"message": message, "code": status}}).to_string()
 }
 
-/// The body of `error`.
+/// The body for `error`.
 pub(crate) fn body_of(error: &RequestError) -> String {
     body(error.status(), &error.to_string())
 }
 
-/// As [`body_of`], for the answer at `index` of a stream of several.
-pub(crate) fn indexed(error: &RequestError, index: usize) -> String {
+/// As [`body_of`], for the generation at `index` of a batch stream.
+pub(crate) fn body_with_index(error: &RequestError, index: usize) -> String {
     let status = error.status();
     json!({"error": {"message": error.to_string(), "code": status}, "index": index}).to_string()
 }
 
-/// An answer with a status and an error's body.
+/// An error response.
 pub(crate) fn refusal(status: StatusCode, message: &str) -> Response {
     let kind = HeaderValue::from_static("application/json");
     let body = body(status.as_u16(), message);
@@ -41,6 +44,11 @@ pub(crate) fn refusal(status: StatusCode, message: &str) -> Response {
             .insert(header::RETRY_AFTER, RETRY_AFTER);
     }
     response
+}
+
+/// The queue of one request delivered an event of another kind of request.
+pub(crate) fn unexpected_event() -> RequestError {
+    RequestError::Internal("unexpected event for this kind of request".into())
 }
 
 impl IntoResponse for RequestError {

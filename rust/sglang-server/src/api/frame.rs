@@ -1,10 +1,10 @@
-//! The JSON of a generation, as `/generate` answers it: whole, or step by step.
+//! The JSON of a generation, as `/generate` sends it: at the end, or after each step.
 //!
-//! A stream that shows the whole so far would cost the square of its length if every frame
-//! were made from the whole. So what each step adds is written once, behind what is there,
-//! and a frame is a copy of the pieces.
+//! A cumulative stream repeats all output in every frame. Serializing all of it for each frame
+//! would take time quadratic in the length of the output. So each step is serialized once and
+//! appended, and a frame is a copy of the serialized pieces.
 //!
-//! Invariant: a frame is what one object made of all steps so far would be written as.
+//! Invariant: a frame is the JSON of one object made of all steps so far.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use crate::message::{Chunk, Extras, FinishReason, GenerateRequest, response::TextLogprob};
 
-/// One generation on its way to JSON.
+/// One generation, serialized as far as it has got.
 #[derive(Debug)]
 pub(crate) struct Frames {
     id: String,
     index: Option<usize>,
     wants: Wants,
-    /// Whether a frame has the whole so far, or what came since the frame before.
+    /// Whether a frame has all output so far, or only the output since the frame before.
     cumulative: bool,
     pieces: Pieces,
     prompt_tokens: u32,
@@ -26,11 +26,11 @@ pub(crate) struct Frames {
     finish: Option<FinishReason>,
 }
 
-/// Which extras were asked for: these have their keys even where they are empty.
+/// The extras that the request asked for. Their keys are present even where they are empty.
 #[derive(Clone, Copy, Debug)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each may be asked for by itself"
+    reason = "each can be requested independently"
 )]
 struct Wants {
     logprobs: bool,
@@ -39,7 +39,7 @@ struct Wants {
     hidden: bool,
 }
 
-/// The insides of JSON arrays, and of one string.
+/// The contents of JSON arrays, and of one JSON string, without their delimiters.
 #[derive(Debug, Default)]
 struct Pieces {
     text: String,
@@ -73,7 +73,7 @@ impl Frames {
         }
     }
 
-    /// Takes the next step in.
+    /// Appends the next step.
     pub(crate) fn push(&mut self, chunk: Chunk) {
         if !self.cumulative {
             self.pieces = Pieces::default();
@@ -89,7 +89,7 @@ impl Frames {
         self.finish = chunk.finish;
     }
 
-    /// The object; the last one says how long everything took.
+    /// The object. The last one has the time that the request took.
     pub(crate) fn frame(&self, latency: Duration) -> String {
         let pieces = &self.pieces;
         let mut out = String::with_capacity(pieces.len() + 256);
@@ -180,7 +180,7 @@ impl Pieces {
     }
 }
 
-/// `[logprob | null, token id, text | null]`. What JSON has no number for is null.
+/// `[logprob | null, token id, text | null]`. NaN and infinities are null.
 #[derive(Serialize)]
 struct Entry<'a>(Option<f32>, i32, Option<&'a str>);
 
@@ -191,12 +191,12 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The entries of a position; null where it has none.
+/// The entries of a position; null if there are none.
 fn position(entries: &[TextLogprob]) -> Option<Vec<Entry<'_>>> {
     (!entries.is_empty()).then(|| entries.iter().map(Entry::new).collect())
 }
 
-/// Writes `items` behind those in `array`, the inside of a JSON array.
+/// Appends `items` to `array`, the contents of a JSON array.
 fn extend<T: Serialize>(array: &mut String, items: impl IntoIterator<Item = T>) {
     for item in items {
         if !array.is_empty() {
@@ -207,7 +207,7 @@ fn extend<T: Serialize>(array: &mut String, items: impl IntoIterator<Item = T>) 
 }
 
 fn json<T: Serialize + ?Sized>(value: &T) -> String {
-    serde_json::to_string(value).expect("texts and numbers are JSON")
+    serde_json::to_string(value).expect("strings and numbers can be serialized")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `POST /generate`.
 //!
-//! Invariant: whatever can be refused is refused before the first byte of an answer. In a
-//! list each answer has its own good or bad end.
+//! Invariant: a request that can be refused is refused before the first byte of the response. In
+//! a batch each generation succeeds or fails on its own.
 
 use std::{sync::Arc, time::Instant};
 
@@ -18,7 +18,7 @@ use futures_util::{
 };
 
 use super::{
-    body::{JsonBody, reading},
+    body::{JsonBody, parse_body},
     errors, events,
     frame::Frames,
 };
@@ -28,13 +28,13 @@ use crate::{
     message::{BatchLimit, GenerateBody, GenerateRequest, ResponseEvent},
 };
 
-/// One answer on its way, and what it looks like so far.
+/// A generation in progress, and its JSON so far.
 struct Generation {
     answer: Answer,
     frames: Frames,
     start: Instant,
     cumulative: bool,
-    /// What was looked at and does not fit the same frame.
+    /// An event that was received but does not belong to the frame before it.
     next: Option<ResponseEvent>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn generate(
     }
 }
 
-/// What a body asks for; whether as a stream, and whether in a list.
+/// Parses a body: the requests, whether to stream, and whether they are a batch.
 fn requests(
     frontend: &Frontend,
     body: &Bytes,
@@ -59,22 +59,22 @@ fn requests(
     }
     let stream = body.stream();
     let limit = BatchLimit::new(frontend.config.most_requests);
-    let (requests, is_list) = body.into_requests(limit)?;
-    Ok((requests, stream, is_list))
+    let (requests, is_batch) = body.into_requests(limit)?;
+    Ok((requests, stream, is_batch))
 }
 
 async fn answer(frontend: &Arc<Frontend>, body: Bytes) -> Result<Response, RequestError> {
     let size = body.len();
     let settings = Arc::clone(frontend);
-    let read = move || requests(&settings, &body);
-    let (requests, stream, is_list) = reading(size, read).await??;
-    let mut generations = submit(frontend, requests, stream, is_list)?;
+    let parse = move || requests(&settings, &body);
+    let (requests, stream, is_batch) = parse_body(size, parse).await??;
+    let mut generations = submit(frontend, requests, stream, is_batch)?;
     let panics = Arc::clone(&frontend.signs.panics);
-    if is_list {
+    if is_batch {
         return Ok(if stream {
             events::stream(multiplexed(generations), panics)
         } else {
-            let answers = join_all(generations.iter_mut().map(Generation::last)).await;
+            let answers = join_all(generations.iter_mut().map(Generation::last_frame)).await;
             let answers: Vec<String> = answers
                 .into_iter()
                 .map(|answer| answer.unwrap_or_else(|error| errors::body_of(&error)))
@@ -83,29 +83,31 @@ async fn answer(frontend: &Arc<Frontend>, body: Bytes) -> Result<Response, Reque
         });
     }
     let Some(mut generation) = generations.pop() else {
-        return Err(RequestError::Internal("a call without a request".into()));
+        return Err(RequestError::Internal(
+            "the body was accepted without a request".into(),
+        ));
     };
     if !stream {
-        return generation.last().await.map(json);
+        return generation.last_frame().await.map(json);
     }
-    // Headers say 200, so they wait until there is something good to say.
-    let first = generation.step().await?;
+    // The status is sent with the first event, so an error before it still has its own status.
+    let first = generation.next_frame().await?;
     Ok(events::stream(single(generation, first), panics))
 }
 
-/// All requests of a call, or none.
+/// Submits all requests of a body, or none.
 fn submit(
     frontend: &Frontend,
     requests: Vec<GenerateRequest>,
     stream: bool,
-    is_list: bool,
+    is_batch: bool,
 ) -> Result<Vec<Generation>, RequestError> {
     let cumulative = !(stream && frontend.args.incremental_streaming_output);
     let start = Instant::now();
     let mut generations: Vec<Generation> = Vec::with_capacity(requests.len());
     let mut name = None;
     for (index, request) in requests.into_iter().enumerate() {
-        // Answers to one prompt follow one another and share its name.
+        // The `n` generations of one prompt are adjacent and share the client's request id.
         let held = match name.take() {
             Some((held, client)) if client == request.rid.client_facing() => held,
             _ => frontend.name(&request.rid)?,
@@ -113,10 +115,10 @@ fn submit(
         name = Some((held.clone(), request.rid.client_facing().to_owned()));
         let frames = Frames::new(
             &request,
-            is_list.then_some(index).filter(|_| stream),
+            is_batch.then_some(index).filter(|_| stream),
             cumulative,
         );
-        // Those before it are aborted where one is refused: they are dropped.
+        // If one request is refused, those before it are dropped, which aborts them.
         let answer = frontend.generate(Box::new(request), Some(held))?;
         generations.push(Generation {
             answer,
@@ -129,17 +131,17 @@ fn submit(
     Ok(generations)
 }
 
-/// A step of a generation, as JSON.
-struct Stepped {
+/// A frame of a generation.
+struct Frame {
     json: String,
     is_last: bool,
 }
 
 impl Generation {
-    /// The next frame.
+    /// Waits for the next frame.
     ///
-    /// Where frames show the whole, steps that have piled up make one.
-    async fn step(&mut self) -> Result<Stepped, RequestError> {
+    /// In a cumulative stream, steps that are already in the queue are merged into one frame.
+    async fn next_frame(&mut self) -> Result<Frame, RequestError> {
         let event = match self.next.take() {
             Some(event) => Some(event),
             None => self.answer.next().await,
@@ -155,14 +157,14 @@ impl Generation {
                 None => break,
             }
         }
-        Ok(Stepped {
+        Ok(Frame {
             json: self.frames.frame(self.start.elapsed()),
             is_last,
         })
     }
 
-    /// The last frame, which shows the whole.
-    async fn last(&mut self) -> Result<String, RequestError> {
+    /// Waits for the last frame, which has all output.
+    async fn last_frame(&mut self) -> Result<String, RequestError> {
         loop {
             let event = self.answer.next().await;
             if self.take(event)? {
@@ -171,7 +173,7 @@ impl Generation {
         }
     }
 
-    /// Takes an event in; says whether it is the last.
+    /// Appends an event; returns whether it is the last one.
     fn take(&mut self, event: Option<ResponseEvent>) -> Result<bool, RequestError> {
         match event {
             Some(ResponseEvent::Chunk(chunk)) => {
@@ -181,55 +183,53 @@ impl Generation {
             }
             Some(ResponseEvent::Failed(error)) => Err(error),
             Some(ResponseEvent::Control(_) | ResponseEvent::Text(_)) | None => {
-                Err(RequestError::Internal("an answer of another kind".into()))
+                Err(errors::unexpected_event())
             }
         }
     }
 }
 
-/// The events of one answer, after its first step.
-fn single(generation: Generation, first: Stepped) -> impl Stream<Item = Bytes> {
+/// The events of one generation, whose `first` frame is there.
+fn single(generation: Generation, first: Frame) -> impl Stream<Item = Bytes> {
     stream::unfold(Some((generation, Some(first))), async |state| {
         let (mut generation, first) = state?;
-        let stepped = match first {
+        let frame = match first {
             Some(first) => Ok(first),
-            None => generation.step().await,
+            None => generation.next_frame().await,
         };
-        Some(match stepped {
-            Ok(Stepped {
+        Some(match frame {
+            Ok(Frame {
                 json,
                 is_last: false,
             }) => (events::event(&json), Some((generation, None))),
-            Ok(Stepped { json, .. }) => {
-                ([events::event(&json), events::DONE].concat().into(), None)
-            }
+            Ok(Frame { json, .. }) => ([events::event(&json), events::DONE].concat().into(), None),
             Err(error) => (events::event(&errors::body_of(&error)), None),
         })
     })
 }
 
-/// The events of several answers, as they come; an error ends its own answer only.
+/// The events of a batch, in order of arrival. An error ends only its own generation.
 fn multiplexed(generations: Vec<Generation>) -> impl Stream<Item = Bytes> {
     let each = generations
         .into_iter()
         .enumerate()
         .map(|(index, generation)| {
-            Box::pin(stream::unfold(Some((index, generation)), next_of_several))
+            Box::pin(stream::unfold(Some((index, generation)), next_of_batch))
         });
     stream::select_all(each).chain(stream::once(async { events::DONE }))
 }
 
-/// The next event of the answer at an index.
-async fn next_of_several(
+/// The next event of the generation at an index.
+async fn next_of_batch(
     state: Option<(usize, Generation)>,
 ) -> Option<(Bytes, Option<(usize, Generation)>)> {
     let (index, mut generation) = state?;
-    Some(match generation.step().await {
-        Ok(Stepped { json, is_last }) => (
+    Some(match generation.next_frame().await {
+        Ok(Frame { json, is_last }) => (
             events::event(&json),
             (!is_last).then_some((index, generation)),
         ),
-        Err(error) => (events::event(&errors::indexed(&error, index)), None),
+        Err(error) => (events::event(&errors::body_with_index(&error, index)), None),
     })
 }
 

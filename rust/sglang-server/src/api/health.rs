@@ -1,7 +1,7 @@
-//! `GET /health`: is the server able to answer? `GET /health_generate`: does the scheduler
-//! answer?
+//! `GET /health` reports whether the server accepts requests. `GET /health_generate` reports
+//! whether the scheduler generates.
 //!
-//! Invariant: `/health` looks at flags only, so it is as quick under any load.
+//! Invariant: `/health` reads only flags, so its response time does not depend on the load.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -20,20 +20,20 @@ use crate::{
     message::{GenerateRequest, Prompt, SamplingParams, request::Bootstrap},
 };
 
-/// How often the scheduler's frames are counted while a probe waits.
+/// How often a waiting probe reads the counter of scheduler frames.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Host of a probe on one half of a disaggregated pair: there is no other half.
+/// Placeholder host for a probe in a disaggregated pair, since no other server takes part.
 const NO_PEER: &str = "2.2.2.2";
 
 pub(crate) async fn health(State(frontend): State<Arc<Frontend>>) -> Response {
     match unhealthy(&frontend) {
         None => StatusCode::OK.into_response(),
-        Some(why) => refusal(StatusCode::SERVICE_UNAVAILABLE, &why),
+        Some(reason) => refusal(StatusCode::SERVICE_UNAVAILABLE, &reason),
     }
 }
 
-/// Why the server cannot answer, if it cannot.
+/// The reason why the server cannot answer requests, if there is one.
 fn unhealthy(frontend: &Frontend) -> Option<String> {
     if frontend.signs.draining.load(Ordering::Relaxed) {
         return Some("the server is shutting down".into());
@@ -61,11 +61,11 @@ pub(crate) async fn health_generate(State(frontend): State<Arc<Frontend>>) -> Re
     }
 }
 
-/// Asks for one token and waits for any frame: a busy scheduler proves itself by others.
+/// Requests one token and waits for any frame, because a busy scheduler sends other frames first.
 async fn probe(frontend: &Frontend) -> Result<(), RequestError> {
     let frames = || frontend.signs.frames.load(Ordering::Relaxed);
     let before = frames();
-    // Dropped at the end of this function, whatever that is: then the probe is aborted.
+    // Dropped on every return, which aborts the probe.
     let _answer = frontend.generate(Box::new(probe_request(frontend)), None)?;
     let deadline = Instant::now() + frontend.config.health_timeout;
     while frames() == before {
@@ -84,7 +84,7 @@ fn probe_request(frontend: &Frontend) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingParams {
             max_new_tokens: Some(1),
-            // As normalising makes them of a temperature of 0.
+            // The normalized form of temperature 0.
             temperature: 1.0,
             top_k: 1,
             ..SamplingParams::default()

@@ -1,17 +1,17 @@
-//! What the server tells of itself: `/model_info`, `/server_info`.
+//! `/model_info` and `/server_info`.
 //!
-//! Invariant: the scheduler's own state is shown by an allow-list; the rest of it may hold
-//! secrets.
+//! Invariant: only the fields of an allow-list are shown of the scheduler's state, because other
+//! fields may hold secrets.
 
 use std::sync::Arc;
 
 use axum::{Json, extract::State};
 use serde_json::{Map, Value, json};
 
-use super::control::answer_of;
+use super::control::control_result;
 use crate::{error::RequestError, frontend::Frontend, wire};
 
-/// What may be shown of the scheduler's state.
+/// The fields of the scheduler's state that are shown.
 const SHOWN: [&str; 5] = [
     "last_gen_throughput",
     "memory_usage",
@@ -38,7 +38,7 @@ pub(crate) async fn model_info(State(frontend): State<Arc<Frontend>>) -> Json<Va
 pub(crate) async fn server_info(
     State(frontend): State<Arc<Frontend>>,
 ) -> Result<Json<Value>, RequestError> {
-    let state = answer_of(frontend.control(wire::internal_state)?).await?;
+    let state = control_result(frontend.control(wire::internal_state)?).await?;
     let args = &frontend.args;
     Ok(Json(json!({
         "model_path": args.model_path,
@@ -63,7 +63,7 @@ mod tests {
     use super::shown;
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn only_fields_of_the_allow_list_are_shown() {
         let state = json!({
             "last_gen_throughput": 1.5,
             "step_time_dict": {"1": [0.5]},
@@ -72,7 +72,7 @@ mod tests {
             "memory_usage": null,
         });
         let Value::Object(state) = state else {
-            unreachable!("made above")
+            unreachable!("`state` is an object")
         };
         let expected = json!({"last_gen_throughput": 1.5, "step_time_dict": {"1": [0.5]}, "memory_usage": null});
         assert_eq!(expected, Value::Object(shown(state)));

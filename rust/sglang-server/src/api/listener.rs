@@ -1,7 +1,7 @@
-//! The listening socket, and the life of the connections on it.
+//! The listening socket, and the TCP options of its connections.
 //!
-//! Invariant: the socket listens before anybody is told its address, so a port that is
-//! taken is an error at start.
+//! Invariant: the socket listens before its address is reported, so a port that is in use is an
+//! error at start.
 
 use std::{
     io,
@@ -15,28 +15,27 @@ use tracing::warn;
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 2048;
 
-/// Bytes that the system may hold for a connection: a prompt with its pictures in one go.
+/// Receive buffer of a connection: large enough for a prompt with its images.
 const RECEIVE_BUFFER: usize = 16 << 20;
 
-/// How long a connection is quiet before its client's system is asked whether it is there,
-/// and how long between two such questions.
-const QUIET: Duration = Duration::from_mins(1);
-const ASK_AGAIN: Duration = Duration::from_secs(15);
+/// TCP keepalive: idle time before the first probe, and time between two probes.
+const KEEPALIVE_IDLE: Duration = Duration::from_mins(1);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How long an answer may wait for a client that takes nothing of it.
+/// How long sent bytes may stay unacknowledged before the kernel closes the connection.
 #[cfg(target_os = "linux")]
-const UNTAKEN: Duration = Duration::from_mins(5);
+const USER_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// The address is none, or cannot be listened on.
+/// The address is invalid, or listening on it failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListenError {
-    /// No such host.
+    /// The host name has no address.
     #[error("bad listen address: host `{host}` has no address: {source}")]
     Host { host: String, source: io::Error },
-    /// A port beyond the last.
+    /// The port plus its offset is above 65535.
     #[error("bad listen address: port {port} + {offset} is above 65535")]
     Port { port: u16, offset: u16 },
-    /// Somebody has it, or it is not ours.
+    /// The port is in use, or the address does not belong to this machine.
     #[error("cannot listen on {address}: {source}")]
     Bind {
         address: SocketAddr,
@@ -44,8 +43,8 @@ pub(crate) enum ListenError {
     },
 }
 
-/// A socket that listens on `host`, an address or a name, and `port + offset`: on the first
-/// of the name's addresses that can be had.
+/// Listens on `port + offset` of `host`, an address or a name. Of a name with several addresses,
+/// the first one that can be bound is used.
 pub(crate) fn listen(host: &str, port: u16, offset: u16) -> Result<TcpListener, ListenError> {
     let Some(port) = port.checked_add(offset) else {
         return Err(ListenError::Port { port, offset });
@@ -57,7 +56,8 @@ pub(crate) fn listen(host: &str, port: u16, offset: u16) -> Result<TcpListener, 
             Err(source) => refused = refused.or(Some(ListenError::Bind { address, source })),
         }
     }
-    Err(refused.unwrap_or_else(|| no_host(host, io::Error::other("no address"))))
+    Err(refused
+        .unwrap_or_else(|| no_host(host, io::Error::other("the name resolves to no address"))))
 }
 
 fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, ListenError> {
@@ -83,17 +83,17 @@ fn bound(address: SocketAddr) -> io::Result<TcpListener> {
         Some(Protocol::TCP),
     )?;
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit all of this.
+    // Accepted sockets inherit these options.
     if let Err(error) = socket.set_recv_buffer_size(RECEIVE_BUFFER) {
-        warn!("the receive buffer keeps its size: {error}");
+        warn!("cannot set the size of the receive buffer: {error}");
     }
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
-        .with_time(QUIET)
-        .with_interval(ASK_AGAIN);
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(KEEPALIVE_INTERVAL);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNTAKEN))?;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
@@ -105,7 +105,7 @@ mod tests {
     use super::{ListenError, listen};
 
     #[test]
-    fn addresses() {
+    fn addresses_and_names_are_bound_once() {
         for host in ["127.0.0.1", "localhost", "::1", "[::1]"] {
             let Ok(listener) = listen(host, 0, 0) else {
                 assert!(host.contains(':'), "{host}: only IPv6 may be absent");
@@ -118,11 +118,11 @@ mod tests {
         }
     }
 
-    /// Neither a client whose machine is gone nor one that takes nothing stays for ever.
+    /// The limits end connections of clients whose machine is gone, or that stop reading.
     #[test]
     #[cfg(target_os = "linux")]
     fn accepted_connections_have_limits() {
-        use super::{ASK_AGAIN, QUIET, UNTAKEN};
+        use super::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, USER_TIMEOUT};
         use socket2::SockRef;
 
         let listener = listen("127.0.0.1", 0, 0).unwrap();
@@ -131,14 +131,17 @@ mod tests {
         let (accepted, _) = listener.accept().unwrap();
         let accepted = SockRef::from(&accepted);
         assert!(accepted.keepalive().unwrap());
-        assert_eq!(QUIET, accepted.tcp_keepalive_time().unwrap());
-        assert_eq!(ASK_AGAIN, accepted.tcp_keepalive_interval().unwrap());
-        assert_eq!(Some(UNTAKEN), accepted.tcp_user_timeout().unwrap());
+        assert_eq!(KEEPALIVE_IDLE, accepted.tcp_keepalive_time().unwrap());
+        assert_eq!(
+            KEEPALIVE_INTERVAL,
+            accepted.tcp_keepalive_interval().unwrap()
+        );
+        assert_eq!(Some(USER_TIMEOUT), accepted.tcp_user_timeout().unwrap());
         assert!(accepted.tcp_nodelay().unwrap());
     }
 
     #[test]
-    fn what_is_no_address() {
+    fn invalid_addresses_are_refused() {
         let message = |host, port, offset| {
             listen(host, port, offset)
                 .map(|_| ())

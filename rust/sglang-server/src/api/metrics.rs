@@ -1,6 +1,15 @@
-//! `GET /metrics`: counters in the text format of Prometheus.
+//! `GET /metrics`: counters in the text format of Prometheus, version 0.0.4.
+//!
+//! `prometheus-client` 0.24 writes `OpenMetrics` only, which names counters differently in their
+//! `# TYPE` lines and ends with `# EOF`. The counters exist as atomics anyway.
 
-use std::{fmt::Write as _, sync::Arc, sync::atomic::Ordering};
+use std::{
+    fmt::Write as _,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use axum::{
     extract::State,
@@ -16,48 +25,20 @@ pub(crate) async fn metrics(State(frontend): State<Arc<Frontend>>) -> Response {
 }
 
 fn text(frontend: &Frontend) -> String {
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let signs = &frontend.signs;
+    #[rustfmt::skip]
     let rows = [
-        (
-            "sglang_requests_total",
-            "counter",
-            "Requests admitted.",
-            count(&signs.admitted),
-        ),
-        (
-            "sglang_requests_refused_total",
-            "counter",
-            "Requests for which there was no room.",
-            count(&signs.refused),
-        ),
-        (
-            "sglang_requests_aborted_total",
-            "counter",
-            "Requests whose client left before their end.",
-            count(&signs.aborted),
-        ),
-        (
-            "sglang_panics_total",
-            "counter",
-            "Requests that failed because of a bug in this server.",
-            count(&signs.panics),
-        ),
-        (
-            "sglang_scheduler_frames_total",
-            "counter",
-            "Frames from the scheduler.",
-            count(&signs.frames),
-        ),
-        (
-            "sglang_requests_live",
-            "gauge",
-            "Requests that have not ended.",
-            frontend.live() as u64,
-        ),
+        ("requests_total",         "counter", "Requests admitted.",                                     count(&signs.admitted)),
+        ("requests_refused_total", "counter", "Requests refused because a queue was full.",             count(&signs.refused)),
+        ("requests_aborted_total", "counter", "Requests whose client disconnected before the end.",     count(&signs.aborted)),
+        ("panics_total",           "counter", "Requests that failed because of a bug in this server.",  count(&signs.panics)),
+        ("scheduler_frames_total", "counter", "Frames from the scheduler.",                             count(&signs.frames)),
+        ("requests_live",          "gauge",   "Requests in progress.",                                  frontend.live() as u64),
     ];
     let mut text = String::new();
     for (name, kind, help, value) in rows {
+        let name = format!("sglang_{name}");
         let _ = write!(
             text,
             "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"

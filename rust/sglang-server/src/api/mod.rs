@@ -1,7 +1,6 @@
-//! HTTP: what is served under which path, and how answers and errors look.
+//! HTTP: the routes, their responses and their errors.
 //!
-//! Invariant: a path or a method that is not served is told so in the shape of every other
-//! error.
+//! Invariant: an unknown path or method is answered with an error of the same shape as any other.
 
 mod body;
 mod connection;
@@ -40,14 +39,14 @@ use futures_util::FutureExt as _;
 use crate::frontend::Frontend;
 use body::BodyRules;
 
-/// What a client is told of a bug.
-const PANICKED: &str = "internal: the answer failed";
+/// The message to a client whose request panicked.
+const PANICKED: &str = "internal: the request failed because of a bug in this server";
 
 /// All routes.
 pub(crate) fn router(frontend: Arc<Frontend>) -> Router {
     let rules = BodyRules {
         limit: frontend.config.body_limit,
-        patience: frontend.config.read_timeout,
+        timeout: frontend.config.read_timeout,
     };
     let panics = Arc::clone(&frontend.signs.panics);
     Router::new()
@@ -64,44 +63,47 @@ pub(crate) fn router(frontend: Arc<Frontend>) -> Router {
         .route("/get_server_info", get(info::server_info))
         .route("/metrics", get(metrics::metrics))
         .fallback(unknown_path)
-        .method_not_allowed_fallback(other_method)
+        .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(rules.limit))
         .layer(Extension(rules))
-        .layer(middleware::from_fn_with_state(panics, without_panics))
+        .layer(middleware::from_fn_with_state(panics, catch_panics))
         .with_state(frontend)
 }
 
-/// A bug in one answer is an answer of 500, and the connection goes on.
-async fn without_panics(
+/// Answers 500 when a handler panics, and keeps the connection.
+///
+/// `tower_http::catch_panic` does not fit: its handler gets only the payload of the panic, so it
+/// could not log the path, and it boxes the body of every response.
+async fn catch_panics(
     State(panics): State<Arc<AtomicU64>>,
     request: Request,
     next: Next,
 ) -> Response {
     let uri = request.uri().clone();
-    let answer = AssertUnwindSafe(next.run(request)).catch_unwind().await;
-    answer.unwrap_or_else(|_| {
+    let response = AssertUnwindSafe(next.run(request)).catch_unwind().await;
+    response.unwrap_or_else(|_| {
         panics.fetch_add(1, Ordering::Relaxed);
-        let path = shown(&uri);
-        tracing::error!(path, "an answer panicked");
+        let path = short_path(&uri);
+        tracing::error!(path, "a handler panicked");
         errors::refusal(StatusCode::INTERNAL_SERVER_ERROR, PANICKED)
     })
 }
 
-/// A path, as far as it is worth telling.
-fn shown(uri: &Uri) -> String {
+/// The path, cut to a length that fits a message.
+fn short_path(uri: &Uri) -> String {
     uri.path().chars().take(100).collect()
 }
 
 async fn unknown_path(request: Request) -> Response {
-    let path = shown(request.uri());
+    let path = short_path(request.uri());
     errors::refusal(
         StatusCode::NOT_FOUND,
-        &format!("nothing is served under `{path}`"),
+        &format!("no route for path `{path}`"),
     )
 }
 
-async fn other_method(request: Request) -> Response {
-    let message = format!("`{}` is not for this path", request.method());
+async fn unknown_method(request: Request) -> Response {
+    let message = format!("method `{}` is not allowed for this path", request.method());
     errors::refusal(StatusCode::METHOD_NOT_ALLOWED, &message)
 }
 
@@ -119,31 +121,31 @@ mod tests {
     use hyper::service::Service as _;
     use hyper_util::service::TowerToHyperService;
 
-    use super::{AtomicU64, Ordering, without_panics};
+    use super::{AtomicU64, Ordering, catch_panics};
 
     #[tokio::test]
-    async fn a_handler_that_panics_answers_500_and_is_counted() {
+    async fn panic_in_a_handler_is_answered_with_500_and_is_counted() {
         let panics = Arc::new(AtomicU64::new(0));
-        let guard = middleware::from_fn_with_state(Arc::clone(&panics), without_panics);
-        let broken = || async { panic!("on purpose") as &str };
+        let guard = middleware::from_fn_with_state(Arc::clone(&panics), catch_panics);
+        let panics_always = || async { panic!("on purpose") as &str };
         let routes = Router::new()
-            .route("/broken", get(broken))
-            .route("/whole", get(|| async { "whole" }))
+            .route("/panics", get(panics_always))
+            .route("/works", get(|| async { "works" }))
             .layer(guard);
         let service = TowerToHyperService::new(routes);
         for count in 1..=3 {
             for (path, status, body) in [
                 (
-                    "/broken",
+                    "/panics",
                     500,
-                    r#"{"error":{"code":500,"message":"internal: the answer failed"}}"#,
+                    r#"{"error":{"code":500,"message":"internal: the request failed because of a bug in this server"}}"#,
                 ),
-                ("/whole", 200, "whole"),
+                ("/works", 200, "works"),
             ] {
                 let request = Request::get(path).body(Body::empty()).unwrap();
-                let answer = service.call(request).await.unwrap();
-                assert_eq!(status, answer.status());
-                let bytes = to_bytes(answer.into_body(), 1000).await.unwrap();
+                let response = service.call(request).await.unwrap();
+                assert_eq!(status, response.status());
+                let bytes = to_bytes(response.into_body(), 1000).await.unwrap();
                 assert_eq!(body, bytes);
             }
             assert_eq!(count, panics.load(Ordering::Relaxed));

@@ -1,8 +1,10 @@
-//! Connections: accepted until the server is told to stop, then ended after the answers
-//! that are on their way.
+//! Accepts connections until the server stops, then closes each one after its current response.
 //!
-//! Invariant: a failing connection ends itself and no other, and one that says nothing
-//! does not stay.
+//! Invariant: an error on a connection ends only that connection, and a connection that sends no
+//! request is closed after a timeout.
+//!
+//! hyper refuses a malformed or oversized request head by itself, with a response without a body:
+//! see [`errors`](super::errors).
 
 use std::{
     io,
@@ -37,28 +39,30 @@ use super::{
 };
 use crate::frontend::Frontend;
 
-/// What HTTP/2 begins with.
+/// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long to wait when the system has no more descriptors, or a beginning is not whole.
-const BREATH: Duration = Duration::from_millis(100);
+/// Pause before another attempt: to accept when there are no file descriptors, or to read the
+/// preface when it is incomplete.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// How long connections may take to send the errors that end them, or to hear one.
-pub(crate) const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Time at shutdown for connections to send their last error, and for clients that have just
+/// connected to send a request, which is then refused.
+pub(crate) const CLOSE_GRACE: Duration = Duration::from_millis(500);
 
-/// Serves `listener` until `stop` changes, then until all connections have ended.
+/// Serves `listener` until `stop` is true, then waits until all connections are closed.
 pub(crate) async fn serve(
     listener: TcpListener,
     frontend: Arc<Frontend>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let (patience, access_log) = (frontend.config.read_timeout, frontend.config.access_log);
+    let (read_timeout, access_log) = (frontend.config.read_timeout, frontend.config.access_log);
     let mut routes = router(frontend);
     if access_log {
         routes = routes.layer(middleware::from_fn(log_access));
     }
     let connections = GracefulShutdown::new();
-    let http = builder(patience);
+    let http = builder(read_timeout);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -67,15 +71,23 @@ pub(crate) async fn serve(
         match accepted {
             Ok((stream, peer)) => {
                 let stop = stop.clone();
-                connect(&http, &connections, stream, peer, &routes, patience, stop);
+                connect(
+                    &http,
+                    &connections,
+                    stream,
+                    peer,
+                    &routes,
+                    read_timeout,
+                    stop,
+                );
             }
-            Err(error) => after(&error).await,
+            Err(error) => pause_after(&error).await,
         }
     }
-    // Not only closed: a forked child may have it too, and clients would go on connecting
-    // to nobody.
+    // Closing is not enough: if a forked child has inherited the socket, clients could still
+    // connect, and nothing would accept them.
     if let Err(error) = SockRef::from(&listener).shutdown(Shutdown::Both) {
-        debug!("the listening socket: {error}");
+        debug!("shutting the listening socket down: {error}");
     }
     drop(listener);
     connections.shutdown().await;
@@ -99,21 +111,21 @@ fn connect(
     stream: TcpStream,
     peer: SocketAddr,
     routes: &Router,
-    patience: Duration,
+    read_timeout: Duration,
     mut stop: watch::Receiver<bool>,
 ) {
     let routes = TowerToHyperService::new(routes.clone());
     let (http, watcher) = (http.clone(), connections.watcher());
     tokio::spawn(async move {
-        let speaks = tokio::select! {
-            speaks = speaks(&stream, patience) => speaks,
+        let has_begun = tokio::select! {
+            has_begun = has_begun(&stream, read_timeout) => has_begun,
             _ = stop.wait_for(|stop| *stop) => false,
         };
-        if !speaks {
+        if !has_begun {
             return;
         }
         let exchange = Exchange::default();
-        let left_over = is_left_over(stop, exchange.clone());
+        let idle_at_shutdown = idle_at_shutdown(stop, exchange.clone());
         let bytes = TokioIo::new(Connection::new(stream, exchange.clone()));
         let service =
             service_fn(move |request| exchange.clone().answer(routes.clone(), request, peer));
@@ -123,26 +135,25 @@ fn connect(
             ended = connection => if let Err(error) = ended {
                 debug!(%peer, "connection: {error}");
             },
-            () = left_over => debug!(%peer, "connection: it asked for nothing"),
+            () = idle_at_shutdown => debug!(%peer, "connection: closed idle at shutdown"),
         }
     });
 }
 
-/// Waits until the server stops and the client, who has had the time to, has asked for
-/// nothing.
-async fn is_left_over(mut stop: watch::Receiver<bool>, exchange: Exchange) {
-    // An error: whoever would say so is gone.
+/// Completes when the server has stopped and no request is in progress after the grace period.
+async fn idle_at_shutdown(mut stop: watch::Receiver<bool>, exchange: Exchange) {
+    // An error means that the sender is gone, which is a stop too.
     let _ = stop.wait_for(|stop| *stop).await;
-    sleep(LAST_WORDS).await;
+    sleep(CLOSE_GRACE).await;
     while exchange.is_busy() {
-        sleep(BREATH).await;
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// Whether a client says within its time which HTTP it speaks. Up to there nobody else
-/// looks at the time.
-async fn speaks(stream: &TcpStream, patience: Duration) -> bool {
-    let said = async {
+/// Waits until the first bytes decide between HTTP/1 and HTTP/2; false if the client closes or
+/// the time is over. hyper-util starts its own timers only after that decision.
+async fn has_begun(stream: &TcpStream, limit: Duration) -> bool {
+    let begun = async {
         let mut beginning = [0; PREFACE.len()];
         loop {
             match stream.peek(&mut beginning).await {
@@ -150,31 +161,31 @@ async fn speaks(stream: &TcpStream, patience: Duration) -> bool {
                 Ok(length)
                     if length < PREFACE.len() && PREFACE.starts_with(&beginning[..length]) =>
                 {
-                    sleep(BREATH).await;
+                    sleep(RETRY_DELAY).await;
                 }
                 Ok(_) => return true,
             }
         }
     };
-    timeout(patience, said).await.unwrap_or(false)
+    timeout(limit, begun).await.unwrap_or(false)
 }
 
-/// A connection that was given up before it was accepted costs nothing; one for which
-/// there is no descriptor has to wait for others to end.
-async fn after(error: &io::Error) {
-    let gone = matches!(
+/// Pauses if `accept` failed for lack of resources, such as file descriptors, until other
+/// connections may have ended. A client that disconnected before it was accepted needs no pause.
+async fn pause_after(error: &io::Error) {
+    let disconnected = matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
             | io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionRefused
     );
-    if !gone {
-        warn!("cannot accept: {error}");
-        sleep(BREATH).await;
+    if !disconnected {
+        warn!("cannot accept a connection: {error}");
+        sleep(RETRY_DELAY).await;
     }
 }
 
-/// A line a request, as uvicorn writes it.
+/// Logs one line per request, in the format of uvicorn.
 async fn log_access(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     request: Request,

@@ -1,4 +1,4 @@
-//! `POST /tokenize` and `POST /detokenize`: the tokenizer, without a generation.
+//! `POST /tokenize` and `POST /detokenize`, which run the tokenizer only.
 
 use std::sync::Arc;
 
@@ -7,15 +7,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    body::{JsonBody, reading},
+    body::{JsonBody, parse_body},
+    errors,
     json::from_body,
 };
 use crate::{
     error::RequestError, frontend::Frontend, message::ResponseEvent, tokenizer::AutoSpecials,
 };
 
-/// Streams of the same shard wait while they are made text.
-const MOST_TOKENS: usize = 1 << 20;
+/// Most tokens of one `/detokenize`: other streams of the same shard wait for it.
+const MAX_TOKENS: usize = 1 << 20;
 
 #[derive(Deserialize)]
 struct Tokenize {
@@ -30,7 +31,7 @@ pub(crate) async fn tokenize(
     let Tokenize {
         prompt,
         add_special_tokens,
-    } = reading(body.len(), move || from_body(&body)).await??;
+    } = parse_body(body.len(), move || from_body(&body)).await??;
     let special = match add_special_tokens {
         Some(false) => AutoSpecials::Absent,
         Some(true) | None => AutoSpecials::Added,
@@ -55,24 +56,24 @@ pub(crate) async fn detokenize(
 ) -> Result<Json<Value>, RequestError> {
     let size = body.len();
     let vocab_size = frontend.args.model_config.vocab_size;
-    let read = move || ids(&body, vocab_size);
-    let (ids, skip) = reading(size, read).await??;
+    let parse = move || token_ids(&body, vocab_size);
+    let (ids, skip) = parse_body(size, parse).await??;
     match frontend.detokenize(ids, skip)?.next().await {
         Some(ResponseEvent::Text(text)) => Ok(Json(json!({"text": text}))),
         Some(ResponseEvent::Failed(error)) => Err(error),
-        _ => Err(RequestError::Internal("an answer of another kind".into())),
+        _ => Err(errors::unexpected_event()),
     }
 }
 
-/// The tokens of a body, and whether special ones are left out of the text.
-fn ids(body: &Bytes, vocab_size: i64) -> Result<(Vec<i32>, bool), RequestError> {
+/// Parses a body: the token ids, and whether to leave special tokens out of the text.
+fn token_ids(body: &Bytes, vocab_size: i64) -> Result<(Vec<i32>, bool), RequestError> {
     let Detokenize {
         tokens,
         skip_special_tokens,
     } = from_body(body)?;
-    if tokens.len() > MOST_TOKENS {
+    if tokens.len() > MAX_TOKENS {
         let message = format!(
-            "{} tokens are more than the {MOST_TOKENS} that are made text in one go",
+            "`tokens` has {} token ids; at most {MAX_TOKENS} are detokenized in one request",
             tokens.len()
         );
         return Err(RequestError::field("tokens", message));
@@ -83,7 +84,9 @@ fn ids(body: &Bytes, vocab_size: i64) -> Result<(Vec<i32>, bool), RequestError> 
             .filter(|id| (0..vocab_size).contains(&i64::from(*id)));
         id.ok_or_else(|| {
             let last = vocab_size - 1;
-            let message = format!("tokens[{at}] is no token of this model: it has 0 to {last}");
+            let message = format!(
+                "tokens[{at}] is out of range: the token ids of this model are 0 to {last}"
+            );
             RequestError::field("tokens", message)
         })
     };

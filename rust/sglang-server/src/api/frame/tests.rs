@@ -81,8 +81,8 @@ prop_compose! {
     }
 }
 
-/// The object of all of `chunks`, made at once.
-fn slow(request: &GenerateRequest, chunks: &[Chunk]) -> Value {
+/// The reference: the object of all `chunks`, built at once.
+fn reference(request: &GenerateRequest, chunks: &[Chunk]) -> Value {
     let last = chunks.last().unwrap();
     let text: String = chunks.iter().map(|chunk| chunk.text.as_str()).collect();
     let ids: Vec<i32> = chunks
@@ -147,20 +147,20 @@ fn parsed(frames: &Frames) -> Value {
     serde_json::from_str(&frame).unwrap_or_else(|error| panic!("{error}: {frame}"))
 }
 
-/// As JSON has them: what was a float of 32 bits is compared as one.
-fn same(left: &Value, right: &Value) -> bool {
+/// Compares JSON values. Numbers are equal if they are equal as 32-bit floats.
+fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => {
             left == right || left.as_f64().map(|n| n as f32) == right.as_f64().map(|n| n as f32)
         }
         (Value::Array(left), Value::Array(right)) => {
-            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| same(l, r))
+            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| equal(l, r))
         }
         (Value::Object(left), Value::Object(right)) => {
             left.len() == right.len()
                 && left
                     .iter()
-                    .all(|(key, l)| right.get(key).is_some_and(|r| same(l, r)))
+                    .all(|(key, l)| right.get(key).is_some_and(|r| equal(l, r)))
         }
         _ => left == right,
     }
@@ -168,7 +168,7 @@ fn same(left: &Value, right: &Value) -> bool {
 
 proptest! {
     #[test]
-    fn pieces_make_the_object_of_all_steps(
+    fn frame_equals_the_object_of_all_steps(
         chunks in chunks(),
         logprobs: bool,
         top in 0_i64..2,
@@ -176,21 +176,21 @@ proptest! {
         hidden: bool,
     ) {
         let request = request(logprobs, top, ids, hidden);
-        let mut whole = Frames::new(&request, Some(4), true);
+        let mut cumulative = Frames::new(&request, Some(4), true);
         let mut deltas = Frames::new(&request, Some(4), false);
         for (at, chunk) in chunks.iter().enumerate() {
-            whole.push(chunk.clone());
+            cumulative.push(chunk.clone());
             deltas.push(chunk.clone());
-            let expected = slow(&request, &chunks[..=at]);
-            prop_assert!(same(&expected, &parsed(&whole)), "{expected} {}", parsed(&whole));
-            let expected = slow(&request, std::slice::from_ref(chunk));
-            prop_assert!(same(&expected, &parsed(&deltas)), "{expected} {}", parsed(&deltas));
+            let expected = reference(&request, &chunks[..=at]);
+            prop_assert!(equal(&expected, &parsed(&cumulative)), "{expected} {}", parsed(&cumulative));
+            let expected = reference(&request, std::slice::from_ref(chunk));
+            prop_assert!(equal(&expected, &parsed(&deltas)), "{expected} {}", parsed(&deltas));
         }
     }
 }
 
 #[test]
-fn a_single_answer_has_no_index() {
+fn single_generation_has_no_index() {
     let mut frames = Frames::new(&request(true, 0, false, false), None, true);
     frames.push(Chunk {
         text: "a\n\"b".into(),
