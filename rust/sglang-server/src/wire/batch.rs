@@ -1,37 +1,37 @@
-//! A batch of decoded tokens: a header of columns, in which each request has a place, and
-//! behind it the numbers of all columns, 4 bytes each.
+//! A batch frame: one decode step of several requests.
 //!
-//! Most batches have the four columns that every request needs. The other twelve say how
-//! many log-probabilities and hidden states there are, per request and per position.
+//! A batch is a header of columns, with one element per request, and the numbers of all columns
+//! after it, 4 bytes each. Most batches have only the four core columns. Twelve more columns give
+//! the number of log-probabilities and hidden states, per request and per position.
 //!
-//! Invariant: the data are exactly as long as the header implies.
+//! Invariant: the data have exactly the length that the header implies.
 
 use serde_json::{Map, Value};
 
 use super::decode::{MalformedFrame, decoded_front};
 use crate::message::{Extras, FinishReason, Step, response::TokenLogprob};
 
-/// Columns that every batch has, and those of a batch with extras.
+/// Number of columns without and with extras.
 const CORE: u32 = 4;
 const WITH_EXTRAS: u32 = 16;
 
-/// Reads the body of a batch: its steps by request.
+/// Decodes the body of a batch: request ids, each with its step.
 pub(super) fn read(body: &[u8]) -> Result<Vec<(String, Step)>, MalformedFrame> {
     let Some((length, rest)) = body.split_first_chunk() else {
         return Err(MalformedFrame::new(
-            "it ends before the length of its header",
+            "the frame ends before the header length",
         ));
     };
     let length = u32::from_le_bytes(*length) as usize;
     let Some((mut header, data)) = rest.split_at_checked(length) else {
-        let there = rest.len();
-        let reason = format!("its header has {there} of {length} bytes");
+        let available = rest.len();
+        let reason = format!("the header is truncated: {available} of {length} bytes");
         return Err(MalformedFrame::new(reason));
     };
     let columns = rmp::decode::read_array_len(&mut header)
-        .map_err(|_| MalformedFrame::new("its header is no array"))?;
+        .map_err(|_| MalformedFrame::new("the header is not an array"))?;
     if columns == 0 {
-        return Err(MalformedFrame::new("its header has no columns"));
+        return Err(MalformedFrame::new("the header has no columns"));
     }
     let rids: Vec<String> = decoded_front(&mut header)?;
     let steps = Header::read(columns, rids.len(), header).and_then(|header| header.steps(data));
@@ -41,7 +41,7 @@ pub(super) fn read(body: &[u8]) -> Result<Vec<(String, Step)>, MalformedFrame> {
     }
 }
 
-/// The columns behind that of the names.
+/// The columns after the column of request ids.
 struct Header {
     finish: Vec<Option<Map<String, Value>>>,
     prompt_tokens: Vec<u32>,
@@ -49,25 +49,26 @@ struct Header {
     extras: Option<ExtraLens>,
 }
 
-/// How many numbers of each kind each request has.
+/// Number of extras of each kind, per request.
 struct ExtraLens {
     output: Vec<u32>,
     input: Vec<u32>,
-    /// Likeliest tokens of the output and of the prompt, then the tokens asked for.
+    /// Top log-probabilities of output and prompt, then those of requested token ids of both.
     ragged: [RaggedLens; 4],
     hidden: RaggedLens,
 }
 
-/// How many positions each request has, and how many numbers each position.
+/// Number of positions per request, and number of elements per position.
 struct RaggedLens {
     positions: Vec<u32>,
-    numbers: Vec<u32>,
+    elements: Vec<u32>,
 }
 
 impl Header {
     fn read(columns: u32, requests: usize, mut bytes: &[u8]) -> Result<Self, MalformedFrame> {
         if columns != CORE && columns != WITH_EXTRAS {
-            let reason = format!("it has {columns} columns instead of {CORE} or {WITH_EXTRAS}");
+            let reason =
+                format!("the header has {columns} columns instead of {CORE} or {WITH_EXTRAS}");
             return Err(MalformedFrame::new(reason));
         }
         let header = Self {
@@ -84,18 +85,18 @@ impl Header {
             header.tokens.len(),
         ];
         if lens != [requests; 3] {
-            let reason = format!("its columns have {lens:?} places for {requests} request(s)");
+            let reason = format!("the columns have {lens:?} elements for {requests} request(s)");
             return Err(MalformedFrame::new(reason));
         }
         if !bytes.is_empty() {
             return Err(MalformedFrame::new(
-                "bytes follow the columns of its header",
+                "the header has bytes after its columns",
             ));
         }
         Ok(header)
     }
 
-    /// Bytes of the data.
+    /// Length of the data in bytes.
     fn data_len(&self) -> u64 {
         let extras = self.extras.as_ref().map_or(0, ExtraLens::numbers);
         4 * (sum(&self.tokens) + extras)
@@ -105,11 +106,11 @@ impl Header {
         let expected = self.data_len();
         if expected != data.len() as u64 {
             let got = data.len();
-            let reason = format!("its header implies {expected} bytes of data, not {got}");
+            let reason = format!("the header implies {expected} bytes of data, not {got}");
             return Err(MalformedFrame::new(reason));
         }
         let mut data = Numbers(data);
-        let tokens = by_request(&self.tokens, data.ints(sum(&self.tokens)));
+        let tokens = chunks(&self.tokens, data.ints(sum(&self.tokens)));
         let extras = match self.extras {
             Some(lens) => lens.extras(self.tokens.len(), &mut data),
             None => vec![None; self.tokens.len()],
@@ -142,25 +143,25 @@ impl ExtraLens {
         })
     }
 
-    /// Numbers in the data; a log-probability is two.
+    /// Numbers in the data. A log-probability takes two, a value and a token id.
     fn numbers(&self) -> u64 {
-        let ragged: u64 = self.ragged.iter().map(|lens| sum(&lens.numbers)).sum();
-        2 * (sum(&self.output) + sum(&self.input) + ragged) + sum(&self.hidden.numbers)
+        let ragged: u64 = self.ragged.iter().map(|lens| sum(&lens.elements)).sum();
+        2 * (sum(&self.output) + sum(&self.input) + ragged) + sum(&self.hidden.elements)
     }
 
-    /// Those of each request, which has none if there are no numbers.
+    /// The extras of each request; `None` for a request without any.
     fn extras(
         self,
         requests: usize,
         data: &mut Numbers<'_>,
     ) -> Vec<Option<Box<Extras<TokenLogprob>>>> {
-        let mut output = by_request(&self.output, data.logprobs(sum(&self.output))).into_iter();
-        let mut input = by_request(&self.input, data.logprobs(sum(&self.input))).into_iter();
+        let mut output = chunks(&self.output, data.logprobs(sum(&self.output))).into_iter();
+        let mut input = chunks(&self.input, data.logprobs(sum(&self.input))).into_iter();
         let mut ragged = self.ragged.map(|lens| {
-            let logprobs = data.logprobs(sum(&lens.numbers));
+            let logprobs = data.logprobs(sum(&lens.elements));
             lens.by_request(logprobs).into_iter()
         });
-        let hidden = data.floats(sum(&self.hidden.numbers));
+        let hidden = data.floats(sum(&self.hidden.elements));
         let mut hidden = self.hidden.by_request(hidden).into_iter();
         let mut extras = || {
             let [output_top, input_top, output_ids, input_ids] = ragged
@@ -184,28 +185,31 @@ impl ExtraLens {
 impl RaggedLens {
     fn read(requests: usize, bytes: &mut &[u8]) -> Result<Self, MalformedFrame> {
         let positions = lens_column(requests, bytes)?;
-        let numbers: Vec<u32> = decoded_front(bytes)?;
-        if sum(&positions) != numbers.len() as u64 {
-            let (said, there) = (sum(&positions), numbers.len());
-            let reason = format!("requests have {said} positions, and {there} have lengths");
+        let elements: Vec<u32> = decoded_front(bytes)?;
+        if sum(&positions) != elements.len() as u64 {
+            let (positions, lengths) = (sum(&positions), elements.len());
+            let reason = format!("{positions} positions have {lengths} lengths");
             return Err(MalformedFrame::new(reason));
         }
-        Ok(Self { positions, numbers })
+        Ok(Self {
+            positions,
+            elements,
+        })
     }
 
-    fn by_request<T>(&self, numbers: Vec<T>) -> Vec<Vec<Vec<T>>> {
-        by_request(&self.positions, by_request(&self.numbers, numbers))
+    fn by_request<T>(&self, values: Vec<T>) -> Vec<Vec<Vec<T>>> {
+        chunks(&self.positions, chunks(&self.elements, values))
     }
 }
 
-/// A length for each request; an empty column is none for anybody.
+/// Decodes a column with one length per request. An empty column means 0 for every request.
 fn lens_column(requests: usize, bytes: &mut &[u8]) -> Result<Vec<u32>, MalformedFrame> {
     let lens: Vec<u32> = decoded_front(bytes)?;
     match lens.len() {
         0 => Ok(vec![0; requests]),
         len if len == requests => Ok(lens),
         len => {
-            let reason = format!("a column of extras has {len} places for {requests} request(s)");
+            let reason = format!("a column of extras has {len} elements for {requests} request(s)");
             Err(MalformedFrame::new(reason))
         }
     }
@@ -215,14 +219,14 @@ fn sum(lens: &[u32]) -> u64 {
     lens.iter().copied().map(u64::from).sum()
 }
 
-/// `items` in pieces of `lens`, which must make up all of them.
-fn by_request<T>(lens: &[u32], items: Vec<T>) -> Vec<Vec<T>> {
+/// Splits `items` into chunks of the lengths `lens`, whose sum must be the number of items.
+fn chunks<T>(lens: &[u32], items: Vec<T>) -> Vec<Vec<T>> {
     let mut items = items.into_iter();
-    let piece = |&len: &u32| items.by_ref().take(len as usize).collect();
-    lens.iter().map(piece).collect()
+    let chunk = |&len: &u32| items.by_ref().take(len as usize).collect();
+    lens.iter().map(chunk).collect()
 }
 
-/// The data, from which columns are taken in order. Their length has been checked.
+/// The data, from which columns are taken in order. The length was checked before.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {
@@ -245,7 +249,7 @@ impl Numbers<'_> {
         self.column(count, f32::from_le_bytes)
     }
 
-    /// A column of values, and one of their tokens.
+    /// Takes a column of values and a column of token ids.
     fn logprobs(&mut self, count: u64) -> Vec<TokenLogprob> {
         let values = self.floats(count);
         let pair = |(logprob, id)| TokenLogprob { logprob, id };

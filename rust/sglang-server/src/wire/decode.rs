@@ -31,7 +31,9 @@ pub(super) fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, MalformedF
     let value = decoded_front(&mut rest)?;
     if !rest.is_empty() {
         let surplus = rest.len();
-        return Err(MalformedFrame::new(format!("{surplus} bytes too many")));
+        return Err(MalformedFrame::new(format!(
+            "{surplus} byte(s) follow the value"
+        )));
     }
     Ok(value)
 }

@@ -1,7 +1,8 @@
-//! What the scheduler says: results of control messages, batches of decoded tokens,
-//! errors. A first byte tells which.
+//! Frames from the scheduler: control results, batches of decoded tokens, and errors. The first
+//! byte of a frame is its kind.
 //!
-//! Invariant: a malformed frame still names its requests, as far as it can be read at all.
+//! Invariant: the error for a malformed frame names the frame's requests, as far as they can be
+//! decoded.
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -16,33 +17,33 @@ const CONTROL: u8 = 1;
 const BATCH: u8 = 2;
 const ERROR: u8 = 3;
 
-/// A frame, read.
+/// A decoded frame.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Frame {
     /// The answer to a control message.
     Control {
-        /// Whose.
+        /// Id of the control message.
         rid: String,
-        /// As the scheduler encoded it.
+        /// The answer as the scheduler encoded it.
         payload: Bytes,
     },
-    /// One step of several requests.
+    /// One decode step of several requests, by request id.
     Batch(Vec<(String, Step)>),
-    /// A request that failed.
+    /// The failure of a request.
     Error {
-        /// Which.
+        /// Id of the request.
         rid: String,
-        /// The scheduler's words.
+        /// The scheduler's message.
         message: String,
     },
 }
 
 impl Frame {
-    /// Reads a frame.
+    /// Decodes a frame.
     ///
     /// # Errors
     ///
-    /// When any of it is not as its kind demands.
+    /// When the frame breaks the format of its kind.
     pub fn read(frame: &Bytes) -> Result<Self, MalformedFrame> {
         match frame.split_first() {
             Some((&CONTROL, body)) => {
@@ -55,20 +56,20 @@ impl Frame {
                 let (rid, message) = decoded(body)?;
                 Ok(Self::Error { rid, message })
             }
-            Some((kind, _)) => Err(MalformedFrame::new(format!("no frame has kind {kind}"))),
-            None => Err(MalformedFrame::new("it is empty")),
+            Some((kind, _)) => Err(MalformedFrame::new(format!("unknown frame kind {kind}"))),
+            None => Err(MalformedFrame::new("the frame is empty")),
         }
     }
 }
 
-/// The frame of a batch. Puts its header and its columns together.
+/// Builds the frame of a batch from its header and its columns.
 ///
 /// # Errors
 ///
-/// A header of 4 GiB or more.
+/// When the header has 4 GiB or more.
 pub fn batch_frame(header: &[u8], columns: &[&[u8]]) -> Result<Vec<u8>, MalformedFrame> {
     let length = u32::try_from(header.len())
-        .map_err(|_| MalformedFrame::new("its header is 4 GiB or more"))?;
+        .map_err(|_| MalformedFrame::new("the header has 4 GiB or more"))?;
     let data: usize = columns.iter().map(|column| column.len()).sum();
     let mut frame = Vec::with_capacity(5 + header.len() + data);
     frame.push(BATCH);
@@ -80,13 +81,13 @@ pub fn batch_frame(header: &[u8], columns: &[&[u8]]) -> Result<Vec<u8>, Malforme
     Ok(frame)
 }
 
-/// The answer to the control message `rid`.
+/// Builds the frame that answers the control message `rid`.
 #[must_use]
 pub fn control_frame(rid: &str, payload: &[u8]) -> Vec<u8> {
     frame_of(CONTROL, &(rid, serde_bytes::Bytes::new(payload)))
 }
 
-/// The failure of the request `rid`.
+/// Builds the frame that fails the request `rid`.
 #[must_use]
 pub fn error_frame(rid: &str, message: &str) -> Vec<u8> {
     frame_of(ERROR, &(rid, message))
@@ -94,15 +95,15 @@ pub fn error_frame(rid: &str, message: &str) -> Vec<u8> {
 
 fn frame_of(kind: u8, body: &impl serde::Serialize) -> Vec<u8> {
     let mut frame = vec![kind];
-    rmp_serde::encode::write(&mut frame, body).expect("buffers grow");
+    rmp_serde::encode::write(&mut frame, body).expect("writing to a `Vec` does not fail");
     frame
 }
 
-/// The map that the scheduler answers a control message with.
+/// Decodes the payload of a control result, which is a map.
 ///
 /// # Errors
 ///
-/// When the payload is something else.
+/// When the payload is not a map.
 pub(crate) fn control_result(payload: &[u8]) -> Result<Map<String, Value>, MalformedFrame> {
     decoded(payload)
 }

@@ -1,7 +1,7 @@
-//! The frames that pass between frontend and scheduler, byte for byte as `WIRE.md` has them.
+//! The frames between frontend and scheduler, byte for byte as `WIRE.md` specifies them.
 //!
-//! Invariant: a frame that is not exactly what its header implies is refused whole, and
-//! every request that it names is known.
+//! Invariant: a frame that differs from what its header implies is rejected as a whole, and the
+//! error names every request of the frame.
 
 mod batch;
 mod decode;

@@ -1,4 +1,4 @@
-//! Frames against the bytes that `WIRE.md` pins.
+//! Frames compared with the bytes that are pinned in `WIRE.md`.
 
 use std::fmt::Write as _;
 
@@ -51,14 +51,13 @@ fn rid(name: &str) -> Rid {
     Rid::whole(name.into())
 }
 
-/// Nothing but a prompt.
+/// A request with only a prompt.
 fn plain() -> GenerateRequest {
     GenerateRequest::plain(rid("r-1"), Prompt::Ids(vec![1, 2]))
 }
 
-/// Everything that can be set, each to another value.
+/// A request with every field set, each to a value of its own.
 fn full() -> GenerateRequest {
-    let custom = json!({"a": [1, 2.5, null, true, "x"]});
     GenerateRequest {
         rid: rid("r-2"),
         stream: true,
@@ -76,39 +75,44 @@ fn full() -> GenerateRequest {
         },
         routed_dp_rank: Some(1),
         disagg_prefill_dp_rank: Some(2),
-        sampling: SamplingParams {
-            max_new_tokens: None,
-            stop_token_ids: Some(vec![3, 4]),
-            temperature: 0.5,
-            top_p: 0.25,
-            top_k: 40,
-            min_p: 0.125,
-            frequency_penalty: -1.5,
-            presence_penalty: 1.5,
-            repetition_penalty: 1.25,
-            min_new_tokens: 2,
-            n: 1,
-            json_schema: Some("{}".into()),
-            regex: Some("[a-z]".into()),
-            ebnf: Some("root ::= x".into()),
-            structural_tag: Some("{\"t\":1}".into()),
-            ignore_eos: true,
-            skip_special_tokens: false,
-            spaces_between_special_tokens: false,
-            no_stop_trim: true,
-            stream_interval: Some(3),
-            logit_bias: Some(vec![(9, -2.0), (10, 1.0)]),
-            sampling_seed: Some(-5),
-            custom_params: custom.as_object().cloned(),
-            stop_strs: vec!["\n\n".into(), "é".into()],
-            stop_str_max_len: 6,
-        },
+        sampling: full_sampling(),
         ..plain()
     }
 }
 
+fn full_sampling() -> SamplingParams {
+    let custom = json!({"a": [1, 2.5, null, true, "x"]});
+    SamplingParams {
+        max_new_tokens: None,
+        stop_token_ids: Some(vec![3, 4]),
+        temperature: 0.5,
+        top_p: 0.25,
+        top_k: 40,
+        min_p: 0.125,
+        frequency_penalty: -1.5,
+        presence_penalty: 1.5,
+        repetition_penalty: 1.25,
+        min_new_tokens: 2,
+        n: 1,
+        json_schema: Some("{}".into()),
+        regex: Some("[a-z]".into()),
+        ebnf: Some("root ::= x".into()),
+        structural_tag: Some("{\"t\":1}".into()),
+        ignore_eos: true,
+        skip_special_tokens: false,
+        spaces_between_special_tokens: false,
+        no_stop_trim: true,
+        stream_interval: Some(3),
+        logit_bias: Some(vec![(9, -2.0), (10, 1.0)]),
+        sampling_seed: Some(-5),
+        custom_params: custom.as_object().cloned(),
+        stop_strs: vec!["\n\n".into(), "é".into()],
+        stop_str_max_len: 6,
+    }
+}
+
 #[test]
-fn frames_to_the_scheduler() {
+fn frames_to_the_scheduler_have_the_pinned_bytes() {
     assert_pinned("generate, plain", &generate(&plain(), None));
     assert_pinned("generate, full", &generate(&full(), Some("prompt")));
     assert_pinned("abort", &abort(&rid("r-1")));
@@ -128,20 +132,20 @@ fn steps() -> Vec<(String, Step)> {
         prompt_tokens: 3,
         extras: None,
     };
-    let going_on = Step {
+    let continuing = Step {
         output_ids: vec![-1],
         prompt_tokens: 300,
         ..Step::default()
     };
-    let nothing = Step::default();
+    let without_tokens = Step::default();
     vec![
         ("r-1".into(), ended),
-        ("r-2".into(), going_on),
-        ("r-3".into(), nothing),
+        ("r-2".into(), continuing),
+        ("r-3".into(), without_tokens),
     ]
 }
 
-/// The first request has extras of all kinds, the second none, the third hidden states.
+/// The first request has extras of all kinds, the second none, the third only hidden states.
 fn steps_with_extras() -> Vec<(String, Step)> {
     let extras = Extras {
         output: vec![logprob(-0.5, 5), logprob(-1.5, 7)],
@@ -167,7 +171,7 @@ fn read(frame: &[u8]) -> Result<Frame, MalformedFrame> {
 }
 
 #[test]
-fn frames_from_the_scheduler() {
+fn pinned_bytes_are_decoded_as_frames() {
     assert_eq!(Ok(Frame::Batch(steps())), read(&pinned("batch")));
     assert_eq!(
         Ok(Frame::Batch(steps_with_extras())),
@@ -187,9 +191,9 @@ fn frames_from_the_scheduler() {
     assert_eq!(Ok(error), read(&pinned("error")));
 }
 
-/// Python sends a header and its columns apart.
+/// Python passes the header and the columns separately.
 #[test]
-fn a_batch_is_put_together() {
+fn batch_frame_joins_header_and_columns() {
     let frame = pinned("batch, extras");
     let length = u32::from_le_bytes(*frame[1..].first_chunk().unwrap()) as usize;
     let (header, data) = frame[5..].split_at(length);
@@ -197,21 +201,21 @@ fn a_batch_is_put_together() {
     assert_eq!(Ok(frame.clone()), batch_frame(header, &[some, &[], others]));
 }
 
-/// A NaN is a log-probability that there is not, and compares with nothing.
+/// NaN stands for a missing log-probability. It is tested apart because it equals nothing.
 #[test]
-fn not_a_number_arrives() {
+fn nan_is_decoded() {
     let mut frame = pinned("batch, extras");
     let tokens_end = frame.len() - steps_data_len() + 12;
     frame[tokens_end..tokens_end + 4].copy_from_slice(&f32::NAN.to_le_bytes());
     let Ok(Frame::Batch(steps)) = read(&frame) else {
-        panic!("refused");
+        panic!("the frame was rejected");
     };
     let extras = steps[0].1.extras.as_ref().unwrap();
     assert!(extras.output[0].logprob.is_nan());
     assert_eq!(logprob(-1.5, 7), extras.output[1]);
 }
 
-/// Three tokens, eight log-probabilities, four hidden numbers.
+/// Three tokens, eight log-probabilities and four hidden numbers.
 fn steps_data_len() -> usize {
     4 * (3 + 2 * 8 + 4)
 }
@@ -221,7 +225,7 @@ fn batch_of(header: &Value, data: usize) -> Vec<u8> {
     batch_frame(&header, &[&vec![0; data]]).unwrap()
 }
 
-/// A batch of `a` and `b` with one token each, whose column of extras `changed` is `lens`.
+/// A batch of `a` and `b` with one token each. Its column of extras number `changed` is `lens`.
 fn with_column(changed: usize, lens: &[u32], data: usize) -> Vec<u8> {
     let extras = (0..12).map(|column| {
         if column == changed {
@@ -247,29 +251,29 @@ fn malformed_frames_name_their_requests() {
     let nulls = || json!([null, null]);
     #[rustfmt::skip]
     let cases: &[(&str, Vec<u8>, &[&str], &str)] = &[
-        ("empty",                   vec![],                                              &[], "it is empty"),
-        ("of no kind",              vec![9, 0],                                          &[], "no frame has kind 9"),
+        ("empty",                   vec![],                                              &[], "the frame is empty"),
+        ("unknown kind",            vec![9, 0],                                          &[], "unknown frame kind 9"),
         ("control: one value",      vec![1, 0x91, 0xa1, b'a'],                           &[], ""),
         ("control: no bytes",       vec![1, 0x92, 0xa1, b'a', 0x01],                     &[], ""),
-        ("error: surplus",          vec![3, 0x92, 0xa1, b'a', 0xa1, b'b', 0],            &[], "1 bytes too many"),
-        ("no length",               vec![2, 1, 0, 0],                                    &[], "it ends before the length of its header"),
-        ("short header",            vec![2, 9, 0, 0, 0, 0x90],                           &[], "its header has 1 of 9 bytes"),
-        ("header: no array",        batch_of(&json!({"a": 1}), 0),                       &[], "its header is no array"),
-        ("header: no columns",      batch_of(&json!([]), 0),                             &[], "its header has no columns"),
-        ("rids: no texts",          batch_of(&json!([[1], [null], [1], [1]]), 4),        &[], ""),
-        ("one column",              batch_of(&json!([["a", "b"]]), 0),                   &["a", "b"], "it has 1 columns instead of 4 or 16"),
-        ("five columns",            batch_of(&json!([["a"], [null], [1], [1], []]), 4),  &["a"], "it has 5 columns instead of 4 or 16"),
-        ("finish: too short",       core(both(), json!([null]), json!([1, 1])),          &["a", "b"], "its columns have [1, 2, 2] places for 2 request(s)"),
-        ("finish: no map",          core(both(), json!([null, "stop"]), json!([1, 1])),  &["a", "b"], ""),
+        ("error: surplus",          vec![3, 0x92, 0xa1, b'a', 0xa1, b'b', 0],            &[], "1 byte(s) follow the value"),
+        ("no length",               vec![2, 1, 0, 0],                                    &[], "the frame ends before the header length"),
+        ("short header",            vec![2, 9, 0, 0, 0, 0x90],                           &[], "the header is truncated: 1 of 9 bytes"),
+        ("header: not an array",    batch_of(&json!({"a": 1}), 0),                       &[], "the header is not an array"),
+        ("header: no columns",      batch_of(&json!([]), 0),                             &[], "the header has no columns"),
+        ("rids: not strings",       batch_of(&json!([[1], [null], [1], [1]]), 4),        &[], ""),
+        ("one column",              batch_of(&json!([["a", "b"]]), 0),                   &["a", "b"], "the header has 1 columns instead of 4 or 16"),
+        ("five columns",            batch_of(&json!([["a"], [null], [1], [1], []]), 4),  &["a"], "the header has 5 columns instead of 4 or 16"),
+        ("finish: too short",       core(both(), json!([null]), json!([1, 1])),          &["a", "b"], "the columns have [1, 2, 2] elements for 2 request(s)"),
+        ("finish: not a map",       core(both(), json!([null, "stop"]), json!([1, 1])),  &["a", "b"], ""),
         ("lens: negative",          core(both(), nulls(), json!([1, -1])),               &["a", "b"], ""),
-        ("lens: too many",          core(both(), nulls(), json!([1, 1, 0])),             &["a", "b"], "its columns have [2, 2, 3] places for 2 request(s)"),
-        ("data: too short",         core(both(), nulls(), json!([1, 2])),                &["a", "b"], "its header implies 12 bytes of data, not 8"),
-        ("data: too long",          core(both(), nulls(), json!([1, 0])),                &["a", "b"], "its header implies 4 bytes of data, not 8"),
-        ("data: beyond memory",     core(both(), nulls(), json!([u32::MAX, u32::MAX])),  &["a", "b"], "its header implies 34359738360 bytes of data, not 8"),
-        ("extras: one of two",      with_column(0, &[1], 16),                            &["a", "b"], "a column of extras has 1 places for 2 request(s)"),
-        ("extras: no lengths",      with_column(2, &[1, 1], 8),                          &["a", "b"], "requests have 2 positions, and 0 have lengths"),
-        ("extras: no positions",    with_column(3, &[1, 1], 24),                         &["a", "b"], "requests have 0 positions, and 2 have lengths"),
-        ("hidden: no positions",    with_column(11, &[1], 12),                           &["a", "b"], "requests have 0 positions, and 1 have lengths"),
+        ("lens: too many",          core(both(), nulls(), json!([1, 1, 0])),             &["a", "b"], "the columns have [2, 2, 3] elements for 2 request(s)"),
+        ("data: too short",         core(both(), nulls(), json!([1, 2])),                &["a", "b"], "the header implies 12 bytes of data, not 8"),
+        ("data: too long",          core(both(), nulls(), json!([1, 0])),                &["a", "b"], "the header implies 4 bytes of data, not 8"),
+        ("data: beyond memory",     core(both(), nulls(), json!([u32::MAX, u32::MAX])),  &["a", "b"], "the header implies 34359738360 bytes of data, not 8"),
+        ("extras: one of two",      with_column(0, &[1], 16),                            &["a", "b"], "a column of extras has 1 elements for 2 request(s)"),
+        ("extras: no lengths",      with_column(2, &[1, 1], 8),                          &["a", "b"], "2 positions have 0 lengths"),
+        ("extras: no positions",    with_column(3, &[1, 1], 24),                         &["a", "b"], "0 positions have 2 lengths"),
+        ("hidden: no positions",    with_column(11, &[1], 12),                           &["a", "b"], "0 positions have 1 lengths"),
     ];
     for (name, frame, rids, reason) in cases {
         let error = read(frame).expect_err(name);
@@ -283,9 +287,9 @@ fn malformed_frames_name_their_requests() {
 }
 
 proptest! {
-    /// Whatever is broken, nothing panics, and what is cut off is refused.
+    /// A damaged frame never panics, and a truncated frame is rejected.
     #[test]
-    fn broken_frames_are_refused_or_read(
+    fn damaged_frames_are_rejected_or_decoded(
         name in prop::sample::select(vec!["batch", "batch, extras", "control", "error"]),
         at in any::<prop::sample::Index>(),
         byte: u8,

@@ -1,7 +1,7 @@
-//! What the scheduler is told: arrays whose places have fixed meanings, their kind first.
+//! Frames to the scheduler: positional arrays whose first element is the kind.
 //!
-//! Invariant: the order of fields is that of the Python structs. What this frontend does
-//! not use is sent as the value that means so.
+//! Invariant: the fields have the order of the Python structs. Fields that this frontend does not
+//! use carry their defaults.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ use crate::{
 #[derive(Serialize)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "each is a place of the frame"
+    reason = "each is an element of the frame"
 )]
 struct Generate<'a> {
     tag: &'static str,
     rid: &'a str,
     http_worker_ipc: (),
     input_text: Option<&'a str>,
-    /// Travels beside the header.
+    /// Sent next to the header, not in it.
     input_ids: (),
     input_embeds: (),
     mm_inputs: (),
@@ -60,14 +60,14 @@ struct Generate<'a> {
 #[expect(
     clippy::struct_excessive_bools,
     clippy::struct_field_names,
-    reason = "each is a place of the frame, under its Python name"
+    reason = "each is an element of the frame and has its Python name"
 )]
 struct Sampling<'a> {
     max_new_tokens: Option<i64>,
     /// Normalised into `stop_strs`.
     stop: (),
     stop_token_ids: Option<&'a [i64]>,
-    /// Not taken from clients.
+    /// Not accepted from clients.
     stop_regex: (),
     temperature: f64,
     top_p: f64,
@@ -87,7 +87,7 @@ struct Sampling<'a> {
     spaces_between_special_tokens: bool,
     no_stop_trim: bool,
     stream_interval: Option<i64>,
-    /// Python has the ids as text, as JSON does.
+    /// Python expects the ids as strings, as in JSON.
     logit_bias: Option<BTreeMap<String, f64>>,
     sampling_seed: Option<i64>,
     custom_params: Option<&'a Map<String, Value>>,
@@ -95,7 +95,7 @@ struct Sampling<'a> {
     stop_regex_strs: [&'a str; 0],
     stop_str_max_len: i64,
     stop_regex_max_len: u8,
-    /// The scheduler need not look again.
+    /// Tells the scheduler to skip its own normalization.
     is_normalized: bool,
 }
 
@@ -140,8 +140,8 @@ impl<'a> Sampling<'a> {
     }
 }
 
-/// The header of a generation; `input_text` is what its tokens were made of. The tokens
-/// travel beside it.
+/// Encodes the header of a generation. `input_text` is the text of the prompt, if the client sent
+/// text. The token ids are sent next to the header.
 #[must_use]
 pub fn generate(request: &GenerateRequest, input_text: Option<&str>) -> Vec<u8> {
     let bootstrap = &request.bootstrap;
@@ -181,24 +181,24 @@ pub fn generate(request: &GenerateRequest, input_text: Option<&str>) -> Vec<u8> 
     })
 }
 
-/// Stop working for `rid`.
+/// Encodes the request to abort `rid`.
 #[must_use]
 pub fn abort(rid: &Rid) -> Vec<u8> {
     encoded(&("AbortReq", rid.as_str(), (), false, (), ()))
 }
 
-/// Say how you are, as a control result for `rid`.
+/// Encodes the request for the scheduler's state, which comes as the control result for `rid`.
 #[must_use]
 pub fn internal_state(rid: &Rid) -> Vec<u8> {
     encoded(&("GetInternalStateReq", rid.as_str(), ()))
 }
 
-/// Drop what is cached, and say so as a control result for `rid`.
+/// Encodes the request to flush the cache, answered by the control result for `rid`.
 #[must_use]
 pub fn flush_cache(rid: &Rid) -> Vec<u8> {
     encoded(&("FlushCacheReq", rid.as_str(), ()))
 }
 
 fn encoded(message: &impl Serialize) -> Vec<u8> {
-    rmp_serde::to_vec(message).expect("numbers and texts in a buffer that grows")
+    rmp_serde::to_vec(message).expect("writing numbers and strings to a `Vec` does not fail")
 }
