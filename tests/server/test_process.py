@@ -96,7 +96,7 @@ if child == 0:
         try:
             method()
         except RuntimeError as error:
-            refused += "a fork takes none of its threads along" in str(error)
+            refused += "cannot be used in its forked child" in str(error)
     begin = time.monotonic()
     del methods, method, server
     os._exit(0 if refused == 6 and time.monotonic() - begin < 1 else 1)

@@ -17,12 +17,12 @@ pub use args::ServerArgs;
 pub(crate) use args::json_object;
 pub use server::{RequestBatch, Server};
 
-/// Adds every class of the border but [`Server`] to `module`: an extension of this crate
-/// adds a server of its own.
+/// Adds every class except [`Server`] to `module`. A crate that builds on this one adds a server
+/// class of its own.
 ///
 /// # Errors
 ///
-/// When the module does not take them.
+/// When a class cannot be added.
 pub fn register_boundary_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<DefaultSamplingParams>()?;
     module.add_class::<DisaggregationMode>()?;
@@ -41,11 +41,11 @@ fn _server(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(set_up_logging, module)?)
 }
 
-/// The log of this process, until it is dropped.
+/// The log of this process. Dropping it writes the buffered lines and ends the log.
 #[pyclass(frozen, module = "sglang.srt.rust_extensions._server")]
-pub struct Log(#[expect(dead_code, reason = "held until it is dropped")] logging::Log);
+pub struct Log(#[expect(dead_code, reason = "only its drop matters")] logging::Log);
 
-/// Sends the log to stderr, for the program that serves: an import alone sets nothing up.
+/// Writes the log to stderr. Only the program that serves calls this; an import sets up no log.
 #[pyfunction]
 #[pyo3(signature = (level="info"))]
 fn set_up_logging(level: &str) -> PyResult<Log> {

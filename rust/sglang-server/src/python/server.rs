@@ -1,4 +1,4 @@
-//! The frontend's handle in the scheduler's thread.
+//! The class `Server`, with which the scheduler's thread controls the frontend.
 
 use std::{
     mem, process,
@@ -17,14 +17,14 @@ use pyo3::{
 use super::args::{ServerArgs, seconds};
 use crate::{channel::ToScheduler, config::FrontendConfig, runtime, wire};
 
-/// How often a wait looks whether Ctrl-C was pressed.
-const SIGNALS: Duration = Duration::from_millis(100);
+/// How often a blocking call checks for signals, such as Ctrl-C.
+const SIGNAL_CHECK: Duration = Duration::from_millis(100);
 
 /// A running frontend.
 #[pyclass(frozen, module = "sglang.srt.rust_extensions._server")]
 pub struct Server {
     runtime: Arc<runtime::Server>,
-    /// The process that its threads live in: a child has none of them.
+    /// The id of the process that started it. A forked child does not have its threads.
     process: u32,
 }
 
@@ -35,7 +35,10 @@ impl Server {
         server_args, port_offset=None, to_scheduler_cap=8192, from_scheduler_cap=8192, stage_channel_cap=8192, cores=None,
         *, frontend_config=None,
     ))]
-    #[expect(clippy::too_many_arguments, reason = "what the Python class takes")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the arguments of the Python class"
+    )]
     fn new(
         py: Python<'_>,
         server_args: ServerArgs,
@@ -64,34 +67,34 @@ impl Server {
         })
     }
 
-    /// The host and port that it listens on.
+    /// The host and port that the server listens on.
     #[getter]
     fn address(&self) -> (String, u16) {
         let address = self.runtime.address();
         (address.ip().to_string(), address.port())
     }
 
-    /// Whether nothing comes in any more.
+    /// Whether the server was shut down and no new request will enter the queue.
     #[getter]
     fn is_shut_down(&self) -> bool {
         self.runtime.is_shut_down()
     }
 
-    /// Requests that are there, at most `max`. Never waits.
+    /// Takes at most `max` requests from the queue. Never waits.
     #[pyo3(signature = (max=256))]
     fn recv_requests(&self, max: usize) -> PyResult<RequestBatch> {
         self.check_process()?;
         Ok(RequestBatch(self.runtime.take(max)))
     }
 
-    /// Waits for a request; says whether there is one.
+    /// Waits for a request; returns whether there is one.
     #[pyo3(signature = (timeout_ms=1000))]
     fn wait_request(&self, py: Python<'_>, timeout_ms: u64) -> PyResult<bool> {
         self.check_process()?;
         let (begin, timeout) = (Instant::now(), Duration::from_millis(timeout_ms));
         loop {
-            let left = timeout.saturating_sub(begin.elapsed());
-            if py.detach(|| self.runtime.wait(left.min(SIGNALS))) {
+            let remaining = timeout.saturating_sub(begin.elapsed());
+            if py.detach(|| self.runtime.wait(remaining.min(SIGNAL_CHECK))) {
                 return Ok(true);
             }
             py.check_signals()?;
@@ -101,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Hands a step of several requests over. False when the server is shutting down.
+    /// Sends a decode step of several requests. False when the server is shutting down.
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
     fn push_decode_result_batch(
         &self,
@@ -128,8 +131,8 @@ impl Server {
         Ok(self.push(py, wire::error_frame(rid, message)))
     }
 
-    /// Stops accepting, lets what is in flight end within the deadline, and ends the rest
-    /// with an error. Once more may shorten the deadline. A signal ends the wait alone.
+    /// Stops accepting, waits for requests in flight until the deadline, and fails the rest. A
+    /// second call may shorten the deadline. A signal ends only the wait, not the shutdown.
     #[pyo3(signature = (drain_deadline=None))]
     fn shutdown(&self, py: Python<'_>, drain_deadline: Option<f64>) -> PyResult<()> {
         self.check_process()?;
@@ -143,8 +146,8 @@ impl Server {
                 runtime.shutdown(deadline);
                 drop(alive);
             })?;
-        // Nobody sends: it is closed at the end.
-        while py.detach(|| ended.recv_timeout(SIGNALS)) == Err(RecvTimeoutError::Timeout) {
+        // Nothing is ever sent: the thread closes the channel when it has finished.
+        while py.detach(|| ended.recv_timeout(SIGNAL_CHECK)) == Err(RecvTimeoutError::Timeout) {
             py.check_signals()?;
         }
         Ok(())
@@ -152,23 +155,23 @@ impl Server {
 }
 
 impl Server {
-    /// Tries without letting the interpreter go first, since there is nearly always room.
+    /// Tries without releasing the GIL first, because the queue is rarely full.
     fn push(&self, py: Python<'_>, frame: Vec<u8>) -> bool {
         match self.runtime.push(frame) {
-            Ok(taken) => taken,
+            Ok(accepted) => accepted,
             Err(frame) => py.detach(|| self.runtime.push_blocking(frame)),
         }
     }
 
     fn check_process(&self) -> PyResult<()> {
-        let here = process::id();
-        if here == self.process {
+        let current = process::id();
+        if current == self.process {
             return Ok(());
         }
-        let there = self.process;
+        let owner = self.process;
         Err(PyRuntimeError::new_err(format!(
-            "this Server runs in process {there} and this is process {here}: a fork takes none of its threads along; \
-             start a Server after the fork"
+            "this Server was started in process {owner} and cannot be used in its forked child {current}, \
+             which has none of its threads: start a Server after the fork"
         )))
     }
 }
@@ -176,23 +179,23 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.check_process().is_err() {
-            // Not even taken apart: its locks may be held, and its sockets are the parent's.
+            // Leaked on purpose: locks may be held in the child, and the sockets are the parent's.
             mem::forget(Arc::clone(&self.runtime));
             return;
         }
-        // Its threads are waited for, and some of them may wait for the interpreter.
+        // The GIL is released because threads that the shutdown waits for may need it.
         let runtime = &self.runtime;
         Python::try_attach(|py| py.detach(|| runtime.shutdown(Duration::ZERO)));
     }
 }
 
-/// Requests for the scheduler.
+/// Requests from the queue to the scheduler.
 #[pyclass(frozen, module = "sglang.srt.rust_extensions._server")]
 pub struct RequestBatch(Vec<ToScheduler>);
 
 #[pymethods]
 impl RequestBatch {
-    /// One `MessagePack` header a request.
+    /// One `MessagePack` header per request.
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         PyList::new(
@@ -203,7 +206,7 @@ impl RequestBatch {
         )
     }
 
-    /// The tokens of all requests as little-endian int64.
+    /// The token ids of all requests, concatenated, as little-endian int64.
     #[getter]
     fn data<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
         let length = self.0.iter().map(|request| request.ids.len()).sum();
@@ -217,7 +220,7 @@ impl RequestBatch {
         })
     }
 
-    /// Tokens of each request; none for control messages.
+    /// The number of token ids of each request; 0 for control messages.
     #[getter]
     fn lengths(&self) -> Vec<usize> {
         self.0.iter().map(|request| request.ids.len() / 8).collect()
