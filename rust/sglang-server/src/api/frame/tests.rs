@@ -98,6 +98,19 @@ fn reference(request: &GenerateRequest, chunks: &[Chunk]) -> Value {
     if last.finish.is_some() {
         meta["e2e_latency"] = json!(1.5);
     }
+    add_logprobs(&mut meta, request, chunks);
+    if request.return_hidden_states {
+        let rows = |extras: &Extras<_>| extras.hidden.iter().map(|row| json!(row)).collect();
+        meta["hidden_states"] = all(chunks, rows);
+    }
+    let mut object = json!({"text": text, "meta_info": meta, "index": 4});
+    if !ids.is_empty() {
+        object["output_ids"] = json!(ids);
+    }
+    object
+}
+
+fn add_logprobs(meta: &mut Value, request: &GenerateRequest, chunks: &[Chunk]) {
     let entry = |entry: &TextLogprob| {
         json!([
             entry.logprob.filter(|l| l.is_finite()),
@@ -109,37 +122,27 @@ fn reference(request: &GenerateRequest, chunks: &[Chunk]) -> Value {
         [] => Value::Null,
         entries => entries.iter().map(entry).collect(),
     };
-    let all = |of: &dyn Fn(&Extras<TextLogprob>) -> Vec<Value>| -> Vec<Value> {
-        chunks
-            .iter()
-            .filter_map(|chunk| chunk.extras.as_deref())
-            .flat_map(of)
-            .collect()
-    };
-    if request.return_logprob {
-        meta["output_token_logprobs"] = all(&|e| e.output.iter().map(entry).collect()).into();
-        meta["input_token_logprobs"] = all(&|e| e.input.iter().map(entry).collect()).into();
-        if request.top_logprobs_num > 0 {
-            meta["output_top_logprobs"] =
-                all(&|e| e.output_top.iter().map(position).collect()).into();
-            meta["input_top_logprobs"] =
-                all(&|e| e.input_top.iter().map(position).collect()).into();
-        }
-        if request.token_ids_logprob.is_some() {
-            meta["output_token_ids_logprobs"] =
-                all(&|e| e.output_ids.iter().map(position).collect()).into();
-            meta["input_token_ids_logprobs"] =
-                all(&|e| e.input_ids.iter().map(position).collect()).into();
-        }
+    if !request.return_logprob {
+        return;
     }
-    if request.return_hidden_states {
-        meta["hidden_states"] = all(&|e| e.hidden.iter().map(|row| json!(row)).collect()).into();
+    meta["output_token_logprobs"] = all(chunks, |e| e.output.iter().map(entry).collect());
+    meta["input_token_logprobs"] = all(chunks, |e| e.input.iter().map(entry).collect());
+    if request.top_logprobs_num > 0 {
+        meta["output_top_logprobs"] = all(chunks, |e| e.output_top.iter().map(position).collect());
+        meta["input_top_logprobs"] = all(chunks, |e| e.input_top.iter().map(position).collect());
     }
-    let mut object = json!({"text": text, "meta_info": meta, "index": 4});
-    if !ids.is_empty() {
-        object["output_ids"] = json!(ids);
+    if request.token_ids_logprob.is_some() {
+        meta["output_token_ids_logprobs"] =
+            all(chunks, |e| e.output_ids.iter().map(position).collect());
+        meta["input_token_ids_logprobs"] =
+            all(chunks, |e| e.input_ids.iter().map(position).collect());
     }
-    object
+}
+
+/// The values of all extras, in one array.
+fn all(chunks: &[Chunk], of: impl Fn(&Extras<TextLogprob>) -> Vec<Value>) -> Value {
+    let extras = chunks.iter().filter_map(|chunk| chunk.extras.as_deref());
+    extras.flat_map(of).collect()
 }
 
 fn parsed(frames: &Frames) -> Value {
