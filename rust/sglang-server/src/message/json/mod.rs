@@ -3,6 +3,9 @@
 //! A [`Shape`] defines which values one place of a body accepts. A value that does not fit is
 //! refused with its [`Path`] and an excerpt of it. Values that are not used are not kept.
 //!
+//! `serde_path_to_error` does not fit here: it gives the path only after reading has failed,
+//! while rules and limits refuse values during it, and it copies every object key to the heap.
+//!
 //! Invariants: any input gives a value or an error message of bounded length. Memory use is
 //! proportional to the length of the input.
 
