@@ -16,7 +16,7 @@ from . import _record, _settings
 from ._decide import BundledLibrary, History, Question, Sightings, decide
 from ._errors import ToolchainMissing
 from ._model import Mode
-from .cache import _bundled, _roots, _store
+from .cache import _bundled, _checkouts, _roots, _store
 from .declare import _discover
 from .facts import _snapshot
 from .facts._fingerprint import SEEN, TOOLCHAIN, Fingerprint, explain
@@ -123,7 +123,7 @@ def history(target: Target, now: Snapshot) -> History:
         damaged=_store.damaged(roots, target.spec.module, now.fingerprint) if target.mode is Mode.NEVER else None,
     )
     for root in filter(None, [notes_root(target), *roots]):
-        known = _store.recall(root, target.spec.workspace, target.spec.module)
+        known = _checkouts.recall(root, target.spec.workspace, target.spec.module)
         if known is not None:
             old = known if now.toolchain is not None else Fingerprint(known).without(TOOLCHAIN)
             seen = {name: value for name, value in known.items() if name.startswith(f"{SEEN}/")}

@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import _gather, _record, _settings, _stat
 from ._decide import RecordBasis
 from ._errors import RustExtensionError
 from ._model import Mode, Watched
-from .cache import _bundled, _local_copy, _store
+from .cache import _bundled, _checkouts, _local_copy, _store
 from .declare import _discover
 from .facts import _seen, _snapshot
 from .facts._fingerprint import SHORT
@@ -61,7 +62,7 @@ def note(gatherer: Gatherer, library: Path, now: Snapshot, seen: Mapping[str, st
         return str(loaded)
     if now.toolchain is not None:
         facts = {**now.fingerprint.facts, **seen}
-        _store.remember(root, target.spec.workspace, target.spec.module, facts)
+        _checkouts.remember(root, target.spec.workspace, target.spec.module, facts)
     if not target.request.features and not target.request.overlay:
         # An error here is reported by the next process, which decides without a record.
         with contextlib.suppress(OSError, RustExtensionError):
@@ -83,20 +84,12 @@ def _write_record(
     if declared.specs.get(target.spec.module) != target.declared or bundled != gatherer.bundled:
         return
     watched = now.watched | now.sight.watched(seen) | declared.watched | _newer_builds(gatherer, now)
-    beside = set(_bundled.candidates(target.spec.leaf, gatherer.folders))
-    # Paths that are replaced as a whole: a forced build replaces an entry without changing a fact.
-    renamed: set[str] = set()
-    present = watched.present | {path for path in beside if os.path.lexists(path)}
-    if str(library) in beside:
-        present |= {str(_bundled.sidecar_of(library, target.spec.leaf))}
-    else:
-        renamed = {str(library), str(_store.pointer_of(library)), str(loaded)}
-        present |= renamed
-    signatures = {path: found for path in present if (found := _stat.signature(path)) is not None}
-    if len(signatures) != len(present):
+    paths = _paths(gatherer, library, loaded, watched)
+    signatures = {path: found for path in paths.present if (found := _stat.signature(path)) is not None}
+    if len(signatures) != len(paths.present):
         return
     # Checked after the stat of the pointer was taken: a pointer that was replaced since leads elsewhere.
-    if renamed and not _store.is_current(library):
+    if paths.renamed and not _store.is_current(library):
         return
     data = _record.compose(
         identity,
@@ -105,15 +98,39 @@ def _write_record(
             *((name, target.environment.get(name)) for name in _seen.variables(seen)),
         ],
         present=signatures,
-        absent=watched.absent | (beside - present),
+        absent=paths.absent,
         library=str(loaded),
         started_ns=_stat.started_at(now.began, _stat.clocks()),
         boot=_record.boot_id() if now.native else None,
-        renamed=renamed,
+        renamed=paths.renamed,
         search_path=tuple(sys.path) if target.spec.key_on else None,
     )
     if data is not None:
         _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """
+    The paths whose stat a record holds.
+    """
+
+    present: frozenset[str]
+    absent: frozenset[str]
+    #: Paths that are only replaced as a whole: a forced build replaces an entry without changing a fact.
+    renamed: frozenset[str]
+
+
+def _paths(gatherer: Gatherer, library: Path, loaded: Path, watched: Watched) -> _Paths:
+    leaf = gatherer.target.spec.leaf
+    beside = frozenset(_bundled.candidates(leaf, gatherer.folders))
+    present = watched.present | {path for path in beside if os.path.lexists(path)}
+    renamed: frozenset[str] = frozenset()
+    if str(library) in beside:
+        present |= {str(_bundled.sidecar_of(library, leaf))}
+    else:
+        renamed = frozenset([str(library), str(_store.pointer_of(library)), str(loaded)])
+    return _Paths(present | renamed, watched.absent | (beside - present), renamed)
 
 
 def _newer_builds(gatherer: Gatherer, now: Snapshot) -> Watched:

@@ -26,7 +26,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from ._cargo import Artifact, BuildScript, CargoResult
+    from ._cargo import CargoResult
+    from ._messages import Artifact, BuildScript
 
 #: Parsed as cargo does: the line may be indented, and the value may begin with a space.
 _DIRECTIVE = re.compile(rb"\s*cargo::?(rerun-if-changed|rerun-if-env-changed)=(.*)", re.DOTALL)

@@ -3,7 +3,6 @@ Keep built extensions on disk and find them again.
 
     <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, immutable
     <root>/artifacts/<module>/<source key>/<build key>/current[-...]   pointer: name of the current generation, replaced atomically
-    <root>/checkouts/<workspace>/<module>.json                         facts of the last build that this checkout used
     <root>/quarantine/                                                 damaged entries
 
 Builds of the same facts differ if they read different undeclared inputs. Each set
@@ -20,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import time
@@ -238,40 +236,6 @@ def _clear_slot(root: Path, slot: Path, pointer: Path) -> None:
             _quarantine(root, folder)
     if pointer.is_dir():
         _quarantine(root, pointer)
-
-
-def remember(root: Path, workspace: Path, module: str, facts: Mapping[str, str]) -> None:
-    """
-    Note the facts of the build that this checkout uses, so that the next miss can say what changed.
-    """
-    # If this fails, only an explanation is lost.
-    with contextlib.suppress(OSError):
-        path = _memory(root, workspace, module)
-        data = json.dumps(facts, sort_keys=True).encode()
-        if not path.exists() or path.read_bytes() != data:
-            _staging.write_atomically(path, data)
-
-
-def recall(root: Path, workspace: Path, module: str) -> dict[str, str] | None:
-    """
-    The facts of the last build that this checkout used.
-    """
-    try:
-        facts = json.loads(_memory(root, workspace, module).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return {str(name): str(value) for name, value in facts.items()} if isinstance(facts, dict) else None
-
-
-def checkout_name(workspace: Path) -> str:
-    """
-    Short name of a checkout's path, for folders that belong to one checkout.
-    """
-    return hashlib.sha256(os.fsencode(workspace)).hexdigest()[:12]
-
-
-def _memory(root: Path, workspace: Path, module: str) -> Path:
-    return root / "checkouts" / checkout_name(workspace) / f"{module}.json"
 
 
 def _slot(root: Path, module: str, source_key: str, build_key: str) -> Path:

@@ -80,8 +80,8 @@ STEPS = {
     "after the rename": Step("after", "files/_staging.publish_folder"),
     "before the pointer": Step("before", WRITE, "name.startswith('current')"),
     "after the pointer": Step("after", WRITE, "name.startswith('current')"),
-    "before it is remembered": Step("before", "cache/_store.remember"),
-    "after it is remembered": Step("after", "cache/_store.remember"),
+    "before it is remembered": Step("before", "cache/_checkouts.remember"),
+    "after it is remembered": Step("after", "cache/_checkouts.remember"),
     "before the record": Step("before", "_record.compose"),
 }
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader.build import _cargo
-from rust_ext_loader.build._cargo import Artifact, CargoResult
+from rust_ext_loader.build import _cargo, _messages
+from rust_ext_loader.build._cargo import CargoResult
+from rust_ext_loader.build._messages import Artifact
 from rust_ext_loader.build._progress import Progress
 
 from .fake_cargo import FAILED, FINISHED, Recorder, check, needs_cargo, needs_posix
@@ -59,7 +60,7 @@ def test_overwritten_lines_are_not_output(fed: list[str], kept: list[str], overw
     """
     Text before a carriage return will be overwritten, so it is not output.
     """
-    screen = _cargo._Screen()
+    screen = _messages.Screen()
     lines, passed = list[str](), list[str]()
     for text in fed:
         more = screen.feed(text)
@@ -89,7 +90,7 @@ def test_progress_is_read_from_bars(line: str, expected: tuple[int, int, str] | 
     """
     A bar gives the compiled crates, all crates, and the names of the current ones.
     """
-    assert _cargo._event(line) == expected
+    assert _messages.event_of(line) == expected
 
 
 STDERR = r"""

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rust_ext_loader.build import _observe
-from rust_ext_loader.build._cargo import Artifact, BuildScript, CargoResult
+from rust_ext_loader.build._cargo import CargoResult
+from rust_ext_loader.build._messages import Artifact, BuildScript
 
 
 @pytest.mark.parametrize(

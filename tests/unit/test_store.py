@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rust_ext_loader.cache import _roots, _store
+from rust_ext_loader.cache import _checkouts, _roots, _store
 from rust_ext_loader.facts._fingerprint import SHORT, Fingerprint
 from rust_ext_loader.files import _digest
 from rust_ext_loader.library._library_file import host_glibc
@@ -245,14 +245,14 @@ def test_the_facts_of_a_checkout_are_remembered(root: Path, tmp_path: Path) -> N
     """
     The facts that a checkout used last are stored per checkout and module. A damaged note is ignored.
     """
-    _store.remember(root, tmp_path / "one", MODULE, FACTS)
+    _checkouts.remember(root, tmp_path / "one", MODULE, FACTS)
 
-    assert _store.recall(root, tmp_path / "one", MODULE) == FACTS
-    assert _store.recall(root, tmp_path / "two", MODULE) is None
-    assert _store.recall(root, tmp_path / "one", "fx.beta") is None
+    assert _checkouts.recall(root, tmp_path / "one", MODULE) == FACTS
+    assert _checkouts.recall(root, tmp_path / "two", MODULE) is None
+    assert _checkouts.recall(root, tmp_path / "one", "fx.beta") is None
     for note in (root / "checkouts").rglob("*.json"):
         note.write_text("{")
-    assert _store.recall(root, tmp_path / "one", MODULE) is None
+    assert _checkouts.recall(root, tmp_path / "one", MODULE) is None
 
 
 def test_a_root_has_a_cachedir_tag(root: Path) -> None:
