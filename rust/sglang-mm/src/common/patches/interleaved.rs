@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use super::{Element, ValueTable, overlap};
+use super::table::{Element, ValueTable, overlap};
 use crate::common::resize::{Canvas, ResizeError, Resizing, Strip, fill};
 
 /// Writes rows into patches of the layout `[y][x][channel]`. Patches come row by row. A band is one

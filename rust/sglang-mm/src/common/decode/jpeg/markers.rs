@@ -11,8 +11,16 @@ use super::super::exif::{self, Metadata, Unreadable};
 use super::super::format::Format;
 use super::super::orientation::Orientation;
 use super::super::pixels::DecodeLimits;
-use super::Model;
 use crate::common::Size;
+
+/// The colour model of the components.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Model {
+    /// One component, or three of any colour space that libjpeg recognises.
+    Rgb,
+    /// Four components.
+    Cmyk,
+}
 
 /// A file parsed up to its first scan.
 #[derive(Debug)]

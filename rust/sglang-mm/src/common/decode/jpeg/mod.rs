@@ -11,16 +11,9 @@ mod markers;
 use super::error::DecodeError;
 use super::pixels::RgbImage;
 
-pub(super) use markers::Header;
+use markers::Model;
 
-/// The colour model of the components.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Model {
-    /// One component, or three of any colour space that libjpeg recognises.
-    Rgb,
-    /// Four components.
-    Cmyk,
-}
+pub(super) use markers::Header;
 
 impl Header<'_> {
     pub(super) fn decode(&self, bytes: &[u8]) -> Result<RgbImage, DecodeError> {

@@ -7,8 +7,8 @@
 use super::super::cursor::{Cursor, u32_be};
 use super::super::error::DecodeError;
 use super::super::sniff::PNG_SIGNATURE;
+use super::error::{corrupt, truncated};
 use super::facts::{Facts, Step};
-use super::{corrupt, truncated};
 
 /// Pillow reads pixel data in pieces of at most this many bytes.
 const PIECE: usize = 65_536;

@@ -4,7 +4,7 @@
 use super::super::super::memory::zeroed;
 use super::super::error::DecodeError;
 use super::super::pixels::RgbImage;
-use super::{corrupt, filter, pick};
+use super::{color::pick, error::corrupt, filter};
 use crate::common::Size;
 
 /// Rows that are unfiltered together.

@@ -6,9 +6,12 @@
 use super::super::cursor::u32_be;
 use super::super::error::DecodeError;
 use super::super::format::Format;
+use super::color::Color;
+use super::error::corrupt;
+use super::layout::Region;
 use super::metadata::Metadata;
 use super::text::{InternationalText, TextBudget, inflated_len};
-use super::{Color, Region, corrupt};
+
 use crate::common::Size;
 
 /// The content of the chunks read so far.

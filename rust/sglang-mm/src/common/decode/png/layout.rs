@@ -1,6 +1,26 @@
 //! Where the rows of the pixel data go in the image: one pass, or the seven of Adam7.
 
-use super::Region;
+use crate::common::Size;
+
+/// The part of the image that the data covers: all of it, unless an animation frame is smaller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) left: usize,
+    pub(super) top: usize,
+    pub(super) width: usize,
+    pub(super) height: usize,
+}
+
+impl Region {
+    pub(super) fn whole(size: Size) -> Self {
+        Self {
+            left: 0,
+            top: 0,
+            width: size.width,
+            height: size.height,
+        }
+    }
+}
 
 /// A grid of pixels that is stored row after row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

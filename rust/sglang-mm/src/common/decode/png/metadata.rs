@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::super::error::DecodeError;
 use super::super::exif::{self, Unreadable, tag_of_exif, tag_of_xmp};
 use super::super::orientation::Orientation;
-use super::corrupt;
+use super::error::corrupt;
 use super::text::{InternationalText, inflated};
 
 const KEYS: [&[u8]; 4] = [

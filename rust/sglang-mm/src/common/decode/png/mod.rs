@@ -1,7 +1,7 @@
 //! PNG: every colour type of up to 8 bits, interlaced or not, and the first frame of APNG.
 //!
 //! `chunks` reads the chunks and `facts` keeps what they say, `metadata` finds the orientation, and
-//! `text` limits compressed texts. `stream` joins and inflates the data chunks, `filter` undoes the row
+//! `text` limits compressed texts. `color` has the pixel formats. `stream` joins and inflates the data chunks, `filter` undoes the row
 //! filters, `layout` says where rows go, and `direct` is a fast path for whole RGB and RGBA images.
 //!
 //! The same damage is an error as in Pillow. Checksums are compared before the pixel data, but not in
@@ -9,7 +9,9 @@
 //! The chunks after the pixels must be well formed.
 
 mod chunks;
+mod color;
 mod direct;
+mod error;
 mod facts;
 mod filter;
 mod layout;
@@ -25,54 +27,9 @@ use super::pixels::{DecodeLimits, Palette, RgbImage, unpack_bits};
 use crate::common::Size;
 
 use chunks::Chunks;
-use layout::{Pass, passes};
-
-/// How a pixel is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Color {
-    /// One sample of 1, 2, 4 or 8 bits.
-    Grey { bits: usize },
-    /// An index of 1, 2, 4 or 8 bits.
-    Indexed { bits: usize },
-    /// Two bytes: grey and alpha.
-    GreyAlpha,
-    /// Three bytes.
-    Rgb,
-    /// Four bytes.
-    Rgba,
-}
-
-impl Color {
-    /// Bits per pixel.
-    fn bits(self) -> usize {
-        match self {
-            Self::Grey { bits } | Self::Indexed { bits } => bits,
-            Self::GreyAlpha => 16,
-            Self::Rgb => 24,
-            Self::Rgba => 32,
-        }
-    }
-}
-
-/// The part of the image that the data covers: all of it, unless an animation frame is smaller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Region {
-    left: usize,
-    top: usize,
-    width: usize,
-    height: usize,
-}
-
-impl Region {
-    fn whole(size: Size) -> Self {
-        Self {
-            left: 0,
-            top: 0,
-            width: size.width,
-            height: size.height,
-        }
-    }
-}
+use color::{Color, pick};
+use error::corrupt;
+use layout::{Pass, Region, passes};
 
 /// A file parsed up to its pixel data.
 pub(super) struct Header<'a> {
@@ -207,18 +164,4 @@ fn grey_palette(bits: usize) -> Palette {
     Palette(std::array::from_fn(|shade| {
         [(shade.min(top) * 255 / top) as u8; 3]
     }))
-}
-
-fn pick<const N: usize>(row: &[u8], out: &mut [u8], rgb: impl Fn([u8; N]) -> [u8; 3]) {
-    for (out, pixel) in out.as_chunks_mut().0.iter_mut().zip(row.as_chunks().0) {
-        *out = rgb(*pixel);
-    }
-}
-
-fn corrupt(problem: &'static str) -> DecodeError {
-    DecodeError::corrupt(Format::Png, problem)
-}
-
-fn truncated(inside: &'static str) -> DecodeError {
-    DecodeError::truncated(Format::Png, inside)
 }

@@ -5,7 +5,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 use super::super::super::memory;
 use super::super::error::DecodeError;
 use super::chunks::Chunks;
-use super::{corrupt, truncated};
+use super::error::{corrupt, truncated};
 
 /// Inflates rows of the given lengths, filter bytes included.
 ///

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::super::error::DecodeError;
-use super::corrupt;
+use super::error::corrupt;
 
 /// The largest size in bytes that one compressed text may inflate to.
 const MAX_TEXT_LEN: usize = 1 << 20;

@@ -9,10 +9,7 @@
 )]
 use std::arch::x86_64::*;
 
-use super::{
-    OutSample,
-    scalar::{self, DROPPED, weights},
-};
+use super::scalar::{self, DROPPED, OutSample, weights};
 
 /// Samples in a vector.
 const STEP: usize = 32;

@@ -10,10 +10,11 @@
 mod avx2;
 mod scalar;
 
-use std::{mem::MaybeUninit, slice};
+use std::slice;
 
 #[cfg(target_arch = "x86_64")]
 use crate::common::isa::Isa;
+use scalar::OutSample;
 
 /// One set of kernels, as `shim.c` calls them.
 #[repr(C)]
@@ -59,9 +60,6 @@ impl Kernels {
         }
     }
 }
-
-/// An output sample, uninitialised: libjpeg and the image both provide fresh memory.
-type OutSample = MaybeUninit<u8>;
 
 /// The kernels on slices. `scalar` documents what each computes.
 trait KernelSet {

@@ -3,9 +3,10 @@
 //! Where the code stays clear, inner loops run over adjacent values, so that the compiler can
 //! vectorise them.
 
-use std::array::from_fn;
+use std::{array::from_fn, mem::MaybeUninit};
 
-use super::OutSample;
+/// An output sample, uninitialised: libjpeg and the image both provide fresh memory.
+pub(super) type OutSample = MaybeUninit<u8>;
 
 /// Fraction bits of the constants below.
 const CONSTANT_BITS: u32 = 13;
