@@ -90,14 +90,16 @@ def types_of(settings: type) -> dict[str, str]:
     return {each.name: str(each.type) for each in fields(settings)}
 
 
-def disagreements(**places: Mapping[str, str]) -> list[str]:
+def disagreements(places: Mapping[str, Mapping[str, str]]) -> list[str]:
     """
     One line for each setting that a place lacks, or to which two places give different types.
     """
     lines = []
     for name in sorted(set().union(*places.values())):
         types = {place: settings[name] for place, settings in places.items() if name in settings}
-        lines += [f"`{name}` is missing in {place}, present in {', '.join(types)}" for place in places.keys() - types]
+        lines += [
+            f"`{name}` is missing in {place}, present in {', '.join(types)}" for place in places if place not in types
+        ]
         if len(set(types.values())) > 1:
             lines.append(f"`{name}` has different types: {types}")
     return lines
@@ -112,7 +114,7 @@ def test_rust_struct_and_stub_have_the_same_fields(class_: str) -> None:
     """
     The Rust struct is the list; the stub repeats its names and types.
     """
-    assert not disagreements(config_rs=rust_fields(class_), stub=stub_types(class_))
+    assert not disagreements({"config.rs": rust_fields(class_), "_server.pyi": stub_types(class_)})
 
 
 @pytest.mark.parametrize(
@@ -133,9 +135,11 @@ def test_every_field_of_the_python_table_is_a_server_argument() -> None:
     excluded = _CONVERTED | _NOT_SETTINGS
 
     assert not disagreements(
-        config_rs=without(rust_fields("ServerArgs"), *excluded),
-        stub=without(stub_types("ServerArgs"), *excluded),
-        context_py=without(types_of(context.Serving), *excluded),
+        {
+            "config.rs": without(rust_fields("ServerArgs"), *excluded),
+            "_server.pyi": without(stub_types("ServerArgs"), *excluded),
+            "context.py": without(types_of(context.Serving), *excluded),
+        }
     )
     assert types_of(context.Serving).keys() & excluded == _CONVERTED
 
@@ -158,7 +162,9 @@ def test_every_server_argument_is_built() -> None:
 
     built = vars(config._build_server_args(StandIn(), extension=fake_extension()))  # type: ignore[arg-type]
 
-    assert not disagreements(config_rs=dict.fromkeys(rust_fields("ServerArgs"), ""), config_py=dict.fromkeys(built, ""))
+    assert not disagreements(
+        {"config.rs": dict.fromkeys(rust_fields("ServerArgs"), ""), "config.py": dict.fromkeys(built, "")}
+    )
 
 
 def test_frontend_settings_agree() -> None:
@@ -168,9 +174,11 @@ def test_frontend_settings_agree() -> None:
     optional = {name: f"{type_} | None" for name, type_ in rust_fields("FrontendConfig").items()}
 
     assert not disagreements(
-        config_rs=without(optional, *_QUEUES),
-        stub=stub_types("FrontendConfig"),
-        context_py=types_of(context.Frontend),
+        {
+            "config.rs": without(optional, *_QUEUES),
+            "_server.pyi": stub_types("FrontendConfig"),
+            "context.py": types_of(context.Frontend),
+        }
     )
     assert optional.keys() >= _QUEUES
     assert {each.name for each in fields(context.Frontend) if each.default is not None} == set()
@@ -180,9 +188,9 @@ def test_a_disagreement_names_the_place() -> None:
     """
     The text of the failure says which list lacks which setting.
     """
-    assert disagreements(stub={"a": "int", "b": "int"}, rust={"a": "str"}) == [
-        "`a` has different types: {'stub': 'int', 'rust': 'str'}",
-        "`b` is missing in rust, present in stub",
+    assert disagreements({"_server.pyi": {"a": "int", "b": "int"}, "config.rs": {"a": "str"}}) == [
+        "`a` has different types: {'_server.pyi': 'int', 'config.rs': 'str'}",
+        "`b` is missing in config.rs, present in _server.pyi",
     ]
 
 
