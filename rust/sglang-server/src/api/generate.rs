@@ -1,7 +1,7 @@
 //! `POST /generate`.
 //!
-//! Invariant: a request that can be refused is refused before the first byte of the response. In
-//! a batch each generation succeeds or fails on its own.
+//! Invariant: a request is refused only before the first byte of the response. In a batch each
+//! generation succeeds or fails on its own.
 
 use std::{sync::Arc, time::Instant};
 
