@@ -58,7 +58,8 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
     built = rust_ext(plain, "build")
     assert built.code == 0
     assert built.out == (
-        "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\nfx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
+        "fx.alpha  [cache]/artifacts/fx.alpha/[...]/alpha.[suffix]\n"
+        "fx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
     )
     assert rust_ext(plain, "build", "fx.alpha") == CommandResult(0, built.out.splitlines(keepends=True)[0], "")
     assert rust_ext(plain, "status") == CommandResult(
@@ -73,7 +74,10 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
     assert rust_ext(plain, "status", "fx.alpha", variables=edited) == CommandResult(
         1, f"fx.alpha  stale       {moved.strip().replace(chr(10), '; ')}\n", ""
     )
-    refused = "it is not built from the present sources (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never forbids building it"
+    refused = (
+        "it is not built from the present sources (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never "
+        "forbids building it"
+    )
     assert refused in rust_ext(plain, "build", "--mode", "never", "fx.alpha").err
 
     before = len(plain.cargo_calls())
@@ -184,7 +188,8 @@ def declare_twice(checkout: Checkout) -> None:
             ("key",),
             1,
             "",
-            "error: [workspace]/Cargo.lock does not exist; run `cargo generate-lockfile` beside it and commit the file\n",
+            "error: [workspace]/Cargo.lock does not exist; run `cargo generate-lockfile` beside it and commit "
+            "the file\n",
             id="no lockfile",
         ),
         pytest.param(

@@ -50,7 +50,8 @@ def test_two_crates_that_declare_one_module_are_both_named(built: Checkout) -> N
 
     assert loaded.types[:3] == ("DuplicateModule", "RustExtensionError", "ImportError")
     assert loaded.error == (
-        f"fx.alpha is declared by {built.root}/alpha/Cargo.toml and by {built.root}/gamma/Cargo.toml; keep one `python-module` line"
+        f"fx.alpha is declared by {built.root}/alpha/Cargo.toml and by {built.root}/gamma/Cargo.toml; keep one "
+        "`python-module` line"
     )
     assert built.load("fx.beta").value == BETA
 

@@ -176,8 +176,8 @@ def test_a_missing_workspace_is_reported_on_import(plain: Checkout) -> None:
 
     assert (ran.types[0], ran.error) == ("ModuleNotFoundError", "No module named 'fx.alpha'")
     assert (
-        f"fx.alpha: the workspace of its editable install does not exist ({gone}); if it was moved, install the project again"
-        in ran.stderr
+        f"fx.alpha: the workspace of its editable install does not exist ({gone}); if it was moved, install the "
+        "project again" in ran.stderr
     )
 
 

@@ -361,7 +361,8 @@ def test_an_error_common_to_all_modules_is_printed_once(hosts: Hosts, command: s
     rows = json.loads(rust_ext(hosts.first, command, "--json", raw=True).out)["modules"]
 
     assert result.err == (
-        "error: remote cache: none is configured; set `[tool.rust-ext-loader.remote] url` in pyproject.toml or RUST_EXT_REMOTE_URL\n"
+        "error: remote cache: none is configured; set `[tool.rust-ext-loader.remote] url` in pyproject.toml or "
+        "RUST_EXT_REMOTE_URL\n"
     )
     assert (result.code, result.out) == (1, "")
     assert {name: row["outcome"] for name, row in rows.items()} == {"fx.alpha": "failed", "fx.beta": "failed"}

@@ -223,7 +223,8 @@ COMMANDS = [
         ("status",),
         CommandResult(
             1,
-            f"fx.alpha  cached      built from these sources, by rustc [version]\nfx.beta   missing     not built here yet; {NO_CARGO}\n",
+            "fx.alpha  cached      built from these sources, by rustc [version]\n"
+            f"fx.beta   missing     not built here yet; {NO_CARGO}\n",
             "",
         ),
         id="status",

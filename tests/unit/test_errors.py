@@ -43,11 +43,13 @@ SAMPLES = [
     ),
     pytest.param(
         rel.AlreadyImported("fx.alpha"), "already-imported",
-        "fx.alpha is already imported, and a native module cannot be replaced in place; start a new process", id="imported",
+        "fx.alpha is already imported, and a native module cannot be replaced in place; "
+        "start a new process", id="imported",
     ),
     pytest.param(
         rel.ToolchainMissing("cargo", "missing", "not found on PATH", "fx.alpha"), "toolchain-missing",
-        "fx.alpha must be built, but `cargo` is not usable: not found on PATH; install Rust (https://rustup.rs) or put it on PATH, "
+        "fx.alpha must be built, but `cargo` is not usable: not found on PATH; install Rust (https://rustup.rs) "
+        "or put it on PATH, "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="no cargo",
     ),
     pytest.param(
@@ -73,7 +75,8 @@ SAMPLES = [
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="old compiler",
     ),
     pytest.param(
-        rel.ToolchainMissing("cargo", "no-answer", "it did not answer within 30 s", "fx.alpha", "src/lib.rs changed"), "toolchain-missing",
+        rel.ToolchainMissing("cargo", "no-answer", "it did not answer within 30 s", "fx.alpha", "src/lib.rs changed"),
+        "toolchain-missing",
         "fx.alpha must be built (src/lib.rs changed), but `cargo` is not usable: it did not answer within 30 s; "
         "run `cargo -vV` to see why it hangs, or raise RUST_EXT_PROBE_TIMEOUT (seconds) if it is only slow, "
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="no answer",
@@ -84,8 +87,10 @@ SAMPLES = [
         "or use a prebuilt module with SGLANG_RUST_BUILD_MODE=never", id="broken compiler",
     ),
     pytest.param(
-        rel.BuildFailed("fx.alpha", "the compiler refused it", ("cargo", "rustc"), "error: no\n", "logs/1.log"), "build-failed",
-        "fx.alpha could not be built: the compiler refused it\nerror: no\ncommand: cargo rustc\nfull log: logs/1.log", id="build failed",
+        rel.BuildFailed("fx.alpha", "the compiler refused it", ("cargo", "rustc"), "error: no\n", "logs/1.log"),
+        "build-failed",
+        "fx.alpha could not be built: the compiler refused it\nerror: no\ncommand: cargo rustc\n"
+        "full log: logs/1.log", id="build failed",
     ),
     pytest.param(
         rel.BuildFailed("fx.alpha", "time limit of 3 s", ("cargo", "rustc"), "", None), "build-failed",
@@ -112,7 +117,8 @@ SAMPLES = [
     ),
     pytest.param(
         rel.LockTimeout("targets/x.lock", "pid 7 on host", 2.5), "lock-timeout",
-        "targets/x.lock is still held by pid 7 on host after 2.5 s; raise RUST_EXT_LOCK_TIMEOUT (seconds) if that build is only slow",
+        "targets/x.lock is still held by pid 7 on host after 2.5 s; raise RUST_EXT_LOCK_TIMEOUT (seconds) if "
+        "that build is only slow",
         id="lock held",
     ),
     pytest.param(
@@ -122,7 +128,8 @@ SAMPLES = [
     ),
     pytest.param(
         rel.CacheUnavailable(("a is not writable", "b belongs to user 3")), "cache-unavailable",
-        "no cache folder can be used: a is not writable; b belongs to user 3; set RUST_EXT_CACHE_DIR to a folder of your own (mode 0700) "
+        "no cache folder can be used: a is not writable; b belongs to user 3; set RUST_EXT_CACHE_DIR to a folder "
+        "of your own (mode 0700) "
         "on a writable disk", id="no cache",
     ),
     pytest.param(
