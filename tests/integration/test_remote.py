@@ -257,7 +257,7 @@ def test_a_host_bound_entry_is_not_pushed(hosts: Hosts) -> None:
 
     assert result.code == 0, result.err
     alpha, beta = result.out.splitlines()
-    assert alpha.startswith("fx.alpha  host-bound: not shared, since its build depends on ")
+    assert alpha.startswith("fx.alpha  host-bound: not shared, because its build depends on ")
     assert "MY_TOKEN" in alpha
     assert beta == "fx.beta  pushed"
     assert not any("fx.alpha" in key for key in hosts.server.objects)
