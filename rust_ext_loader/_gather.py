@@ -94,7 +94,7 @@ def cached(
         roots,
         target.spec.module,
         facts.fingerprint,
-        lambda found: facts.sight.holds(found.seen) and accept(found),
+        lambda found: facts.current_inputs.match(found.seen) and accept(found),
     )
 
 
@@ -107,7 +107,7 @@ def cached_by_any_toolchain(target: Target, sources: Snapshot) -> _store.Entry |
         target.spec.module,
         sources.fingerprint,
         TOOLCHAIN,
-        lambda found: sources.sight.holds(found.seen),
+        lambda found: sources.current_inputs.match(found.seen),
     )
 
 
@@ -127,7 +127,7 @@ def history(target: Target, now: Snapshot) -> History:
         if known is not None:
             old = known if now.toolchain is not None else Fingerprint(known).without(TOOLCHAIN)
             seen = {name: value for name, value in known.items() if name.startswith(f"{SEEN}/")}
-            changes = explain(old, {**now.fingerprint.facts, **now.sight.now(seen)})
+            changes = explain(old, {**now.fingerprint.facts, **now.current_inputs.values_of(seen)})
             return replace(found, changes=tuple(changes), used_before=True)
     return found
 
@@ -214,7 +214,7 @@ class Gatherer:
         return BundledLibrary(
             library=self.bundled.library,
             rivals=self.bundled.rivals,
-            staleness=_bundled.differences(described, self.sources.fingerprint, self.sources.sight),
+            staleness=_bundled.differences(described, self.sources.fingerprint, self.sources.current_inputs),
             seen=described.seen if described else {},
         )
 

@@ -42,7 +42,7 @@ def used(gatherer: Gatherer, library: Path, seen: Mapping[str, str], basis: Reco
         return note(gatherer, library, gatherer.observed.facts, seen)
     if basis is RecordBasis.SOURCES:
         return note(gatherer, library, gatherer.sources, seen)
-    bound = _snapshot.while_there_is_no_toolchain(gatherer.sources, gatherer.target.environment)
+    bound = _snapshot.while_toolchain_is_missing(gatherer.sources, gatherer.target.environment)
     return str(library) if bound is None else note(gatherer, library, bound, seen)
 
 
@@ -83,7 +83,7 @@ def _write_record(
     bundled = _bundled.find(target.spec.leaf, gatherer.folders)
     if declared.specs.get(target.spec.module) != target.declared or bundled != gatherer.bundled:
         return
-    watched = now.watched | now.sight.watched(seen) | declared.watched | _newer_builds(gatherer, now)
+    watched = now.watched | now.current_inputs.watched(seen) | declared.watched | _newer_builds(gatherer, now)
     paths = _paths(gatherer, library, loaded, watched)
     signatures = {path: found for path in paths.present if (found := _stat.signature(path)) is not None}
     if len(signatures) != len(paths.present):

@@ -88,7 +88,7 @@ def build(
     """
     job = _compile.Job(folder, environment, progress, from_scratch)
     state = TargetState(folder, snapshot.spec.profile)
-    known_files = state.seen_files(snapshot.sight)
+    known_files = state.seen_files(snapshot.current_inputs)
     previous: _ScriptOutput | None = None
     moved: tuple[str, ...] = ()
     for _ in range(ATTEMPTS):
@@ -98,8 +98,8 @@ def build(
             compiled = _compile.compile_once(snapshot, job, log, log_path)
         seconds = (_stat.clocks()[1] - clocks[1]) / 1e9
         after = look_again()
-        seen = {package.key: after.sight.record(package.names) for package in compiled.packages}
-        known_files = after.sight.watched(_observe.all_names(compiled.packages)).present
+        seen = {package.key: after.current_inputs.record(package.names) for package in compiled.packages}
+        known_files = after.current_inputs.watched(_observe.all_names(compiled.packages)).present
         together = {name: value for read in seen.values() for name, value in read.items()}
         # A file that was edited and reverted during the build shows only in its timestamp.
         touched = _touched(stamps, known_files, clocks)
@@ -109,7 +109,7 @@ def build(
             touched -= scripts.paths & previous.paths
         previous = scripts
         touched |= _vanished(seen, compiled.packages, snapshot.spec.workspace)
-        moved = after.moved_since(snapshot) or _from_root(touched, snapshot.spec.workspace)
+        moved = after.changed_since(snapshot) or _from_root(touched, snapshot.spec.workspace)
         if not moved:
             state.settle(snapshot.packages, seen)
             for gap in (gap for package in compiled.packages for gap in package.unknown):

@@ -143,7 +143,7 @@ def _clean_changed_packages(snapshot: Snapshot, job: Job, child: Mapping[str, st
         shutil.rmtree(job.folder, ignore_errors=True)
     _staging.private_folder(job.folder)
     locked = _locked_names(snapshot)
-    changed = state.outdated(snapshot.packages, locked, snapshot.sight, all_of_them=job.from_scratch)
+    changed = state.outdated(snapshot.packages, locked, snapshot.current_inputs, all_of_them=job.from_scratch)
     state.unsettle(snapshot.packages)
     if changed:
         cleaned = _cargo.clean(

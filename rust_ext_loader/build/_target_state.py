@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from .._model import PathPackage
-    from ..facts._seen import Sight
+    from ..facts._seen import CurrentInputs
 
     #: By a package's folder, or by name and version for a fetched package; `None` if unknown.
     Known = dict[str, dict[str, Any] | None]
@@ -47,7 +47,7 @@ class TargetState:
         return bool(self._read())
 
     def outdated(
-        self, packages: Sequence[PathPackage], locked: Collection[str], sight: Sight, *, all_of_them: bool
+        self, packages: Sequence[PathPackage], locked: Collection[str], current: CurrentInputs, *, all_of_them: bool
     ) -> list[str]:
         """
         The packages whose objects do not match the present sources, as `cargo clean` names them.
@@ -63,16 +63,20 @@ class TargetState:
             name = names.get(key, key)
             wanted = digests.get(key, "")
             in_closure = key in names or not os.path.isabs(key)
-            if in_closure and name.partition("@")[0] in locked and (all_of_them or not _matches(known, wanted, sight)):
+            if (
+                in_closure
+                and name.partition("@")[0] in locked
+                and (all_of_them or not _matches(known, wanted, current))
+            ):
                 found.append(name)
         return sorted(found)
 
-    def seen_files(self, sight: Sight) -> frozenset[str]:
+    def seen_files(self, current: CurrentInputs) -> frozenset[str]:
         """
         The undeclared files that the objects were compiled from.
         """
         names = [name for known in self._compiled().values() if isinstance(known, dict) for name in _seen_of(known)]
-        return sight.watched(names).present
+        return current.watched(names).present
 
     def unsettle(self, packages: Sequence[PathPackage]) -> None:
         """
@@ -110,8 +114,8 @@ class TargetState:
         _staging.write_atomically(self._path, _sealed.seal({**self._read(), self._profile: compiled}))
 
 
-def _matches(known: object, digest: str, sight: Sight) -> bool:
-    return isinstance(known, dict) and known.get("digest") == digest and sight.holds(_seen_of(known))
+def _matches(known: object, digest: str, current: CurrentInputs) -> bool:
+    return isinstance(known, dict) and known.get("digest") == digest and current.match(_seen_of(known))
 
 
 def _seen_of(known: Mapping[str, Any]) -> dict[str, str]:

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..facts._seen import Sight
+    from ..facts._seen import CurrentInputs
 
 #: Version of the sidecar's fields. A sidecar of another version counts as missing.
 FORMAT = 2
@@ -106,7 +106,7 @@ def sidecar(module: str, library: Path, facts: Mapping[str, str], seen: Mapping[
     return json.dumps(fields, indent=1, sort_keys=True).encode()
 
 
-def differences(described: Described | None, wanted: Fingerprint, sight: Sight) -> tuple[str, ...]:
+def differences(described: Described | None, wanted: Fingerprint, current: CurrentInputs) -> tuple[str, ...]:
     """
     Why a bundled library does not match the sources; empty if it does.
 
@@ -117,5 +117,5 @@ def differences(described: Described | None, wanted: Fingerprint, sight: Sight) 
         return ("no sidecar describes it",)
     groups = (*SOURCE_GROUPS, ABI, CPU)
     before = {**Fingerprint(described.facts).select(groups), **described.seen}
-    changes = explain(before, {**wanted.select(groups), **sight.now(described.seen)})
+    changes = explain(before, {**wanted.select(groups), **current.values_of(described.seen)})
     return tuple(str(change) for change in changes)

@@ -40,7 +40,7 @@ _KEYED = "keyed"
 _KEY_BYTES = 16
 
 
-class Sight:
+class CurrentInputs:
     """
     The current state of files and variables, as a build of one checkout would read them.
     """
@@ -50,13 +50,13 @@ class Sight:
         self._environment = environment
         self._looked_at: dict[str, _sources.Look] = {}
 
-    def holds(self, seen: Mapping[str, str]) -> bool:
+    def match(self, seen: Mapping[str, str]) -> bool:
         """
         Whether all these inputs are unchanged.
         """
         return all(self._value(name, value) == value for name, value in seen.items())
 
-    def now(self, seen: Mapping[str, str]) -> dict[str, str]:
+    def values_of(self, seen: Mapping[str, str]) -> dict[str, str]:
         """
         The current values under the same names.
         """

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from .. import _stat
 from . import _abi, _cpu, _environment, _inputs, _toolchain
 from ._fingerprint import HOST_GROUPS, REQUEST_VARIABLE, Fingerprint, digest_of
-from ._seen import Sight
+from ._seen import CurrentInputs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Snapshot:
     #: Files whose content is a fact.
     hashed: frozenset[str]
     #: The current state of undeclared inputs.
-    sight: Sight
+    current_inputs: CurrentInputs
     abi: _abi.Abi
     toolchain: Toolchain | None
     #: Whether the code is for the host's own CPU.
@@ -67,7 +67,7 @@ class Snapshot:
         """
         return None if self.toolchain is None else self.fingerprint.build_key
 
-    def moved_since(self, earlier: Snapshot) -> tuple[str, ...]:
+    def changed_since(self, earlier: Snapshot) -> tuple[str, ...]:
         """
         Names of the facts that differ from an earlier snapshot; if none does, of the packages that differ.
         """
@@ -102,7 +102,7 @@ def take(
         watched=inputs.gathered.watched | flags.watched,
         packages=inputs.packages,
         hashed=inputs.hashed,
-        sight=Sight(str(workspace.root), environment),
+        current_inputs=CurrentInputs(str(workspace.root), environment),
         abi=abi,
         toolchain=None,
         native=flags.native,
@@ -127,7 +127,7 @@ def with_toolchain(sources: Snapshot, environment: Mapping[str, str], memo_root:
     )
 
 
-def while_there_is_no_toolchain(sources: Snapshot, environment: Mapping[str, str]) -> Snapshot | None:
+def while_toolchain_is_missing(sources: Snapshot, environment: Mapping[str, str]) -> Snapshot | None:
     """
     The snapshot, valid only while cargo or the compiler is missing; `None` if both exist.
     """

@@ -101,7 +101,7 @@ def pull(target: Target, now: Snapshot, root: Path, settings: RemoteSettings, ti
         with _errors_translated(settings, seconds):
             from . import _entries
 
-            wanted = _entries.Wanted(target.spec.module, now.fingerprint, now.sight.holds)
+            wanted = _entries.Wanted(target.spec.module, now.fingerprint, now.current_inputs.match)
             answer = _entries.look_up(settings, wanted, folder / name, seconds)
         if answer.refused:
             text = f"{target.spec.module}: refused entries of {settings.redacted_url}: {'; '.join(answer.refused)}"

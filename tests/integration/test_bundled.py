@@ -16,7 +16,7 @@ from situations import bundle
 
 from rust_ext_loader.cache import _bundled
 from rust_ext_loader.facts._fingerprint import Fingerprint
-from rust_ext_loader.facts._seen import Sight
+from rust_ext_loader.facts._seen import CurrentInputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +33,7 @@ FACTS = {
     "toolchain/rustc": "1.95.0",
     "flags/env/CC": "cc",
 }
-SIGHT = Sight("/nowhere", {})
+CURRENT_INPUTS = CurrentInputs("/nowhere", {})
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_an_invalid_sidecar_is_ignored(library: Path, change: Callable[[Path], o
     change(library)
 
     assert _bundled.describe(library, "alpha") is None
-    assert _bundled.differences(None, Fingerprint(FACTS), SIGHT) == ("no sidecar describes it",)
+    assert _bundled.differences(None, Fingerprint(FACTS), CURRENT_INPUTS) == ("no sidecar describes it",)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_makes_a_bundled_library_stale(
     """
     described = _bundled.describe(library, "alpha")
 
-    assert _bundled.differences(described, Fingerprint({**FACTS, **wanted}), SIGHT) == differences
+    assert _bundled.differences(described, Fingerprint({**FACTS, **wanted}), CURRENT_INPUTS) == differences
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from rust_ext_loader._model import PathPackage
 from rust_ext_loader.build._target_state import TargetState
 from rust_ext_loader.facts import _environment, _seen
-from rust_ext_loader.facts._seen import Sight
+from rust_ext_loader.facts._seen import CurrentInputs
 
 needs_fifo = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 
@@ -63,19 +63,19 @@ NAMES = (
 )
 
 
-def see(tree: Path, **environment: str) -> Sight:
-    return Sight(str(tree), {"SET": "value", **environment})
+def inputs_of(tree: Path, **environment: str) -> CurrentInputs:
+    return CurrentInputs(str(tree), {"SET": "value", **environment})
 
 
 def test_unchanged_inputs_hold(tree: Path) -> None:
     """
     Inputs of every kind hold when they are read again.
     """
-    seen = see(tree).record(NAMES)
+    seen = inputs_of(tree).record(NAMES)
 
     assert set(seen) == set(NAMES)
-    assert see(tree).holds(seen)
-    assert see(tree).now(seen) == seen
+    assert inputs_of(tree).match(seen)
+    assert inputs_of(tree).values_of(seen) == seen
     assert seen["seen/file/nothing"] == "nothing"
     assert seen["seen/env/UNSET"] == "unset"
     assert "value" not in str(seen)
@@ -114,13 +114,13 @@ def test_each_change_is_detected(tree: Path, changed: str, change: object) -> No
     """
     Exactly the changed input has another value.
     """
-    seen = see(tree).record(NAMES)
+    seen = inputs_of(tree).record(NAMES)
     assert callable(change)
     change(tree)
 
-    now = see(tree).now(seen)
+    now = inputs_of(tree).values_of(seen)
     assert [name for name in seen if now[name] != seen[name]] == [changed]
-    assert not see(tree).holds(seen)
+    assert not inputs_of(tree).match(seen)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_each_value_of_a_variable_differs(tree: Path, environment: dict[str, str
     """
     An empty variable differs from one that is not set.
     """
-    seen = see(tree).record(NAMES)
-    now = see(tree, **environment).now(seen)
+    seen = inputs_of(tree).record(NAMES)
+    now = inputs_of(tree, **environment).values_of(seen)
 
     assert [name for name in seen if now[name] != seen[name]] == changed
 
@@ -146,11 +146,11 @@ def test_irrelevant_files_in_a_folder_do_not_count(tree: Path, name: str) -> Non
     """
     (tree / "folder/target").mkdir()
     (tree / "folder/target/CACHEDIR.TAG").touch()
-    seen = see(tree).record(NAMES)
+    seen = inputs_of(tree).record(NAMES)
     (tree / name).parent.mkdir(exist_ok=True)
     (tree / name).write_text("new")
 
-    assert see(tree).holds(seen)
+    assert inputs_of(tree).match(seen)
 
 
 @needs_fifo
@@ -159,7 +159,7 @@ def test_named_pipe_is_not_read(tree: Path) -> None:
     Reading would consume data that is meant for another process.
     """
     os.mkfifo(tree / "pipe")
-    assert see(tree).record(["seen/file/pipe"]) == {"seen/file/pipe": "no regular file"}
+    assert inputs_of(tree).record(["seen/file/pipe"]) == {"seen/file/pipe": "no regular file"}
 
 
 @pytest.mark.parametrize(
@@ -182,19 +182,19 @@ def test_unparsable_entry_counts_as_changed(tree: Path, name: str, value: str) -
     """
     An entry of a newer version, or a torn one, is a miss and not an error.
     """
-    assert not see(tree).holds({name: value})
+    assert not inputs_of(tree).match({name: value})
 
 
 def test_each_path_is_read_once(tree: Path) -> None:
     """
     A decision uses the first result, even if the file changes in between.
     """
-    sight = see(tree)
-    seen = sight.record(NAMES)
+    current = inputs_of(tree)
+    seen = current.record(NAMES)
     (tree / "file").write_text("2")
 
-    assert sight.holds(seen)
-    assert not see(tree).holds(seen)
+    assert current.match(seen)
+    assert not inputs_of(tree).match(seen)
 
 
 def test_inputs_that_bind_an_entry_to_a_host(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_inputs_that_bind_an_entry_to_a_host(tmp_path: Path) -> None:
         "seen/env/SET",
         "seen/place/p",
     ]
-    seen = {name: see(tmp_path).record([name])[name] for name in names}
+    seen = {name: inputs_of(tmp_path).record([name])[name] for name in names}
     assert _seen.host_bound(seen) == names[3:]
     assert _seen.variables(seen) == ["UNSET", "SET"]
 
@@ -259,20 +259,23 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
     locked = {"ours", "openssl"}
 
     def outdated(package: PathPackage, *, all_of_them: bool = False) -> list[str]:
-        return state.outdated([package], locked, see(tree), all_of_them=all_of_them)
+        return state.outdated([package], locked, inputs_of(tree), all_of_them=all_of_them)
 
     assert (state.is_known(), outdated(ours)) == (False, [])
     state.unsettle([ours])
     assert (state.is_known(), outdated(ours)) == (True, ["ours"])
     state.settle(
         [ours],
-        {str(tree / "ours"): see(tree).record(["seen/file/file"]), "openssl@1": see(tree).record(["seen/file/folder"])},
+        {
+            str(tree / "ours"): inputs_of(tree).record(["seen/file/file"]),
+            "openssl@1": inputs_of(tree).record(["seen/file/folder"]),
+        },
     )
     assert outdated(ours) == []
     assert outdated(moved) == ["ours"]
     assert outdated(ours, all_of_them=True) == ["openssl@1", "ours"]
-    assert TargetState(tree, "dev").outdated([moved], locked, see(tree), all_of_them=True) == []
-    assert state.seen_files(see(tree)) >= {str(tree / "file"), str(tree / "folder/deep/one")}
+    assert TargetState(tree, "dev").outdated([moved], locked, inputs_of(tree), all_of_them=True) == []
+    assert state.seen_files(inputs_of(tree)) >= {str(tree / "file"), str(tree / "folder/deep/one")}
 
     (tree / "file").write_text("2")
     assert outdated(ours) == ["ours"]
@@ -291,7 +294,8 @@ def test_damaged_target_state_is_ignored(tree: Path) -> None:
     """
     state = TargetState(tree, "release")
     state.settle(
-        [PathPackage("ours", "0.1.0", tree / "ours", "d1")], {str(tree / "ours"): see(tree).record(["seen/file/file"])}
+        [PathPackage("ours", "0.1.0", tree / "ours", "d1")],
+        {str(tree / "ours"): inputs_of(tree).record(["seen/file/file"])},
     )
     path = tree / "rust-ext-state.json"
     whole = path.read_bytes()
