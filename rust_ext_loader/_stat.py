@@ -54,4 +54,6 @@ def started_at(began: "tuple[int, int]", now: "tuple[int, int]") -> int:
     The clock may have been set back since. Then an edit after that carries a time of the new clock, and must not seem older
     than the read. So the start is computed from both clocks, and the earlier result counts.
     """
-    return min(began[0], now[0] - (now[1] - began[1]))
+    began_wall, began_monotonic = began
+    now_wall, now_monotonic = now
+    return min(began_wall, now_wall - (now_monotonic - began_monotonic))

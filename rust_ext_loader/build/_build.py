@@ -86,17 +86,17 @@ def build(
 
     Raises `BuildFailed`, `InvalidArtifact` or, after `ATTEMPTS` builds, `SourcesMoved`.
     """
-    job = _compile.Job(folder, environment, progress, from_scratch)
+    job = _compile.Job(folder=folder, environment=environment, progress=progress, from_scratch=from_scratch)
     state = TargetState(folder, snapshot.spec.profile)
     known_files = state.seen_files(snapshot.current_inputs)
     previous: _ScriptOutput | None = None
     moved: tuple[str, ...] = ()
     for _ in range(ATTEMPTS):
-        began, clocks = time.time(), _stat.clocks()
+        began, began_monotonic, clocks = time.time(), time.monotonic(), _stat.clocks()
         stamps = _stamps(snapshot.watched.present | known_files)
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
             compiled = _compile.compile_once(snapshot, job, log, log_path)
-        seconds = (_stat.clocks()[1] - clocks[1]) / 1e9
+        seconds = time.monotonic() - began_monotonic
         after = look_again()
         seen = {package.key: after.current_inputs.record(package.names) for package in compiled.packages}
         known_files = after.current_inputs.watched(_observe.all_names(compiled.packages)).present

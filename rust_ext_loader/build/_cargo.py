@@ -42,7 +42,7 @@ _TICK = 0.1
 _GRACE = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CargoResult:
     """
     The result of one run of cargo.

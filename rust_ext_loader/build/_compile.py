@@ -45,7 +45,7 @@ _DAMAGE = re.compile(
 _NO_SPACE = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """
     Where and how to compile.
@@ -229,7 +229,7 @@ def _full_disk(folder: Path) -> str:
         return ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Artifact:
     library: Path
     #: Whether cargo had compiled it before.
@@ -249,7 +249,7 @@ def _artifact(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path) ->
         ):
             for name in artifact.filenames:
                 if name.endswith((".so", ".dylib", ".dll")):
-                    return _Artifact(Path(name), artifact.fresh)
+                    return _Artifact(library=Path(name), fresh=artifact.fresh)
     problem = f"cargo made no library `{spec.library}` of package {spec.package}"
     raise BuildFailed(spec.module, problem, result.command, result.output, str(log_path))
 

@@ -32,7 +32,7 @@ _STATUS = re.compile(r"(?=.{12} ) *[A-Z][a-z]+ ")
 _BLOCKING = re.compile(r" *Blocking (waiting .*)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """
     Files that cargo compiled, or found up to date.

@@ -32,7 +32,7 @@ _TABLES = (*_NORMAL, *_BUILD, *_DEV)
 _WITHOUT_EFFECT = frozenset({"bench", "test", "example", "badges", "workspace", "profile", "patch", "replace"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dependency:
     """
     One entry of a dependency table.

@@ -67,7 +67,7 @@ class Config:
     absent: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Include:
     path: str
     #: The file may be missing.
@@ -163,9 +163,9 @@ def user_home(environment: Mapping[str, str]) -> Path | None:
 def _includes(value: object) -> Iterator[_Include]:
     for item in value if isinstance(value, list) else [value]:
         if isinstance(item, str):
-            yield _Include(item, optional=False)
+            yield _Include(path=item, optional=False)
         elif isinstance(item, dict) and isinstance(item.get("path"), str):
-            yield _Include(item["path"], optional=item.get("optional") is True)
+            yield _Include(path=item["path"], optional=item.get("optional") is True)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

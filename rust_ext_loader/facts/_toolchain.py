@@ -231,7 +231,7 @@ def _real_compilers(sysroot: str, tools: _Tools) -> list[str]:
     return [path for path in found if os.path.isfile(path)] or [os.path.realpath(tools.rustc)]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Output:
     out: str = ""
     err: str = ""

@@ -117,7 +117,14 @@ def test_output_contains_the_diagnostics(tmp_path: Path) -> None:
     assert result.problem == ""
     assert result.status == 0
     assert result.artifacts == (
-        Artifact("path+file:///w/mm#0.1.0", "/w/mm/Cargo.toml", "mm", ("cdylib",), ("/w/target/libmm.so",), True),
+        Artifact(
+            package="path+file:///w/mm#0.1.0",
+            package_manifest="/w/mm/Cargo.toml",
+            target_name="mm",
+            kinds=("cdylib",),
+            filenames=("/w/target/libmm.so",),
+            fresh=True,
+        ),
     )
     assert result.output == (
         "warning: unused variable\n --> src/lib.rs:1:1\n\n"

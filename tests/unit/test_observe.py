@@ -55,10 +55,24 @@ def ran(tmp_path: Path, output: str | None, *, package: str, dep_info: str | Non
     if dep_info is not None:
         (deps / "alpha-0.d").write_text(dep_info)
     artifact = Artifact(
-        package, str(home / "Cargo.toml"), "alpha", ("lib",), (str(deps / "libalpha-0.rlib"),), fresh=False
+        package=package,
+        package_manifest=str(home / "Cargo.toml"),
+        target_name="alpha",
+        kinds=("lib",),
+        filenames=(str(deps / "libalpha-0.rlib"),),
+        fresh=False,
     )
     script = BuildScript(package, str(out), ("MADE",))
-    result = CargoResult(True, (artifact,), "", "", (), 0, "", scripts=(script,))
+    result = CargoResult(
+        succeeded=True,
+        artifacts=(artifact,),
+        output="",
+        warnings="",
+        command=(),
+        status=0,
+        problem="",
+        scripts=(script,),
+    )
     root = str(tmp_path / "w")
     hashed = {os.path.join(root, "alpha", "build.rs")}
     return _observe.observe(
