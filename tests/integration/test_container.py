@@ -331,7 +331,7 @@ def test_a_renamed_project_must_be_installed_again(built: Checkout) -> None:
     there = here.rename(here.with_name("there"))
     moved = Editable(project, site=there / "site").run(IMPORT)
     assert moved.types[0] == "ModuleNotFoundError"
-    assert f"is gone ({project.root})" in moved.stderr
+    assert f"does not exist ({project.root})" in moved.stderr
     again = Editable(replace(project, root=there / "project"), site=there / "site").run(IMPORT)
     assert (again.out, again.spawned, again.stderr) == (before.out, (), "")
 
