@@ -280,7 +280,7 @@ def _private_cargo_home() -> str:
     """
     A home for cargo under the system's temporary folder.
 
-    A user who can write there could make cargo run any program. So each folder must belong to this user.
+    A user who can write there could make cargo run any program. So each folder must be trusted like a cache.
     """
     root = _settings.temporary_root()
     home = os.path.join(root, "cargo")
