@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from checkout import Checkout
 from commands import rust_ext
+from long_runs import amount
 from processes import PATIENCE, Gate, StartLine, alive, killed_at_exit, run_script, tool, values, wait_until
 
 ALPHA = "alpha-1 part-1 middle-1"
@@ -37,23 +38,26 @@ def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
         return values([checkout.finish(process, timeout=300) for process in running])
 
 
+@pytest.mark.sampled
 def test_eight_processes_load_in_several_rounds(plain: Checkout, tmp_path: Path) -> None:
     """
     Eight processes load cold, then eight after each edit. In every round all get the current code, compiled once.
     """
-    for number in range(1, 4):
+    for number in range(1, amount(sample=2, full=20) + 1):
         plain.write("alpha/src/part.rs", f'pub const PART: &str = "part-{number}";\n')
 
         assert load_together(plain, tmp_path / str(number), 8) == [f"alpha-1 part-{number} middle-1"] * 8
         assert compiled(plain) == number
 
 
-@pytest.mark.skipif(Path(sys.prefix).name != ".venv", reason="slow: runs only in the main environment")
-def test_sixty_four_processes_compile_once(plain: Checkout, tmp_path: Path) -> None:
+@pytest.mark.sampled
+def test_processes_that_start_together_compile_once(plain: Checkout, tmp_path: Path) -> None:
     """
-    Sixty-four processes that load a cold module in parallel share one compilation.
+    Processes that load a cold module in parallel share one compilation.
     """
-    assert load_together(plain, tmp_path / "cold", 64) == [ALPHA] * 64
+    count = amount(sample=16, full=64)
+
+    assert load_together(plain, tmp_path / "cold", count) == [ALPHA] * count
     assert compiled(plain) == 1
 
 

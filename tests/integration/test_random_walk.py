@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 import walk_accidents
 import walk_edits
+from long_runs import amount
 from walk_tree import MODULES
 from walking import Key, Walk
 
-SECONDS = float(os.environ.get("RUST_EXT_WALK_SECONDS") or 60)
+SECONDS = float(os.environ.get("RUST_EXT_WALK_SECONDS") or amount(sample=30, full=3600))
 #: The default differs for each Python version, and stays the same for one.
 SEED = int(os.environ.get("RUST_EXT_WALK_SEED") or sys.version_info.minor)
 #: Seconds between two progress lines of a long walk.
@@ -62,6 +63,7 @@ STEPS: dict[Callable[[Walk], str], int] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.timeout(SECONDS + 300)
 def test_a_random_walk_meets_no_stale_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """

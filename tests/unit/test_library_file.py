@@ -16,6 +16,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from long_runs import amount
 
 from rust_ext_loader.library import _library_file, _object_formats
 from rust_ext_loader.library._library_file import LibraryFile, host_glibc, inspect, problem
@@ -123,6 +124,7 @@ def real_libraries() -> list[bytes]:
     return [path.read_bytes() for path in modules[:1]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_bytes_raise_only_value_error(seed: int) -> None:
     """
@@ -130,7 +132,7 @@ def test_damaged_bytes_raise_only_value_error(seed: int) -> None:
     """
     chance = random.Random(seed)
     originals = [*real_libraries(), elf(), elf(wide=False, order=">"), mach_o(), universal(mach_o()), pe()]
-    for _ in range(1500):
+    for _ in range(amount(sample=1500, full=500_000)):
         damaged = bytearray(chance.choice(originals))
         if chance.random() < 0.3:
             del damaged[chance.randrange(len(damaged)) :]

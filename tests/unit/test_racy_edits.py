@@ -18,6 +18,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from long_runs import amount
 
 from rust_ext_loader import _record, _stat
 
@@ -71,7 +72,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@settings(max_examples=800, deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=amount(sample=800, full=50_000), deadline=None)
 @given(granularity=st.sampled_from(sorted(GRANULARITIES.values())), script=happenings)
 def test_a_valid_record_implies_the_content_that_was_read(
     root: Path, granularity: int, script: dict[str, list[Action]]

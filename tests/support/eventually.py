@@ -1,0 +1,28 @@
+"""
+Wait until a condition holds, and fail after a limit: the one polling loop of the tests.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+#: Default limit in seconds. Only a broken program or machine reaches it.
+PATIENCE = 60.0
+#: Seconds between two looks.
+PAUSE = 0.01
+
+
+def eventually(condition: Callable[[], object], expected: str, *, within: float = PATIENCE) -> None:
+    """
+    Wait until *condition* is true; fail with *expected* and the limit if it is not within so many seconds.
+
+    The condition may raise to end the wait early, for example because a child process died.
+    """
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {within:g} s: {expected}"
+        time.sleep(PAUSE)
