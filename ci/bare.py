@@ -1,14 +1,12 @@
 """
 Make interpreters that differ in one thing: whether our import hook is installed.
 
-Each is a virtual environment without pip. The *hooked* one has the toolkit and
-what it depends on, as wheels would bring them, and the stub that an editable
-install of a workspace leaves behind; the *plain* one has nothing but built
-modules.
+Each is a virtual environment without pip. The *hooked* one holds the toolkit
+and its dependencies as wheels would install them, and the `.pth` stub that an
+editable install of a workspace leaves. The *plain* one holds built modules only.
 
-Invariant: everything lives below the folder that is given. Standard library
-only; what the toolkit depends on comes from PyPI, in the versions that are
-locked.
+Invariant: all files are below the folder passed in. Standard library only; the
+toolkit's dependencies come from PyPI in the locked versions.
 """
 
 from __future__ import annotations
@@ -41,11 +39,11 @@ class Bare:
 
 def plain(folder: Path, libraries: list[str]) -> Bare:
     """
-    An interpreter in which modules of our package are installed as files.
+    Make an interpreter in which built modules are installed as plain files.
     """
     bare = _bare(folder, own_environment())
     for library in libraries:
-        # As `import` takes it on any Python, and with the name that its init function has.
+        # A suffix that every Python accepts, and the name that the library's init function has.
         leaf = Path(library).name.partition(".")[0]
         shutil.copyfile(library, bare.site / PACKAGE / f"{leaf}{'.pyd' if os.name == 'nt' else '.so'}")
     return bare
@@ -53,7 +51,7 @@ def plain(folder: Path, libraries: list[str]) -> Bare:
 
 def hooked(folder: Path, grown: Grown, cache: Path) -> Bare:
     """
-    An interpreter with an editable install of a workspace.
+    Make an interpreter with an editable install of a workspace.
     """
     bare = _bare(folder, {**own_environment(), "RUST_EXT_CACHE_DIR": str(cache)})
     for item in (ROOT / "rust_ext_loader", *_dependencies(folder.parent / "dependencies").iterdir()):

@@ -1,11 +1,11 @@
 """
 Measure: `python3 ci/bench.py loader`, `... growth`, `... freshness`, `... media`, `... server`.
 
-One subcommand per thing measured; each prints a table and, with `--json FILE`,
-writes the same numbers for machines. Never part of the tests.
+There is one subcommand per subject. Each prints a table and, with `--json FILE`,
+writes the same numbers as JSON. Benchmarks are not part of the tests.
 
-Invariant: needs no more than the demo does; peers are fetched by name from
-PyPI into `.tools/bench`. Standard library only.
+Invariant: needs only what `ci/demo.py` needs; other import hooks are installed
+from PyPI into `.tools/bench`. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import sys
 
 import prerequisites
 
-#: Fewer rounds than this do not tell a millisecond from noise.
+#: With fewer rounds a millisecond cannot be told from noise.
 FEWEST_ROUNDS = 40
-#: Where the plot goes unless told otherwise.
+#: Default file of the plot.
 PLOT = prerequisites.ROOT / "dist/growth.svg"
 
 
 def main() -> int:
     """
-    Parse, check the machine, hand over.
+    Parse the command line, check the machine, run the benchmark.
     """
     options = _parser().parse_args()
     prerequisites.require()
@@ -50,7 +50,7 @@ def main() -> int:
             rounds=max(FEWEST_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json
         )
     except (InstallFailed, RuntimeError) as error:
-        raise SystemExit(f"could not set up what is measured: {error}") from None
+        raise SystemExit(f"could not set up the benchmark: {error}") from None
 
 
 def _server(options: argparse.Namespace) -> int:
@@ -72,12 +72,12 @@ def _server(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure, and print a table.")
     commands = parser.add_subparsers(dest="command", required=True)
-    loader = commands.add_parser("loader", help="what is promised of an import, row by row, beside other import hooks")
+    loader = commands.add_parser("loader", help="cost of an import against its promises and other import hooks")
     loader.add_argument(
         "--rounds", type=int, default=FEWEST_ROUNDS, help="fresh processes per way (default and least: %(default)s)"
     )
     freshness = commands.add_parser(
-        "freshness", help="which changes rebuild, and which for nothing: ours, cargo, other import hooks"
+        "freshness", help="which changes trigger a rebuild, needed or not: ours, cargo, other import hooks"
     )
     server = commands.add_parser(
         "server", help="CPU, rate and latency of the server: ours, a scheduler in Rust, bare axum, FastAPI"
@@ -85,29 +85,39 @@ def _parser() -> argparse.ArgumentParser:
     server.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: %(default)s)")
     server.add_argument("--seconds", type=float, default=1.0, help="length of a load (default: %(default)s)")
     server.add_argument(
-        "--connections", type=int, nargs="+", default=[1, 64, 512], metavar="N", help="at once (default: 1 64 512)"
+        "--connections",
+        type=int,
+        nargs="+",
+        default=[1, 64, 512],
+        metavar="N",
+        help="concurrent clients (default: 1 64 512)",
     )
     server.add_argument(
-        "--tokens", type=int, nargs="+", default=[1, 32, 256], metavar="N", help="of an answer (default: 1 32 256)"
+        "--tokens", type=int, nargs="+", default=[1, 32, 256], metavar="N", help="tokens per answer (default: 1 32 256)"
     )
     for command in (loader, freshness, server):
         command.add_argument(
-            "--no-peers", dest="peers", action="store_false", help="leave out what has to be installed from PyPI"
+            "--no-peers",
+            dest="peers",
+            action="store_false",
+            help="skip the competitors that have to be installed from PyPI",
         )
-    growth = commands.add_parser(
-        "growth", help="how an import grows with files and crates, and which stage takes the time"
-    )
+    growth = commands.add_parser("growth", help="cost of an import by number of files and crates, and by stage")
     growth.add_argument(
         "--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)"
     )
-    growth.add_argument("--svg", metavar="FILE", default=str(PLOT), help="plot to this file (default: %(default)s)")
+    growth.add_argument(
+        "--svg", metavar="FILE", default=str(PLOT), help="write the plot to this file (default: %(default)s)"
+    )
     media = commands.add_parser("media", help="pictures to patches: ours, Pillow with NumPy, the Hugging Face backends")
     media.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: %(default)s)")
     media.add_argument(
-        "--oracles", action="store_true", help="beside torch and transformers too (gigabytes in .tools/oracles, once)"
+        "--oracles",
+        action="store_true",
+        help="also measure torch and transformers (installs gigabytes into .tools/oracles once)",
     )
     for command in (loader, freshness, growth, media, server):
-        command.add_argument("--json", metavar="FILE", help="write the numbers here too")
+        command.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
     return parser
 
 

@@ -1,8 +1,8 @@
 """
-Measure the imports that are not warm: after an edit, in a fresh checkout, and many at once.
+Measure imports that are not warm: after an edit, in a fresh checkout, and in many processes at once.
 
-Invariant: as in `bench_loader`; whatever compiles is counted by a `cargo` that
-notes its calls. Standard library only.
+Invariant: the rules of `bench_loader` hold; compilations are counted by a
+wrapper of `cargo` that logs its calls. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,30 +27,34 @@ if TYPE_CHECKING:
     from peers import Peer
 
 CRATES, FILES = 4, 300
-#: Processes that need one cold module at once.
-_TOGETHER = 64
-#: Peers compile PyO3 code for seconds: a part of the rounds will do.
+#: Processes that import one cold module at once.
+_PROCESSES = 64
+#: Other import hooks run in every fourth round only: each of their builds takes seconds.
 _PEERS_EVERY = 4
 
 
 def rows(home: Path, rounds: int, peers: Sequence[Peer]) -> list[Row]:
     """
-    What each of these costs.
+    Measure all of them; one row per promise.
     """
     home = home / "building"
     grown = grow(home / "workspace", crates=CRATES, files=FILES)
     hooked = bare.hooked(home / "hooked", grown, home / "cache")
     ours = Way("ours", (hooked.python, "-c", code_that_imports(MODULE)), hooked.environment)
     ours.run()
-    return [*_edits(home, grown, ours, rounds, peers), _fresh_checkout(home, grown, hooked, rounds), *_together(home)]
+    return [
+        *_edits(home, grown, ours, rounds, peers),
+        _fresh_checkout(home, grown, hooked, rounds),
+        *_concurrent_imports(home),
+    ]
 
 
-# One line edited.
+# One edited line.
 
 
 def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Peer]) -> list[Row]:
     """
-    Edit, then import; the same edit in a copy, then cargo alone.
+    Edit and import; make the same edit in a copy and run cargo alone.
     """
     copy = grow(home / "copy", crates=CRATES, files=FILES)
     by_cargo = _cargo(copy.root, home / "copy-target", "--release", "--package", "alpha")
@@ -73,7 +77,7 @@ def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Pee
                 peer.edit(turn + 100)
                 take(peer.hooked.name, peer.hooked.run)
             take("cargo, of a peer's crate", peer_cargo)
-    # The first of each compiles from nothing.
+    # The first build of each compiles everything.
     times = {name: taken[1:] for name, taken in times.items()}
     extra = spread(one - other for one, other in zip(times["ours"], times["cargo"], strict=True))
     text = (
@@ -106,13 +110,13 @@ def _cargo(folder: Path, target: Path, *arguments: str) -> Callable[[], object]:
     )
 
 
-# A fresh checkout, an entry in the cache, no toolchain.
+# A fresh checkout with a cache hit and no toolchain.
 
 
 def _fresh_checkout(home: Path, grown: Grown, hooked: bare.Bare, rounds: int) -> Row:
     everything = "; ".join(f"import {module}" for module in grown.modules)
     Way("ours, all", (hooked.python, "-c", code_that_imports(MODULE, statement=everything)), hooked.environment).run()
-    # All is built; from here on there is no compiler, no home folder and no checkout that was seen before.
+    # Everything is built. From here on each import sees a new checkout, no compiler and no home folder.
     nothing = home / "nothing"
     nothing.mkdir()
     times = []
@@ -130,21 +134,21 @@ def _fresh_checkout(home: Path, grown: Grown, hooked: bare.Bare, rounds: int) ->
         times.append(Way("fresh checkout", (hooked.python, "-c", code), variables).run().wall)
         shutil.rmtree(checkout)
         shutil.rmtree(cache)
-    what = f"fresh checkout, cached, no toolchain: {len(grown.modules)} modules"
-    return Row(what, "under 1 s", f"{_seconds(times)} for all, whole process")
+    case = f"fresh checkout, cached, no toolchain: {len(grown.modules)} modules"
+    return Row(case, "under 1 s", f"{_seconds(times)} for all, whole process")
 
 
-# Many at once.
+# Many processes at once.
 
 
-def _together(home: Path) -> list[Row]:
+def _concurrent_imports(home: Path) -> list[Row]:
     grown = grow(home / "together", crates=CRATES, files=FILES)
     tools = home / "tools"
     tools.mkdir()
     log = tools / "log"
-    _write_noting_cargo(tools / "cargo", log)
+    _write_logging_cargo(tools / "cargo", log)
     found = []
-    for count in (1, _TOGETHER):
+    for count in (1, _PROCESSES):
         hooked = bare.hooked(home / f"together-{count}", grown, home / f"together-cache-{count}")
         hooked = replace(
             hooked,
@@ -156,16 +160,17 @@ def _together(home: Path) -> list[Row]:
         log.write_text("")
         seconds, failed = _at_once(hooked, count)
         compiled = sum(line.startswith("rustc ") for line in log.read_text().splitlines())
-        what, most = (
+        case, promised = (
             (f"{count} processes, cold module", "one compile, none fails")
             if count > 1
             else ("1 process, cold module", "")
         )
         found.append(
             Row(
-                what,
-                most,
-                f"{compiled} compilation{'s' if compiled != 1 else ''}, {failed} failed, {seconds:.2f} s until the last is done",
+                case,
+                promised,
+                f"{compiled} compilation{'s' if compiled != 1 else ''}, {failed} failed, "
+                f"{seconds:.2f} s until the last is done",
             )
         )
     return found
@@ -187,7 +192,7 @@ def _at_once(hooked: bare.Bare, count: int) -> tuple[float, int]:
     return time.perf_counter() - start, failed
 
 
-def _write_noting_cargo(path: Path, log: Path) -> None:
+def _write_logging_cargo(path: Path, log: Path) -> None:
     real = shutil.which("cargo")
     path.write_text(f"#!/bin/sh\necho \"$@\" >> '{log}'\nexec '{real}' \"$@\"\n", encoding="utf-8")
     path.chmod(0o755)

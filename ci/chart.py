@@ -1,10 +1,9 @@
 """
 Draw lines on logarithmic axes, as an SVG.
 
-A straight line that climbs as the grey ones do is linear growth; a steeper one
-is worse.
+A line parallel to the grey ones is linear growth; a steeper line is worse.
 
-Invariant: values in, text out. Standard library only.
+Invariant: takes values, returns text. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _MARGIN = 520, 360, 60
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b")
-#: What a logarithmic axis cannot show is drawn at its foot.
+#: Smaller values, which a logarithmic axis cannot show, are drawn at this one.
 _LEAST = 0.1
 
 
 @dataclass(frozen=True)
 class Panel:
     """
-    One pair of axes: points by the name of their line.
+    One pair of axes; `lines` maps the name of each line to its points.
     """
 
     title: str
@@ -35,7 +34,7 @@ class Panel:
 
 def svg(unit: str, panels: Sequence[Panel]) -> str:
     """
-    The panels side by side, with the same vertical axis.
+    Return the panels side by side, with the same vertical axis.
     """
     values = [max(y, _LEAST) for panel in panels for points in panel.lines.values() for _, y in points]
     low, high = 10.0 ** math.floor(math.log10(min(values))), 10.0 ** math.ceil(math.log10(max(values)))
@@ -61,7 +60,7 @@ def _panel(panel: Panel, unit: str, vertical: tuple[float, float], left: int) ->
         x, y = at(sizes[0], 10.0**power)
         parts.append(f'<path d="M{x:.1f} {y:.1f}H{left + _WIDTH - _MARGIN}" stroke="#ddd"/>')
         parts.append(_text(x - 8, y + 4, f"{10.0**power:g}", "end"))
-        # What is linear climbs like this.
+        # The slope of linear growth.
         end = min(sizes[-1], sizes[0] * vertical[1] / 10.0**power)
         (x2, y2) = at(end, 10.0**power * end / sizes[0])
         parts.append(f'<path d="M{x:.1f} {y:.1f}L{x2:.1f} {y2:.1f}" stroke="#eee" stroke-dasharray="3 3"/>')
@@ -69,7 +68,8 @@ def _panel(panel: Panel, unit: str, vertical: tuple[float, float], left: int) ->
     for number, (colour, (name, points)) in enumerate(zip(_COLOURS, panel.lines.items(), strict=False)):
         places = [at(x, y) for x, y in sorted(points)]
         parts.append(
-            f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}" fill="none" stroke="{colour}" stroke-width="2"/>'
+            f'<path d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}" fill="none" stroke="{colour}" '
+            'stroke-width="2"/>'
         )
         parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
         parts.append(_text(left + _MARGIN + 12, _MARGIN + 16 * (number + 1), name, "start", colour))

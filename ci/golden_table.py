@@ -1,9 +1,9 @@
 """
-Print how every golden picture fares against the installed Pillow, and fail on any surprise.
+Compare every golden picture with the installed Pillow, print a table, and fail on any difference.
 
 Each picture is decoded and resized by Pillow and by `_multimodal.common`. A *verdict* is
-`equal`, `refused` (by both), an *exception* (Pillow decodes what the contract refuses, for
-a reason listed in `REASONS`) or `DIFFERENT`. The oracle is Pillow 13.0.0 and no other.
+`equal`, `refused` (by both), an *exception* (only Pillow decodes the file, for a reason
+listed in `REASONS`) or `DIFFERENT`. The oracle is Pillow 13.0.0; other versions are an error.
 
     python ci/golden_table.py [--golden DIR]
 """
@@ -38,17 +38,17 @@ FILTERS: dict[Resample, Image.Resampling] = {
     "pil_bicubic": Image.Resampling.BICUBIC,
 }
 
-#: Formats that the contract serves, as Pillow names them.
+#: Formats that the crate decodes, by Pillow's names.
 SERVED = {"BMP", "GIF", "JPEG", "MPO", "PNG", "WEBP"}
 
-#: Images up to this many pixels are also enlarged.
+#: Pictures of up to this many pixels are also enlarged.
 SMALL = 400_000
 
 
 @dataclass(frozen=True)
 class Oracle:
     """
-    What Pillow says of a file: no `pixels` means that it refused.
+    How Pillow decodes a file; `pixels` is `None` if it refuses.
     """
 
     format: str
@@ -69,28 +69,28 @@ class Row:
     resize: str
 
     @property
-    def surprising(self) -> bool:
+    def differs(self) -> bool:
         """
-        Whether this line must fail the run.
+        Whether this row fails the run.
         """
         return "DIFFERENT" in self.decode + self.resize
 
 
-def wide_samples(data: bytes, _oracle: Oracle, words: str) -> bool:
+def wide_samples(data: bytes, _oracle: Oracle, error: str) -> bool:
     """
-    16-bit samples: Pillow clips or halves them, and neither is a scale that one would choose.
+    Whether the file has 16-bit samples, which Pillow clips or halves: neither is a useful scale.
     """
-    return "unsupported color" in words and data[12:16] == b"IHDR" and data[24] == 16
+    return "unsupported color" in error and data[12:16] == b"IHDR" and data[24] == 16
 
 
-def foreign_format(_data: bytes, oracle: Oracle, _words: str) -> bool:
+def foreign_format(_data: bytes, oracle: Oracle, _error: str) -> bool:
     """
-    A format that is not served.
+    Whether the file has a format that the crate does not decode.
     """
     return oracle.format not in SERVED
 
 
-#: Why Pillow may decode what we refuse.
+#: Reasons for which Pillow may decode a file that the crate refuses.
 REASONS: dict[str, Callable[[bytes, Oracle, str], bool]] = {
     "16-bit samples": wide_samples,
     "format not served": foreign_format,
@@ -99,7 +99,7 @@ REASONS: dict[str, Callable[[bytes, Oracle, str], bool]] = {
 
 def ask_pillow(data: bytes) -> Oracle:
     """
-    Decode with Pillow, as the contract defines pixels.
+    Decode with Pillow into RGB, the definition of correct pixels.
     """
     kind, mode, size = "-", "-", "-"
     try:
@@ -108,13 +108,13 @@ def ask_pillow(data: bytes) -> Oracle:
             with Image.open(io.BytesIO(data)) as image:
                 kind, mode, size = image.format or "-", image.mode, f"{image.width}x{image.height}"
                 return Oracle(kind, mode, size, np.asarray(image.convert("RGB")))
-    except Exception:  # noqa: BLE001 -- Pillow refuses with whatever its codec raised
+    except Exception:  # noqa: BLE001 -- Pillow passes on any exception of its codecs
         return Oracle(kind, mode, size, None)
 
 
 def targets(width: int, height: int) -> Iterator[tuple[int, int]]:
     """
-    Sizes, width first, that reach both pass orders, both directions and single pixels.
+    Yield sizes (width, height) that cover both pass orders, both directions and single pixels.
     """
     yield from [(224, 224), (37, 53), (1, 1), (width, max(1, height // 3)), (max(1, width // 3), height)]
     yield max(1, width * 2 // 3), max(1, height * 5 // 7)
@@ -124,7 +124,7 @@ def targets(width: int, height: int) -> Iterator[tuple[int, int]]:
 
 def compare_resizes(pixels: Pixels) -> str:
     """
-    `equal n/n`, or `DIFFERENT` with the first target that is.
+    Return `equal n/n`, or `DIFFERENT` with the first size that differs.
     """
     image = Image.fromarray(pixels)
     count = 0
@@ -139,17 +139,17 @@ def compare_resizes(pixels: Pixels) -> str:
 
 def compare_decodes(data: bytes, oracle: Oracle) -> str:
     """
-    The verdict on one file.
+    Return the verdict on decoding one file.
     """
     try:
         height, width, pixels = common.image_decode_rgb(data)
     except ValueError as error:
         if oracle.pixels is None:
             return "refused"
-        words = str(error)
+        text = str(error)
         return next(
-            (f"exception ({name})" for name, holds in REASONS.items() if holds(data, oracle, words)),
-            f"DIFFERENT: {words}",
+            (f"exception ({name})" for name, holds in REASONS.items() if holds(data, oracle, text)),
+            f"DIFFERENT: {text}",
         )
     if oracle.pixels is None:
         return "DIFFERENT: Pillow refuses"
@@ -159,24 +159,25 @@ def compare_decodes(data: bytes, oracle: Oracle) -> str:
 
 def examine(path: Path) -> Row:
     """
-    Both questions to both sides.
+    Compare decoding and resizing of one file.
     """
     data = path.read_bytes()
     oracle = ask_pillow(data)
     decode = compare_decodes(data, oracle)
-    # Resizing needs pixels, not our decoder: Pillow's will do for what we refuse.
+    # Resizing is compared on Pillow's pixels, so that files which the crate refuses are covered too.
     resize = "-" if oracle.pixels is None else compare_resizes(np.ascontiguousarray(oracle.pixels))
     return Row(path.name, oracle, decode, resize)
 
 
 def show(rows: list[Row]) -> None:
     """
-    The table, then one line per format.
+    Print the table, then one line per format.
     """
     widest = max(len(row.file) for row in rows)
     for row in rows:
         print(
-            f"{row.file:{widest}}  {row.oracle.format:5} {row.oracle.mode:5} {row.oracle.size:>11}  {row.decode:30} {row.resize}"
+            f"{row.file:{widest}}  {row.oracle.format:5} {row.oracle.mode:5} {row.oracle.size:>11}  "
+            f"{row.decode:30} {row.resize}"
         )
     by_format: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
@@ -192,7 +193,7 @@ def show(rows: list[Row]) -> None:
 
 def main() -> int:
     """
-    Exit 0 if nothing surprises, 1 if something does, 2 if there is nothing to compare with.
+    Return 0 if nothing differs, 1 if something does, 2 if pictures or the right Pillow are missing.
     """
     root = Path(__file__).resolve().parents[1]
     beside = [root.parent / "shared" / "golden", root / "tests" / "golden"]
@@ -212,7 +213,7 @@ def main() -> int:
         return 2
     rows = [examine(path) for path in files]
     show(rows)
-    return int(any(row.surprising for row in rows))
+    return int(any(row.differs for row in rows))
 
 
 if __name__ == "__main__":

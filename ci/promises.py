@@ -1,7 +1,8 @@
 """
-Hold one promise against what was measured: a row of a benchmark's table.
+Print a benchmark's table: one promise per row, beside the measured value.
 
-Invariant: shows, and judges nothing. Standard library only.
+Invariant: only prints; it does not judge whether a promise is kept. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Row:
     """
-    One promise and what was seen of it.
+    One promise and the measured value.
     """
 
-    what: str
+    case: str
     promised: str
     measured: str
 
 
 def show(rows: Sequence[Row]) -> None:
     """
-    Print them one below the other.
+    Print the rows in aligned columns.
     """
-    width = max(len(row.what) for row in rows)
+    width = max(len(row.case) for row in rows)
     for row in rows:
-        print(f"{row.what:<{width}}  {row.promised:<22}  {row.measured}")
+        print(f"{row.case:<{width}}  {row.promised:<22}  {row.measured}")
