@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from processes import PATIENCE
+from eventually import PATIENCE
 from walk_tree import MODULES
 
 _LOAD = """

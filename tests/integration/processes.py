@@ -12,31 +12,20 @@ import dataclasses
 import fcntl
 import os
 import shutil
-import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from children import killed_at_exit
+from eventually import PATIENCE, eventually
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     from checkout import Checkout, Loaded
 
-#: Default deadline for a condition, in seconds.
-PATIENCE = 60.0
 #: Seconds within which compilers must end after their parent process died.
 COMPILER_EXIT_LIMIT = 2.0
-
-
-def wait_until(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
-    """
-    Wait for a condition. At the deadline, fail with the condition's name.
-    """
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.01)
 
 
 def processes() -> list[int]:
@@ -96,10 +85,10 @@ class Gate:
         """
         Wait until a compiler of this load blocks at the gate.
         """
-        wait_until(lambda: self._take_hold() or builder.poll() is not None, "a compiler at the gate")
+        eventually(lambda: self._take_hold() or builder.poll() is not None, "a compiler at the gate")
         if not self._holding:
             raise AssertionError(builder.communicate())
-        wait_until(lambda: bool(self._readers()), "the compiler at the gate has it open")
+        eventually(lambda: bool(self._readers()), "the compiler at the gate has it open")
         self._standing = self._readers()
 
     def _take_hold(self) -> bool:
@@ -119,7 +108,7 @@ class Gate:
         """
         while self._holding:
             os.close(self._holding.pop())
-        wait_until(lambda: not self._standing & self._readers(), "the compiler has left the gate")
+        eventually(lambda: not self._standing & self._readers(), "the compiler has left the gate")
 
     def _readers(self) -> set[int]:
         return {process for process in processes() if process != os.getpid() and has_open(process, self._fifo)}
@@ -136,7 +125,7 @@ def kill_at(gate: Gate, checkout: Checkout, within: float = PATIENCE) -> None:
         gate.reached(builder)
         builder.kill()
         builder.wait(PATIENCE)
-    wait_until(lambda: not alive(str(checkout.cache)), "no compiler is left", within)
+    eventually(lambda: not alive(str(checkout.cache)), "no compiler is left", within=within)
     gate.let_through()
 
 
@@ -197,7 +186,7 @@ class StartLine:
         """
         Wait until `count` processes are at the barrier, then release all of them at once.
         """
-        wait_until(lambda: len(os.listdir(self._there)) == count, f"{count} processes at the barrier")
+        eventually(lambda: len(os.listdir(self._there)) == count, f"{count} processes at the barrier")
         self._line.close()
 
 
@@ -279,20 +268,6 @@ def run_script(checkout: Checkout, text: str, arguments: Sequence[str] = (), tim
     return done.stdout
 
 
-@contextlib.contextmanager
-def killed_at_exit(*processes: subprocess.Popen[str]) -> Iterator[None]:
-    """
-    Kill these processes at the end of the block, whether the test passes or fails.
-    """
-    try:
-        yield
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.send_signal(signal.SIGKILL)
-            process.communicate()
-
-
 def tool(name: str) -> str | None:
     """
     Path of a program, or `None` if this machine does not have it.
@@ -304,7 +279,7 @@ def load_until_recorded(checkout: Checkout) -> Loaded:
     """
     Load until the warm path's record exists. A record is written only once all stamps are old enough.
     """
-    wait_until(lambda: checkout.load().value is not None and any((checkout.cache / "records").glob("*")), "a record")
+    eventually(lambda: checkout.load().value is not None and any((checkout.cache / "records").glob("*")), "a record")
     return checkout.load()
 
 

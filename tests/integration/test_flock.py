@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
-from processes import StartLine, killed_at_exit, tool, values, wait_until
+from children import killed_at_exit
+from eventually import eventually
+from processes import StartLine, tool, values
 
 ALPHA = "alpha-1 part-1 middle-1"
 
@@ -107,21 +109,22 @@ def test_the_first_of_two_unlocked_builds_is_used(plain: Checkout) -> None:
     variables = without_locks(plain, "no such call")
     built, artifacts = plain.cache.parent / "built", plain.cache / "artifacts"
     late = f"""{WITHOUT_PRELOAD}
-import pathlib, time
+import pathlib, sys
 from rust_ext_loader.build import _build
+sys.path.append({os.path.dirname(eventually.__code__.co_filename)!r})
+from eventually import eventually
 
 build = _build.build
 def build_and_wait(*arguments, **named):
     result = build(*arguments, **named)
     open({os.fspath(built)!r}, "x").close()
-    while not list(pathlib.Path({os.fspath(artifacts)!r}).glob("*/*/*/current*")):
-        time.sleep(0.01)
+    eventually(lambda: list(pathlib.Path({os.fspath(artifacts)!r}).glob("*/*/*/current*")), "the other build is stored")
     return result
 _build.build = build_and_wait
 """
     one = plain.start(prelude=late, variables=variables)
     with killed_at_exit(one):
-        wait_until(built.exists, "it is built")
+        eventually(built.exists, "it is built")
         # This load finds nothing stored yet.
         other = plain.load(prelude=WITHOUT_PRELOAD, variables=variables)
         answer = plain.finish(one)

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from children import expect_line, killed_at_exit
 from commands import rust_ext
-from processes import killed_at_exit, load_until_recorded, run_script
+from processes import load_until_recorded, run_script
 
 if TYPE_CHECKING:
     from checkout import Checkout
@@ -86,8 +87,7 @@ def test_loads_work_during_a_collection(plain: Checkout) -> None:
     script.write_text(_COLLECT_FOREVER, encoding="utf-8")
     collector = plain.start_script(script, str(plain.cache))
     with killed_at_exit(collector):
-        assert collector.stdout is not None
-        assert collector.stdout.readline() == "ready\n"
+        expect_line(collector, "ready")
         for old, new in [("part-1", "part-2"), ("part-2", "part-1")] * 2:
             plain.replace("alpha/src/part.rs", old, new)
             loaded = plain.load()

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from processes import (
-    COMPILER_EXIT_LIMIT,
-    PATIENCE,
-    Gate,
-    alive,
-    kill_at,
-    killed_at_exit,
-    linker_gate,
-    load_through,
-    wait_until,
-)
+from children import killed_at_exit
+from eventually import PATIENCE, eventually
+from processes import COMPILER_EXIT_LIMIT, Gate, alive, kill_at, linker_gate, load_through
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +59,7 @@ def test_compilers_end_with_their_python(plain: Checkout, end: Callable[[subproc
         end(builder)
         builder.wait(PATIENCE)
 
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
+        eventually(lambda: not alive(str(plain.cache)), "no compiler is left", within=COMPILER_EXIT_LIMIT)
     gate.let_through()
     assert not list((plain.cache / "artifacts").rglob("*.so"))
 
@@ -95,7 +87,7 @@ def test_an_older_edit_after_a_killed_build_is_compiled(
     An edit after a killed build is compiled even if its time stamp is older than the killed build's output.
     """
     gate = Gate(plain)
-    kill_at(gate, plain, COMPILER_EXIT_LIMIT)
+    kill_at(gate, plain, within=COMPILER_EXIT_LIMIT)
     plain.replace(file, old, new, older=86400)
 
     assert load_through(gate, plain)["value"] == expected
@@ -108,7 +100,7 @@ def test_the_output_of_a_killed_build_is_not_trusted(plain: Checkout) -> None:
     plain.load()
     gate = Gate(plain)
     plain.replace("middle/src/lib.rs", "middle-1", "middle-2")
-    kill_at(gate, plain, COMPILER_EXIT_LIMIT)
+    kill_at(gate, plain, within=COMPILER_EXIT_LIMIT)
     plain.replace("middle/src/lib.rs", "middle-2", "middle-1", older=86400)
 
     assert load_through(gate, plain)["value"] == ALPHA
@@ -124,7 +116,7 @@ def test_a_library_that_was_half_linked_is_never_used(plain: Checkout) -> None:
         with gate.open("wb"):
             builder.kill()
             builder.wait(PATIENCE)
-            wait_until(lambda: not alive(str(plain.cache)), "no linker is left", COMPILER_EXIT_LIMIT)
+            eventually(lambda: not alive(str(plain.cache)), "no linker is left", within=COMPILER_EXIT_LIMIT)
         assert {path.stat().st_size for path in (plain.cache / "targets").rglob("libalpha.so")} == {1024}
 
     again = plain.start()
@@ -146,7 +138,7 @@ def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
         assert "waiting for" in waiter.stderr.readline()
         builder.kill()
         builder.wait(PATIENCE)
-        wait_until(
+        eventually(
             lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))),
             "the old compiler is gone",
         )
@@ -168,7 +160,7 @@ def test_an_interrupt_ends_the_build(plain: Checkout) -> None:
         builder.send_signal(signal.SIGINT)
         answer = plain.finish(builder)
 
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
+        eventually(lambda: not alive(str(plain.cache)), "no compiler is left", within=COMPILER_EXIT_LIMIT)
     gate.let_through()
     assert "KeyboardInterrupt" in str(answer["types"])
     assert answer["in_sys_modules"] is False
@@ -214,7 +206,7 @@ def test_a_load_after_an_interrupt_works(plain: Checkout) -> None:
     with killed_at_exit(process):
         gate.reached(process)
         process.send_signal(signal.SIGINT)
-        wait_until(
+        eventually(
             lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))),
             "the first compiler is gone",
         )

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 from checkout import Checkout, check_out
-from processes import COMPILER_EXIT_LIMIT, PATIENCE, Gate, alive, killed_at_exit, load_through, wait_until
+from children import killed_at_exit
+from eventually import PATIENCE, eventually
+from processes import COMPILER_EXIT_LIMIT, Gate, alive, load_through
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def test_a_load_that_ends_at_any_step_does_no_harm(reused: Checkout, edited: str
             answer = reused.finish(process)
             assert answer["types"][0] == "KeyboardInterrupt"
             assert answer["in_sys_modules"] is False
-        wait_until(lambda: not alive(str(reused.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
+        eventually(lambda: not alive(str(reused.cache)), "no compiler is left", within=COMPILER_EXIT_LIMIT)
 
     again, after = reused.load(), reused.load()
 
@@ -179,7 +181,7 @@ def test_a_second_interrupt_changes_nothing(plain: Checkout, late: Step) -> None
         gate.reached(process)
         process.send_signal(signal.SIGINT)
         assert plain.finish(process)["types"][0] == "KeyboardInterrupt"
-        wait_until(lambda: not alive(str(plain.cache)), "no compiler is left", COMPILER_EXIT_LIMIT)
+        eventually(lambda: not alive(str(plain.cache)), "no compiler is left", within=COMPILER_EXIT_LIMIT)
     gate.let_through()
 
     assert load_through(gate, plain)["value"] == "alpha-1 part-1 middle-1"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from processes import wait_until
+from eventually import eventually
 
 if TYPE_CHECKING:
     from checkout import Checkout
@@ -40,7 +40,7 @@ def test_a_library_on_the_network_is_loaded_from_a_copy(on_network: Checkout) ->
     assert on_network.stored_library().read_bytes() == copy.read_bytes()
 
     inode = copy.stat().st_ino
-    wait_until(lambda: on_network.load().file is not None and any((on_network.cache / "records").glob("*")), "a record")
+    eventually(lambda: on_network.load().file is not None and any((on_network.cache / "records").glob("*")), "a record")
     warm = on_network.load()
     assert (warm.file, warm.spawned, copy.stat().st_ino) == (str(copy), (), inode)
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
+from children import expect_line, killed_at_exit
 from commands import rust_ext
+from eventually import PATIENCE, eventually
 from long_runs import amount
-from processes import PATIENCE, Gate, StartLine, alive, killed_at_exit, run_script, tool, values, wait_until
+from processes import Gate, StartLine, alive, run_script, tool, values
 
 ALPHA = "alpha-1 part-1 middle-1"
 
@@ -120,8 +122,7 @@ print(alpha.value)
         text=True,
     )
     with killed_at_exit(old):
-        assert old.stdout is not None
-        assert old.stdout.readline() == "loaded\n", old.communicate()
+        expect_line(old, "loaded")
         assert plain.load(mode="force").value == ALPHA
         plain.replace("alpha/src/part.rs", "part-1", "part-2")
         assert plain.load().value == "alpha-1 part-2 middle-1"
@@ -206,13 +207,13 @@ def test_a_fork_during_a_build_holds_no_lock(plain: Checkout, killed: bool) -> N
         if killed:
             parent.kill()
             parent.wait(PATIENCE)
-            wait_until(
+            eventually(
                 lambda: not any("rustc" in command.split(" ")[0] for command in alive(str(plain.cache))),
                 "no compiler is left",
             )
         gate.let_through()
         if not killed:
-            assert parent.stdout.readline() == f"{ALPHA}\n"
+            expect_line(parent, ALPHA)
             plain.replace("alpha/src/part.rs", "part-1", "part-2")
         following = plain.start()
         with killed_at_exit(following):

@@ -11,17 +11,8 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout, check_out
-from processes import (
-    Gate,
-    StartLine,
-    kill_at,
-    killed_at_exit,
-    linker_gate,
-    load_through,
-    load_until_recorded,
-    run_script,
-    values,
-)
+from children import killed_at_exit
+from processes import Gate, StartLine, kill_at, linker_gate, load_through, load_until_recorded, run_script, values
 
 ALPHA = "alpha-1 part-1 middle-1"
 BETA = "BETA-1"

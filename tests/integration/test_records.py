@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import ROOT
+from children import killed_at_exit
 from editable_install import RECORD_AT_ONCE, WARM_MODULES, Editable
-from processes import Gate, killed_at_exit
+from processes import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

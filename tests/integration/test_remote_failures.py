@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import ROOT
+from eventually import PATIENCE
 from object_server import URL, ObjectServer
-from processes import PATIENCE
 
 from rust_ext_loader.cache import _store
 from rust_ext_loader.declare._project import RemoteSettings

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from checkout import Checkout
+from children import killed_at_exit
 from editable_install import RECORD_AT_ONCE
-from processes import Gate, killed_at_exit
+from processes import Gate
 from undeclared_words import value
 
 

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import walk_tree
 from checkout import Loaded
-from processes import PATIENCE, Gate, StartLine, alive, killed_at_exit, run_around_compilation, wait_until
+from children import killed_at_exit
+from eventually import PATIENCE, eventually
+from processes import Gate, StartLine, alive, run_around_compilation
 from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_what_is_included
 from walk_tree import MODULES
 from walking import Walk, by_record
@@ -276,7 +278,7 @@ def kill_a_compiling_builder(walk: Walk) -> str:
     with killed_at_exit(held.builder):
         held.builder.kill()
         held.builder.wait(PATIENCE)
-        wait_until(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
+        eventually(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
     held.take_away_the_gate(how := walk.random.choice(("its old time", "its old time", "long ago", "in place")))
     return f"{held}; taken back {how}; {_after_a_death(walk, held.module)}"
 
@@ -352,7 +354,7 @@ def kill_a_builder(walk: Walk) -> str:
     process = walk.start(module, f"import os\n{textwrap.dedent(_DEATHS[point])}")
     with killed_at_exit(process):
         assert process.wait(PATIENCE) == -signal.SIGKILL
-        wait_until(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
+        eventually(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
     if point == "after the pointer":
         walk.stored[walk.key(module)] = None
     if walk.random.random() < 0.5:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from eventually import eventually
 from running import TIMEOUT, Program, events, program
 
 if TYPE_CHECKING:
@@ -234,11 +235,10 @@ def wait_until_busy(running: Program, expected: bool) -> None:
     """
     Wait until the scheduler is busy (or idle, if not *expected*). It refuses to flush the cache while it is busy.
     """
-    for _ in range(500):
-        if running.ask("POST", "/flush_cache")[1]["success"] is not expected:
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError(f"the scheduler is {'not ' if expected else 'still '}busy\n{running.log}")
+    eventually(
+        lambda: running.ask("POST", "/flush_cache")[1]["success"] is not expected,
+        f"the scheduler is {'' if expected else 'no longer '}busy",
+    )
 
 
 def test_requests_beyond_the_queue_get_503() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from eventually import eventually
 from long_runs import amount
 from running import TIMEOUT, Program, program
 
@@ -119,11 +120,10 @@ def test_every_client_of_a_crowd_gets_an_answer(many_descriptors: int) -> None:
                 assert '"code":503' in answer
         assert set(probes) == {200}
         # A descriptor is closed shortly after its answer was sent.
-        for _ in range(TIMEOUT * 100):
-            if descriptors(running) <= before + 2 and metric(running, "sglang_requests_live") == 0:
-                break
-            threading.Event().wait(0.01)
-        assert descriptors(running) <= before + 2
+        eventually(
+            lambda: descriptors(running) <= before + 2 and metric(running, "sglang_requests_live") == 0,
+            "the descriptors are closed and no request is live",
+        )
         assert metric(running, "sglang_requests_aborted_total") == 0
         assert running.generate(text=PROMPT)[0] == 200
         assert running.end() == 0, running.log
@@ -145,11 +145,7 @@ class Phases:
         self.half_body = self._sent(request({"text": "c"})[:-3])
         self.idle = self._sent(b"GET /model_info HTTP/1.1\r\nHost: x\r\n\r\n")
         self.idle.recv(1 << 16)
-        for _ in range(TIMEOUT * 100):
-            if metric(running, "sglang_requests_live") == 2:
-                return
-            threading.Event().wait(0.01)
-        raise AssertionError("two requests are not live")
+        eventually(lambda: metric(running, "sglang_requests_live") == 2, "two requests are live")
 
     def _sent(self, data: bytes) -> socket.socket:
         client = socket.create_connection((self._running.host, self._running.port), TIMEOUT)
@@ -220,8 +216,7 @@ def test_two_signals_with_a_request_in_every_phase() -> None:
     with program("--max-running-requests", "1", "--drain-deadline", "600", delay=0.01) as running:
         phases = Phases(running, tokens=20_000)
         running.process.send_signal(signal.SIGTERM)
-        while "shutting down" not in running.log:
-            threading.Event().wait(0.01)
+        eventually(lambda: "shutting down" in running.log, "the log says that the server shuts down")
         running.process.send_signal(signal.SIGTERM)
 
         assert running.process.wait(TIMEOUT) == 128 + signal.SIGTERM

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from children import expect_line, killed_at_exit
 
 #: Timeout of a case, in seconds.
 _TIMEOUT = 60
@@ -146,10 +147,10 @@ def test_ctrl_c_ends_a_wait(wait: str) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "waiting\n"
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=_TIMEOUT)
+    with killed_at_exit(process):
+        expect_line(process, "waiting")
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=_TIMEOUT)
 
     assert process.returncode == -signal.SIGINT
     assert error.endswith("KeyboardInterrupt\n")

@@ -5,9 +5,9 @@ The program when it is stopped by a signal, and when its scheduler dies.
 from __future__ import annotations
 
 import signal
-import threading
 
 import pytest
+from eventually import eventually
 from running import TIMEOUT, events, program
 
 
@@ -58,8 +58,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
         )
         connection.getresponse().read(1)
         running.process.send_signal(signal.SIGTERM)
-        while "shutting down" not in running.log:
-            threading.Event().wait(0.01)
+        eventually(lambda: "shutting down" in running.log, "the log says that the server shuts down")
         running.process.send_signal(signal.SIGTERM)
 
         assert running.process.wait(TIMEOUT) == 128 + signal.SIGTERM

@@ -12,11 +12,13 @@ if TYPE_CHECKING:
 
 #: Default limit in seconds. Only a broken program or machine reaches it.
 PATIENCE = 60.0
-#: Seconds between two looks.
+#: Default seconds between two checks of the condition.
 PAUSE = 0.01
 
 
-def eventually(condition: Callable[[], object], expected: str, *, within: float = PATIENCE) -> None:
+def eventually(
+    condition: Callable[[], object], expected: str, *, within: float = PATIENCE, pause: float = PAUSE
+) -> None:
     """
     Wait until *condition* is true; fail with *expected* and the limit if it is not within so many seconds.
 
@@ -25,4 +27,4 @@ def eventually(condition: Callable[[], object], expected: str, *, within: float 
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, f"not within {within:g} s: {expected}"
-        time.sleep(PAUSE)
+        time.sleep(pause)

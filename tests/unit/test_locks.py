@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from children import expect_line
 
 from rust_ext_loader._errors import LockTimeout
 from rust_ext_loader.files import _file_systems, _locks
@@ -71,13 +72,13 @@ def held_elsewhere(lock_file: Path) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-c", HOLDER, lock_file],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     ) as process:
-        assert process.stdout is not None
         assert process.stdin is not None
         try:
-            assert process.stdout.readline() == "held\n"
+            expect_line(process, "held")
             yield process
         finally:
             process.stdin.close()

@@ -4,16 +4,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from children import expect_line
+from eventually import eventually
 
 from rust_ext_loader import _process_group
 from rust_ext_loader.build import _cargo
@@ -42,8 +44,8 @@ def barrier(tmp_path: Path) -> Iterator[int]:
     """
     path = tmp_path / "barrier"
     os.mkfifo(path)
-    # The descriptor is both a reader and a writer, so no `open` blocks.
-    descriptor = os.open(path, os.O_RDWR)
+    # The descriptor is both a reader and a writer, so no `open` blocks. Reads do not block: `until_ready` has a limit.
+    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
     yield descriptor
     os.close(descriptor)
 
@@ -52,10 +54,19 @@ def busy(folder: Path) -> str:
     return f"exec 3> '{folder / 'barrier'}'\n{BUSY}"
 
 
-def until_ready(barrier: int) -> None:
-    got = b""
-    while got.count(b"ready\n") < 2:
-        got += os.read(barrier, 100)
+def until_ready(barrier: int, parent: subprocess.Popen[str] | None = None) -> None:
+    """
+    Wait until the busy cargo and its child run; fail at once if the process that started them has ended.
+    """
+    got = bytearray()
+
+    def both_run() -> bool:
+        with contextlib.suppress(BlockingIOError):
+            got.extend(os.read(barrier, 100))
+        assert parent is None or parent.poll() is None, f"the parent ended early: {parent.communicate()}"
+        return got.count(b"ready\n") >= 2
+
+    eventually(both_run, "the busy cargo and its child run", within=20)
 
 
 def marked(mark: str) -> list[int]:
@@ -79,10 +90,7 @@ def wait_until_none(mark: str) -> None:
     """
     Wait, with a limit, until the kernel reports no process with the mark.
     """
-    deadline = time.monotonic() + 20
-    while alive := marked(mark):
-        assert time.monotonic() < deadline, f"still alive: {alive}"
-        time.sleep(0.01)
+    eventually(lambda: not marked(mark), f"no process with MARK={mark} is left", within=20)
 
 
 def watchers() -> int:
@@ -125,7 +133,7 @@ def test_an_interrupt_ends_the_group_and_is_raised_again(tmp_path: Path, barrier
             environment=environment,
             progress=Recorder(),
             log=None,
-            time_limit=None,
+            time_limit=60,
         )
     thread.join()
 
@@ -154,7 +162,7 @@ def test_an_exception_in_the_progress_ends_the_group(tmp_path: Path, barrier: in
             environment=environment,
             progress=Fails(),
             log=None,
-            time_limit=None,
+            time_limit=60,
         )
 
     wait_until_none(str(tmp_path))
@@ -241,13 +249,18 @@ def test_compilers_of_a_killed_parent_are_ended(manner: str, tmp_path: Path, bar
         [sys.executable, "-W", "ignore", "-c", PARENT, fake(tmp_path, busy(tmp_path)), str(tmp_path), manner],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as parent:
-        assert parent.stdout is not None
-        until_ready(barrier)
-        if manner == "fork":
-            assert parent.stdout.readline() == "forked\n"
+        try:
+            until_ready(barrier, parent)
+            if manner == "fork":
+                expect_line(parent, "forked")
+        except BaseException:
+            # Otherwise leaving the block would wait for it.
+            parent.kill()
+            raise
         assert marked(str(tmp_path))
         parent.kill()
         parent.wait()

@@ -11,11 +11,12 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from children import expect_line, killed_at_exit
+from eventually import eventually
 
 from rust_ext_loader.cache import _checkouts, _roots, _store
 from rust_ext_loader.facts._fingerprint import SHORT, Fingerprint
@@ -326,26 +327,27 @@ def test_eight_publishers_leave_one_complete_entry(tmp_path: Path) -> None:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for number in range(8)
     ]
-    for publisher in publishers:
-        assert publisher.stdout is not None
-        assert publisher.stdout.readline() == "ready\n"
-    for publisher in publishers:
-        assert publisher.stdin is not None
-        publisher.stdin.write("go\n")
-        publisher.stdin.flush()
-    seen = False
-    deadline = time.monotonic() + 60
-    while any(publisher.poll() is None for publisher in publishers) and time.monotonic() < deadline:
-        entry = look_up(root)
-        assert entry is not None or not seen, "a published entry disappeared"
-        seen = entry is not None
-    for publisher in publishers:
-        publisher.communicate()
+    seen: list[bool] = []
 
+    def all_published() -> bool:
+        seen.append(look_up(root) is not None)
+        return all(publisher.poll() is not None for publisher in publishers)
+
+    with killed_at_exit(*publishers):
+        for publisher in publishers:
+            expect_line(publisher, "ready")
+        for publisher in publishers:
+            assert publisher.stdin is not None
+            publisher.stdin.write("go\n")
+            publisher.stdin.flush()
+        eventually(all_published, "eight publishers have ended", pause=0)
+
+    assert seen == sorted(seen), "a published entry disappeared"
     entry = look_up(root)
     assert [publisher.returncode for publisher in publishers] == [0] * 8
     assert entry is not None
