@@ -1,13 +1,13 @@
 """
-Answer which changes each way of importing Rust notices, and which make it work for nothing.
+Find out which changes each importer of Rust modules notices, and which make it compile needlessly.
 
-The rows are those that our own tests are held to. Every way gets a workspace of
-its own with everything that it keeps beside it; all of that is put back, time
-stamps and all, before each row. A row that must rebuild is judged by the value
-of the freshly imported module, one that must not by the crates compiled.
+The rows are the table of our own tests. Every importer has a separate folder
+with its workspace and its caches. Before each row the folder is restored,
+including time stamps. A row that must rebuild is judged by the value of the
+imported module, a row that must not rebuild by the number of compiled crates.
 
-Invariant: every way sees the same files, the same changes and the same compiler;
-nothing is judged by time. Standard library only.
+Invariant: all importers see the same files, changes and compiler; time is not
+judged. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 import environment
 import peers
 
-# The table belongs to the tests; what measures stands on it.
+# The table of changes belongs to the tests.
 sys.path.insert(0, str(environment.ROOT / "tests/integration"))
 
 from freshness_changes import CHANGES, furnish, look_at_machine
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from freshness_changes import Change, Machine
     from peers import Importer
 
-#: Called by cargo in place of rustc: notes the crate, then is rustc. Cargo's own questions carry no `--emit`.
+#: Wrapper of rustc that logs the crate. Cargo's queries, which compile nothing, have no `--emit`.
 _COUNTER = """\
 #!/bin/sh
 case "$*" in *" --emit"*) printf '%s\\n' "$3" >> '{log}';; esac
@@ -48,21 +48,21 @@ exec "$@"
 @dataclass(frozen=True)
 class Imported:
     """
-    What one import in a fresh process came to.
+    Outcome of one import in a fresh process.
     """
 
-    #: What the module says, `None` if there is no module.
+    #: The module's `value`; `None` if the import failed.
     value: str | None
-    #: Crates compiled for it.
+    #: Number of crates that were compiled.
     compiled: int
     seconds: float
-    words: str
+    output: str
 
 
 @dataclass(frozen=True)
 class Bench:
     """
-    One way, in a folder that can be put back.
+    One importer, in a folder that can be restored.
     """
 
     importer: Importer
@@ -71,29 +71,30 @@ class Bench:
 
     def set_up(self) -> str:
         """
-        Build, import until nothing is compiled any more, and keep a copy of it all; what the module says.
+        Import until nothing is compiled any more, keep the folder as master copy, and return the module's value.
         """
-        came = self.run({})
+        imported = self.run({})
         for _ in range(3):
-            if came.compiled or came.value is None:
-                came = self.run({})
-        if came.compiled or came.value is None:
+            if imported.compiled or imported.value is None:
+                imported = self.run({})
+        if imported.compiled or imported.value is None:
             raise RuntimeError(
-                f"{self.importer.name} does not come to rest: {came.value!r}, {came.compiled} compiled\n{came.words}"
+                f"{self.importer.name} still compiles in the fourth import: {imported.value!r}, "
+                f"{imported.compiled} compiled\n{imported.output}"
             )
         self.folder.rename(self.master)
-        return came.value
+        return imported.value
 
     @property
     def master(self) -> Path:
         """
-        Where the copy lies.
+        Folder of the master copy.
         """
         return self.folder.with_name(f"{self.folder.name}.master")
 
     def after(self, change: Change, machine: Machine) -> Imported:
         """
-        Put everything back, make the change, import.
+        Restore the folder, make the change, import.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.master, self.folder, symlinks=True)
@@ -120,14 +121,14 @@ class Bench:
             text=True,
         )
         seconds = time.perf_counter() - started
-        said = [line.removeprefix("value: ") for line in done.stdout.splitlines() if line.startswith("value: ")]
-        value = said[-1] if said and done.returncode == 0 else None
+        values = [line.removeprefix("value: ") for line in done.stdout.splitlines() if line.startswith("value: ")]
+        value = values[-1] if values and done.returncode == 0 else None
         return Imported(value, len(log.read_text().splitlines()), seconds, done.stdout + done.stderr)
 
 
 def main(*, with_peers: bool, json_file: str | None) -> int:
     """
-    Set up, go through the table, print; write JSON where asked.
+    Set up, run and print the table; write JSON if asked to.
     """
     environment.main_environment().ready()
     machine = look_at_machine()
@@ -136,17 +137,17 @@ def main(*, with_peers: bool, json_file: str | None) -> int:
         benches = _benches(Path(name).resolve(), with_peers=with_peers)
         before = {bench.importer.name: bench.set_up() for bench in benches}
         names = list(before)
-        print(f"\n{'change':<58}{'wanted':<10}" + "".join(f"{name:<22}" for name in names), flush=True)
+        print(f"\n{'change':<58}{'expected':<10}" + "".join(f"{name:<22}" for name in names), flush=True)
         for change in CHANGES:
             if reason := change.impossible_on(machine):
-                print(f"{change.name:<58}left out: {reason}")
+                print(f"{change.name:<58}skipped: {reason}")
                 continue
             cells = {
                 bench.importer.name: _verdict(change, machine, before[bench.importer.name], bench) for bench in benches
             }
-            wanted = "rebuild" if change.must_rebuild else "nothing"
-            print(f"{change.name:<58}{wanted:<10}" + "".join(f"{cells[name]:<22}" for name in names), flush=True)
-            rows.append({"change": change.name, "wanted": wanted, **cells})
+            expected = "rebuild" if change.must_rebuild else "nothing"
+            print(f"{change.name:<58}{expected:<10}" + "".join(f"{cells[name]:<22}" for name in names), flush=True)
+            rows.append({"change": change.name, "expected": expected, **cells})
     _totals(rows, names)
     if json_file:
         report = {"machine": platform.platform(), "rows": rows}
@@ -169,7 +170,7 @@ def _benches(folder: Path, *, with_peers: bool) -> list[Bench]:
 
 def _use_stand_in(workspace: Path) -> None:
     """
-    Let the hand-written module glue go by the name of PyO3, which maturin insists on.
+    Rename the hand-written module glue to PyO3, because maturin requires that dependency.
     """
     (workspace / "pymod").rename(workspace / "pyo3")
     for name in ("Cargo.toml", "Cargo.lock", "alpha/Cargo.toml", "alpha/src/lib.rs", "pyo3/Cargo.toml"):
@@ -195,7 +196,8 @@ sys.path.insert(0, sys.argv[2])
 command = ["cargo", "build", "--release", "--package", "alpha", "--message-format=json-render-diagnostics"]
 built = subprocess.run(command, cwd=sys.argv[1], stdout=subprocess.PIPE, text=True, check=True)
 for message in map(json.loads, built.stdout.splitlines()):
-    if message["reason"] == "compiler-artifact" and message["target"]["name"] == "alpha" and "cdylib" in message["target"]["kind"]:
+    target = message.get("target", {})
+    if message["reason"] == "compiler-artifact" and target["name"] == "alpha" and "cdylib" in target["kind"]:
         shutil.copy(message["filenames"][0], sys.argv[2] + "/alpha.so")
 import alpha
 print("value:", alpha.value)
@@ -204,7 +206,7 @@ print("value:", alpha.value)
 
 def _bare_cargo(place: Path) -> Importer:
     """
-    What a person does without any hook: build in the crate's folder, then import.
+    Work without an import hook: build in the crate's folder, then import.
     """
     site = place / "site"
     site.mkdir()
@@ -221,24 +223,24 @@ def _own_variables() -> dict[str, str]:
 
 
 def _verdict(change: Change, machine: Machine, before: str, bench: Bench) -> str:
-    came = bench.after(change, machine)
+    imported = bench.after(change, machine)
     expected = change.value_after(before, machine)
     if change.must_rebuild:
-        if came.value == expected and (expected is not None or change.complaint in came.words):
+        if imported.value == expected and (expected is not None or change.complaint in imported.output):
             return "right"
-        return "STALE" if came.value == before else "FAILS"
-    if came.value != before:
+        return "STALE" if imported.value == before else "FAILS"
+    if imported.value != before:
         return "FAILS"
-    return "nothing" if came.compiled == 0 else f"COMPILES {came.compiled}"
+    return "nothing" if imported.compiled == 0 else f"COMPILES {imported.compiled}"
 
 
 def _totals(rows: list[dict[str, str]], names: list[str]) -> None:
-    must = [row for row in rows if row["wanted"] == "rebuild"]
-    rest = [row for row in rows if row["wanted"] == "nothing"]
+    must = [row for row in rows if row["expected"] == "rebuild"]
+    rest = [row for row in rows if row["expected"] == "nothing"]
     print()
     for name in names:
         noticed = sum(row[name] == "right" for row in must)
         needless = sum(row[name].startswith("COMPILES") for row in rest)
         broken = sum(row[name] == "FAILS" for row in rows)
         fails = f", fails {broken} times" if broken else ""
-        print(f"{name:<22} notices {noticed} of {len(must)}, compiles for nothing in {needless} of {len(rest)}{fails}")
+        print(f"{name:<22} notices {noticed} of {len(must)}, compiles needlessly for {needless} of {len(rest)}{fails}")

@@ -1,12 +1,13 @@
 """
-Measure how the cost of an import grows with the files and the crates of a workspace.
+Measure how the cost of an import grows with the number of files and crates of a workspace.
 
-For each size: a warm import beside the plain import of the same file, a decision
-by content (the record is gone, all is built), and what that decision spends its
-time on, by stage.
+For each size: a warm import compared with a plain import of the same file, a
+decision by content (everything is built, but the record is missing), and the
+time of that decision by stage.
 
-Invariant: a stage is a function of the toolkit, timed from outside without the
-stages it calls; what no stage claims is shown as such. Standard library only.
+Invariant: a stage is a function of the toolkit, timed from outside and without
+the stages that it calls; time outside all stages has its own row. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: Files of four crates, and crates of a thousand files.
+#: (crates, files) of the workspaces: four crates with more and more files, then a thousand files in more crates.
 _BY_FILES = tuple((4, files) for files in (10, 100, 1000, 10_000))
 _BY_CRATES = tuple((crates, 1000) for crates in (1, 5, 20, 50))
 
 _WARM, _CONTENT, _DISCOVERY, _REST = "warm import, over plain", "decision by content", "discovery", "everything else"
 
-#: What a decision by content consists of: module, function, and what it is called here.
+#: Stages of a decision by content: module, function, label.
 _STAGES = (
     ("declare._discover", "extensions", _DISCOVERY),
     ("facts._closure", "of", "dependencies and lockfile"),
     ("facts._sources", "Sources.add_package", "listing and hashing files"),
     ("facts._inputs", "gather", "manifests and digests"),
     ("facts._environment", "gather", "environment and configuration"),
-    ("facts._toolchain", "probe", "toolchain, remembered"),
+    ("facts._toolchain", "probe", "toolchain (remembered answer)"),
     ("facts._fingerprint", "_digest", "keys"),
     ("cache._store", "look_up", "looking up"),
     ("cache._store", "remember", "facts for explanations"),
     ("_note", "_write_record", "the record"),
 )
 
-# Runs in an interpreter of its own; prints what `Way` reads, and the stages on a line of their own to a file.
+# Program of a separate interpreter: prints what `Way` reads, and writes the stages to a file.
 _TIMED = """
 import json, sys
 from time import process_time as clock
@@ -67,12 +68,12 @@ def timed(function, label):
             spent[label] = spent.get(label, 0.0) + whole - inner.pop()
             inner[-1] += whole
     return run
-for room, name, label in {stages!r}:
-    place = import_module("rust_ext_loader." + room)
+for module, name, label in {stages!r}:
+    scope = import_module("rust_ext_loader." + module)
     *owners, last = name.split(".")
     for owner in owners:
-        place = getattr(place, owner)
-    setattr(place, last, timed(getattr(place, last), label))
+        scope = getattr(scope, owner)
+    setattr(scope, last, timed(getattr(scope, last), label))
 import {module}
 whole = clock() - start
 spent[{rest!r}] = whole - sum(spent.values())
@@ -84,18 +85,18 @@ print(whole, sys.modules[{module!r}].__file__)
 @dataclass(frozen=True)
 class Size:
     """
-    One workspace, measured: milliseconds.
+    The measurements of one workspace.
     """
 
     crates: int
     files: int
-    #: Of CPU: warm, by content, then the stages.
+    #: Milliseconds of CPU by label: warm, by content, then the stages.
     spent: dict[str, float]
 
 
 def main(*, rounds: int, svg: str, json_file: str | None) -> int:
     """
-    Grow, measure, print, plot.
+    Make the workspaces, measure, print, plot.
     """
     HOME.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=HOME, prefix="growth-") as folder:
@@ -143,12 +144,12 @@ def _by_content(home: Path, hooked: bare.Bare, cache: Path, rounds: int) -> dict
             taken.setdefault(name, []).append(seconds * 1000)
     missing = {label for _, _, label in _STAGES} - taken.keys()
     if missing:
-        raise RuntimeError(f"no longer stages of a decision: {', '.join(sorted(missing))}")
+        raise RuntimeError(f"these stages no longer run in a decision: {', '.join(sorted(missing))}")
     return {name: median(values) for name, values in taken.items()}
 
 
-def _print(what: str, sizes: Sequence[tuple[int, dict[str, float]]]) -> None:
-    print(f"\n{what}: milliseconds of CPU, medians; a warm import is the whole process\n")
+def _print(title: str, sizes: Sequence[tuple[int, dict[str, float]]]) -> None:
+    print(f"\n{title}: milliseconds of CPU, medians; a warm import is the whole process\n")
     print(f"{'':<34}" + "".join(f"{size:>10}" for size, _ in sizes) + f"{'one more':>14}")
     first, last = sizes[0], sizes[-1]
     stages = sorted(last[1].keys() - {_WARM, _CONTENT}, key=lambda name: -last[1][name])

@@ -1,13 +1,13 @@
 """
-Measure what the toolkit promises of its speed, row by row, beside the peers.
+Measure the speed that the toolkit promises, row by row, and that of other import hooks.
 
-Whatever is compared runs once per round, in an order that turns from round to
-round, so that all meet the same machine. Times are reported, never judged;
-*counts* (processes started, files opened, modules imported, compilations) are
-what can be relied on, and tests hold them too.
+All compared commands run once per round, in a rotating order, so that all see
+the same machine. Times are printed, but not judged. *Counts* (processes
+started, files opened, modules imported, compilations) do not depend on the
+machine; tests check them too.
 
 Invariant: one run measures everything that its tables compare. Standard library
-only; `strace` is used where it is present.
+only; `strace` is used if it is installed.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 HOME = TOOLS / "bench"
 
-#: The size that the promise is made for, and those that tell the cost of a further file.
+#: The size to which the promise applies, and the sizes that give the cost of another file.
 CRATES, FILES = 4, 300
 _SIZES = (50, FILES, 1000, 3000)
 
-#: Foreign modules in a process that imports nothing of ours.
+#: Modules of other packages that a process imports to measure the hook's cost for them.
 _FOREIGN = 300
 
 
 @dataclass(frozen=True)
 class Bench:
     """
-    What one run measures with.
+    Settings of one run.
     """
 
     home: Path
@@ -57,7 +57,7 @@ class Bench:
 
 def main(*, rounds: int, with_peers: bool, json_file: str | None) -> int:
     """
-    Set up, measure, print; write JSON where asked.
+    Set up, measure, print; write JSON if asked to.
     """
     HOME.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=HOME, prefix="loader-") as folder:
@@ -117,7 +117,7 @@ def _imports(bench: Bench) -> tuple[list[Row], dict[str, list[Run]]]:
 
 def _warm_ways(bench: Bench) -> tuple[dict[int, Way], Way]:
     """
-    A warm import for each size, and the plain import of what it loads.
+    Return a warm import for each size, and the plain import of the same library.
     """
     ways = {}
     for size in _SIZES:
@@ -132,7 +132,7 @@ def _warm_ways(bench: Bench) -> tuple[dict[int, Way], Way]:
 
 def settle(ways: Sequence[Way]) -> None:
     """
-    Wait until the time stamps of what was just written are trusted, and let each way make its record.
+    Wait until the time stamps of the new files are trusted, and let each way write its record.
     """
     time.sleep(2.1)
     for way in ways:
@@ -164,11 +164,11 @@ def _modules(way: Way) -> list[str]:
 
 def _counts(way: Way) -> str:
     """
-    What one warm import starts, opens and imports.
+    Count what one warm import starts, opens and imports.
     """
     ours = [name for name in _modules(way) if name.startswith("rust_ext_loader")]
     counts = {"modules of ours": len(ours), **_system_calls(way)}
-    return ", ".join(f"{what} {count}" for what, count in counts.items())
+    return ", ".join(f"{label} {count}" for label, count in counts.items())
 
 
 def _system_calls(way: Way) -> dict[str, int]:
@@ -181,7 +181,7 @@ def _system_calls(way: Way) -> dict[str, int]:
         done = subprocess.run(command, check=False, env=way.environment, stdin=subprocess.DEVNULL, capture_output=True)
         if done.returncode != 0:
             return {}
-        # A line is "pid call(arguments) = result"; a call that was cut in two is counted at its start.
+        # A line is "pid call(arguments) = result"; a call on two lines counts once, at its first line.
         lines = [line.split(maxsplit=1)[1] for line in trace.read_text(errors="replace").splitlines() if "(" in line]
     count = Counter(line.partition("(")[0] for line in lines)
     return {
@@ -198,7 +198,7 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / sum((x - mean_x) ** 2 for x, _ in points)
 
 
-# Starts of an interpreter that has no use for us.
+# Starts of an interpreter that imports no extension.
 
 
 def _starts(bench: Bench) -> list[Row]:
@@ -228,27 +228,31 @@ def _starts(bench: Bench) -> list[Row]:
     for name, without in pairs:
         start = _difference(runs[f"{name}, start"], runs[f"{without}, start"])
         more = _difference(runs[f"{name}, foreign"], runs[f"{without}, foreign"])
-        who, most, nothing = (
+        label, at_start, per_import = (
             ("hook installed", "at most +0.5 ms CPU", "nothing measurable")
             if name == "ours"
             else (f"peer: {name}", "", "")
         )
         rows.append(
             Row(
-                f"{who}: start of an interpreter",
-                most,
+                f"{label}: start of an interpreter",
+                at_start,
                 f"{start * 1e3:+.2f} ms  ({_shown_seconds(runs[f'{name}, start'])})",
             )
         )
         rows.append(
-            Row(f"{who}: each of {_FOREIGN} foreign imports", nothing, f"{(more - start) / _FOREIGN * 1e6:+.1f} us CPU")
+            Row(
+                f"{label}: each of {_FOREIGN} foreign imports",
+                per_import,
+                f"{(more - start) / _FOREIGN * 1e6:+.1f} us CPU",
+            )
         )
     return rows
 
 
 def _difference(one: Sequence[float], other: Sequence[float]) -> float:
     """
-    Median over the rounds, each of which saw one machine.
+    Return the median of the differences, round by round.
     """
     return median(a - b for a, b in zip(one, other, strict=True))
 

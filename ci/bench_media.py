@@ -1,9 +1,9 @@
 """
-Measure media preprocessing, from encoded bytes to what a model is fed, beside what users have.
+Measure media preprocessing, from encoded bytes to a model's input, against the alternatives.
 
-One worker process per side; the rounds ask all of them in turn for one picture, so that
-all meet the same machine, and before that all must give the same bits. Times are
-reported against aims, never judged.
+There is one worker process per side. A round asks all of them in turn for one picture, so that
+all see the same machine. Before the rounds all must give the same bits. Times are printed beside
+aims, but not judged.
 
 Invariant: one run measures everything that its tables compare. Standard library only.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HOME = environment.TOOLS / "bench/media"
 CI = environment.ROOT / "ci"
 
-#: A round calls a thing until it took about this long, or this often.
+#: A round repeats a call until about so many seconds have passed, and at most so many times.
 _SECONDS, _MOST_CALLS = 0.05, 50
 
 
@@ -49,12 +49,12 @@ class Taken:
 
 class Worker:
     """
-    A process that answers for one side.
+    A process that measures one side.
     """
 
     def __init__(self, python: str, side: str, threads: int, pictures: Mapping[str, str]) -> None:
         """
-        Start it; `threads` is for every library that it may load.
+        Start it; `threads` limits every library that it may load.
         """
         limits = dict.fromkeys(("SGL_MM_RS_THREADS", "OMP_NUM_THREADS"), str(threads))
         self.side = side
@@ -68,7 +68,7 @@ class Worker:
 
     def ask(self, do: str, cell: Cell, calls: int = 1) -> dict[str, Any]:
         """
-        One answer; `RuntimeError` where the worker died of the question.
+        Return one answer; `RuntimeError` if the worker ended instead.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -81,7 +81,7 @@ class Worker:
 
     def end(self) -> None:
         """
-        Let it go.
+        End it.
         """
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -93,7 +93,7 @@ def workers(
     python: str, sides: Sequence[str], threads: int, pictures: Mapping[str, str]
 ) -> Iterator[dict[str, Worker]]:
     """
-    One for each side.
+    Run one worker for each side.
     """
     started = {side: Worker(python, side, threads, pictures) for side in sides}
     try:
@@ -103,28 +103,30 @@ def workers(
             worker.end()
 
 
-# How.
+# Measuring.
 
 
 def check(row: Row, by_side: Mapping[str, Worker]) -> None:
     """
-    Cells that want the same bits give the same bits.
+    Raise unless all cells of a job give the same bits.
     """
     digests: dict[str, dict[str, str]] = {}
     for name, cell in row.cells.items():
-        # Without a claim: torch's decoder is its own, and a limit gives nothing.
+        # Not compared: torch has another decoder, and the limit computes no pixels.
         if cell.kind != "limit" and name != "torch":
             digests.setdefault(f"{cell.kind} {cell.picture} {cell.like}", {})[name] = by_side[cell.side].ask(
                 "digest", cell
             )["digest"]
     for one in digests.values():
         if len(set(one.values())) > 1:
-            raise RuntimeError(f"{row.label}: {' and '.join(one)} give different bits: there is nothing to compare")
+            raise RuntimeError(
+                f"{row.label}: {' and '.join(one)} give different bits, so their times cannot be compared"
+            )
 
 
 def measure(row: Row, by_side: Mapping[str, Worker], rounds: int) -> dict[str, Taken]:
     """
-    Ask all cells once a round, in an order that turns; the first round warms up and tells how often to call.
+    Measure all cells once per round, in a rotating order; a first call of each warms up and sets the number of calls.
     """
     names = list(row.cells)
     first = {name: by_side[cell.side].ask("time", cell)["wall"] for name, cell in row.cells.items()}
@@ -142,7 +144,7 @@ def measure(row: Row, by_side: Mapping[str, Worker], rounds: int) -> dict[str, T
 
 def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
     """
-    Set up, measure, print; write JSON where asked.
+    Set up, measure, print; write JSON if asked to.
     """
     home = environment.oracle_environment() if oracles else environment.main_environment()
     home.ready()
@@ -184,7 +186,7 @@ def _table(
     title: str, rows: Sequence[Row], show: Show, by_side: Mapping[str, Worker], rounds: int
 ) -> dict[str, object]:
     """
-    Row by row, shown as soon as it is measured.
+    Measure and print row by row.
     """
     columns = show.columns(rows)
     width = max(len(row.label) for row in rows)
@@ -202,10 +204,10 @@ def _table(
 
 def peaks(by_side: Mapping[str, Worker], pictures: Mapping[str, str], *, oracles: bool) -> dict[str, object]:
     """
-    Memory of the first call, of workers that have computed nothing yet.
+    Measure and print the memory of the first call, in workers that have not run a job yet.
     """
     rows = pixel_rows(1, oracles=oracles)
-    # All of them first: what comes after starts threads, and a child of a process with threads is not to be trusted.
+    # All peaks come first: later requests start threads, and a child forked from threads may deadlock.
     asked = {
         row.label: {
             name: by_side[cell.side].ask("peak", cell)["peak"] for name, cell in row.cells.items() if name != "limit"
@@ -227,13 +229,13 @@ def peaks(by_side: Mapping[str, Worker], pictures: Mapping[str, str], *, oracles
     return found
 
 
-# Showing.
+# Printing.
 
 
 @dataclass(frozen=True)
 class Show:
     """
-    How a table is written.
+    How a table is printed.
     """
 
     legend: str
@@ -279,12 +281,12 @@ def _stages(_row: Row, taken: Mapping[str, Taken], _columns: Sequence[str]) -> l
 
 
 TIMES = Show(
-    "CPU ms of one picture (user + system), minimum | median; then wall ms, median. How far ours is ahead goes by the minima",
+    "CPU ms of one picture (user + system), minimum | median; then wall ms, median. Ratios compare the minima",
     _columns,
     _times,
 )
 STAGES = Show(
-    "CPU ms, differences of minima. The resize writes the patches; alone they are told from a picture that need not be resized",
+    "CPU ms, differences of minima. The resize writes the patches; `patches alone` is a picture that needs no resize",
     lambda _rows: ["all", "decode", "resize into patches", "patches alone", "the rest"],
     _stages,
 )

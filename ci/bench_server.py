@@ -1,9 +1,9 @@
 """
-Measure the server: CPU, requests a second, latency and memory, beside what users have.
+Measure the server against the alternatives: CPU, requests per second, latency and memory.
 
-All sides run at once, each in a process of its own, and the rounds load one after the
-other, so that all meet the same machine; before that all must give the same text. CPU is
-that of the server's process alone. Times are reported against aims, never judged.
+All sides run during the whole benchmark, each in a separate process. A round puts load on one
+after the other, so that all see the same machine. Before the rounds all must give the same text.
+CPU is that of the server process alone. Times are printed beside aims, but not judged.
 
 Invariant: one run measures everything that its tables compare. Standard library only.
 """
@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: A load this long, unmeasured, before the rounds of a case.
+#: Seconds of unmeasured load before the rounds of a case.
 _WARM = 0.2
 
 
@@ -40,7 +40,7 @@ class Sample:
     token_us: float
     requests_per_s: float
     tokens_per_s: float
-    #: Events of an answer: cumulative frames show all tokens that are there.
+    #: Events per answer; a cumulative event may bring several new tokens.
     events: float
     #: Median and 99th percentile.
     first_ms: tuple[float, float]
@@ -58,14 +58,15 @@ def main(
     json_file: str | None,
 ) -> int:
     """
-    Set up, measure, print; write JSON where asked.
+    Set up, measure, print; write JSON if asked to.
     """
     kinds = ("unary", "cumulative", "incremental")
     cases = [Case(kind, count, at_once) for kind in kinds for count in tokens for at_once in connections]
     for side in sides:
         print(f"{side:<8} {SIDES[side]}")
     print(
-        f"{rounds} interleaved rounds of {seconds:g} s on {os.cpu_count()} cores that the load shares; medians, CPU [least .. most]"
+        f"{rounds} interleaved rounds of {seconds:g} s on {os.cpu_count()} cores shared with the load generator; "
+        "medians, CPU [min .. max]"
     )
     load = [os.getloadavg()[0]]
     measured: dict[Case, dict[str, list[Sample]]] = {}
@@ -94,12 +95,12 @@ def main(
     return 0
 
 
-# How.
+# Measuring.
 
 
 def measure(case: Case, by_side: dict[str, Server], rounds: int, seconds: float) -> dict[str, list[Sample]]:
     """
-    Load all sides once a round, in an order that turns.
+    Put load on all sides once per round, in a rotating order.
     """
     names = list(by_side)
     for server in by_side.values():
@@ -115,7 +116,7 @@ def measure(case: Case, by_side: dict[str, Server], rounds: int, seconds: float)
 
 def check(case: Case, server: Server) -> None:
     """
-    The answer is the prompt, as often as it fits.
+    Raise unless the answer is the prompt, repeated up to the number of tokens.
     """
     connection = http.client.HTTPConnection(server.address, timeout=60)
     connection.request("POST", "/generate", case.body, {"Content-Type": "application/json"})
@@ -132,13 +133,13 @@ def check(case: Case, server: Server) -> None:
     expected = (PROMPT * (case.tokens // len(PROMPT) + 1))[: case.tokens]
     if (text, frames[-1]["meta_info"]["completion_tokens"]) != (expected, case.tokens):
         raise RuntimeError(
-            f"{server.address}: {case}: gives {text!r} instead of {expected!r}: there is nothing to compare"
+            f"{server.address}: {case}: answers {text!r} instead of {expected!r}, so it cannot be compared"
         )
 
 
 def sample(case: Case, server: Server, seconds: float) -> Sample:
     """
-    One load.
+    Put load on one server.
     """
     command = [program("http_load"), server.address, str(case.connections), str(seconds)]
     cpu = server.cpu()
@@ -160,7 +161,7 @@ def sample(case: Case, server: Server, seconds: float) -> Sample:
     )
 
 
-# What it says.
+# Printing.
 
 
 def _print(case: Case, taken: dict[str, list[Sample]]) -> None:
@@ -180,8 +181,8 @@ def _print(case: Case, taken: dict[str, list[Sample]]) -> None:
             median(values) for values in zip(*((s.token_us, s.requests_per_s, s.tokens_per_s) for s in of), strict=True)
         )
         print(
-            f"{side:<8} {f'{median(cpu):.0f} [{min(cpu):.0f} .. {max(cpu):.0f}]':>26} {token:>9.2f} {rate:>11.0f} {tokens:>10.0f}"
-            f" {median(sample.events for sample in of):>7.1f} {first:>18} {whole:>18} {of[-1].memory_mb:>6.0f}",
+            f"{side:<8} {f'{median(cpu):.0f} [{min(cpu):.0f} .. {max(cpu):.0f}]':>26} {token:>9.2f} {rate:>11.0f}"
+            f" {tokens:>10.0f} {median(sample.events for sample in of):>7.1f} {first:>18} {whole:>18} {of[-1].memory_mb:>6.0f}",
             flush=True,
         )
 
@@ -211,7 +212,7 @@ def _aims(measured: dict[Case, dict[str, list[Sample]]]) -> list[Row]:
 
 def _growth(measured: dict[Case, dict[str, list[Sample]]]) -> list[Row]:
     """
-    What a token of a long stream costs against one of a short stream.
+    Compare the cost of a token in a long stream with that in a short stream.
     """
     rows = []
     for case, taken in measured.items():
@@ -222,6 +223,6 @@ def _growth(measured: dict[Case, dict[str, list[Sample]]]) -> list[Row]:
         for side in taken:
             short, long = (median(sample.token_us for sample in measured[of][side]) for of in (case, longest))
             aim = "at most 1x" if case.kind == "incremental" else "grows with the bytes"
-            what = f"{case.kind}, {case.connections} connections, {side}: a token of {longest.tokens} against {case.tokens}"
-            rows.append(Row(what, aim, f"{long:.2f} us / {short:.2f} us = {long / short:.2f}x"))
+            name = f"{case.kind}, {case.connections} connections, {side}: a token of {longest.tokens} vs {case.tokens}"
+            rows.append(Row(name, aim, f"{long:.2f} us / {short:.2f} us = {long / short:.2f}x"))
     return rows

@@ -1,15 +1,15 @@
 """
 Show the main job on this machine: an import that builds a real extension, once.
 
-1. A new interpreter imports the media module and works on a photo.
-2. Further interpreters show what the import costs from then on.
-3. In a temporary copy of the checkout, one line is edited: exactly that crate
-   is rebuilt, and the reason is said.
+1. A new interpreter imports the media module and resizes a photo.
+2. Further interpreters show what later imports cost.
+3. In a temporary copy of the checkout one line is edited: only that crate is
+   rebuilt, and the reason is printed.
 4. The server is started, streams one answer, and is stopped.
 
-Invariant: leaves the checkout as it was, and says so; interrupted, it ends what
-it started and removes its folders. Standard library only; names what is missing
-on the machine.
+Invariant: does not change the checkout, and verifies this; when interrupted, it
+ends the processes that it started and removes its folders. Standard library
+only; names the prerequisites that are missing.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ PHOTO = ROOT / "tests/golden/photo/rocket.jpg"
 EDITED = "rust/sglang-radix-tree/src/lib.rs"
 MODULES = ("sglang.srt.rust_extensions._multimodal", "sglang.srt.rust_extensions._radix_tree")
 
-#: Seconds for compilers to end whose interpreter was interrupted: they may write until then.
+#: After an interrupt, compilers may write into a temporary folder for this many seconds.
 _LAST_WRITES = 10
 
-#: What a copy leaves behind: everything that git ignores, and git's own.
+#: Names that are not copied: everything that git ignores, and git's own folder.
 _NOT_COPIED = (".git", ".venv", ".tools", "target", "__pycache__", ".*_cache", ".hypothesis", "*.so")
 
 
 def main() -> int:
     """
-    Set up, then tell the four parts; 130 where somebody interrupts.
+    Set up and run the four parts; return 130 after an interrupt.
     """
     options = _parse()
     prerequisites.require()
     for name in ("SIGHUP", "SIGTERM"):
-        # What a launcher ignores (`nohup`) stays ignored.
+        # A signal that a launcher ignores (`nohup`) stays ignored.
         if (number := getattr(signal, name, None)) is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)
     try:
-        return _tell(fresh=options.fresh)
+        return _run_parts(fresh=options.fresh)
     except KeyboardInterrupt:
         print("\ninterrupted", file=sys.stderr)
         return 130
 
 
-def _tell(*, fresh: bool) -> int:
+def _run_parts(*, fresh: bool) -> int:
     import environment
 
     before = _git_status()
@@ -78,13 +78,13 @@ def _tell(*, fresh: bool) -> int:
         _serve(variables)
     after = _git_status()
     _say("Done")
-    print("the checkout is as it was" if before == after else f"the checkout CHANGED meanwhile:\n{after}", flush=True)
+    print("the checkout is unchanged" if before == after else f"the checkout CHANGED:\n{after}", flush=True)
     return 0
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Show an import that builds a real extension, once.")
-    parser.add_argument("--fresh", action="store_true", help="begin with an empty cache, as on a new machine")
+    parser.add_argument("--fresh", action="store_true", help="start with an empty cache, as on a new machine")
     return parser.parse_args()
 
 
@@ -120,18 +120,19 @@ def _import_times(variables: dict[str, str]) -> None:
     import environment
     import imports
 
-    _say("2. The import from now on, beside the plain import of the same file")
+    _say("2. Later imports, compared with a plain import of the same file")
     python = environment.main_environment().python
     with imports.pair(python, MODULES[0], variables) as (ours, plain):
-        # Interleaved, so that both meet the same load of the machine.
+        # Interleaved, so that both see the same load of the machine.
         runs = [(ours.run(), plain.run()) for _ in range(11)]
     for name, taken in (("ours", [run[0] for run in runs]), ("plain", [run[1] for run in runs])):
         statement = imports.median(item.statement for item in taken) * 1000
         cpu = imports.median(item.cpu for item in taken) * 1000
         print(
-            f"{name:<6} import {statement:6.2f} ms, whole process {cpu:6.1f} ms of CPU   (median of {len(taken)} processes)"
+            f"{name:<6} import {statement:6.2f} ms, whole process {cpu:6.1f} ms of CPU   "
+            f"(median of {len(taken)} processes)"
         )
-    print("ours looks whether anything that decides has moved, plain loads the file and looks at nothing")
+    print("ours checks whether an input has changed; plain only loads the file")
     print(f"file   {runs[0][0].library}", flush=True)
 
 
@@ -145,10 +146,10 @@ def _edit_in_a_copy(variables: dict[str, str]) -> None:
     with _temporary_folder() as folder:
         copy, cache = folder / "checkout", folder / "cache"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED), symlinks=True)
-        # What the copy builds stays in the copy; what is cached already is found.
+        # The copy has its own cache for what it builds, and reads the existing one.
         variables = {**variables, "RUST_EXT_CACHE_PATH": _cache_root(variables), "RUST_EXT_CACHE_DIR": str(cache)}
         print(
-            "-- as it is; the small crate is built once more, so that its dependencies are compiled here too:",
+            "-- before the edit; the small crate is built again, so that its dependencies are compiled here too:",
             flush=True,
         )
         _load(MODULES[0], copy, variables)
@@ -163,12 +164,13 @@ def _edit_in_a_copy(variables: dict[str, str]) -> None:
 
 
 def _load(module: str, copy: Path, variables: dict[str, str], mode: str = "auto") -> None:
-    code = f"import rust_ext_loader as loader; loader.load_rust_extension({module!r}, workspace={str(copy / 'rust')!r}, mode={mode!r})"
+    arguments = f"{module!r}, workspace={str(copy / 'rust')!r}, mode={mode!r}"
+    code = f"import rust_ext_loader as loader; loader.load_rust_extension({arguments})"
     built = _entries(variables, module)
     start = time.monotonic()
     _python(variables, "-c", code)
-    word = "built" if _entries(variables, module) > built else "as it was"
-    print(f"   {module.rpartition('.')[2]:<12} {word:<9} {time.monotonic() - start:7.2f} s", flush=True)
+    result = "built" if _entries(variables, module) > built else "from cache"
+    print(f"   {module.rpartition('.')[2]:<12} {result:<10} {time.monotonic() - start:7.2f} s", flush=True)
 
 
 def _entries(variables: dict[str, str], module: str) -> int:
@@ -205,7 +207,7 @@ def _python(variables: dict[str, str], *arguments: str) -> None:
     import environment
 
     command = (environment.main_environment().python, *arguments)
-    # In a session of its own: Ctrl-C is for this process alone, which ends the other one without a traceback.
+    # In a separate session, so that Ctrl-C reaches only this process; it ends the other one without a traceback.
     with subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True) as process:
         try:
             code = process.wait()
@@ -214,7 +216,7 @@ def _python(variables: dict[str, str], *arguments: str) -> None:
             process.wait()
             raise
     if code != 0:
-        raise SystemExit(f"that ended with {code}; the words above say why")
+        raise SystemExit(f"`{' '.join(arguments)}` ended with {code}; the output above says why")
 
 
 def _git_status() -> str:

@@ -1,8 +1,8 @@
 """
 The demo's first interpreter: import the extension, decode and resize a photo, compare with Pillow.
 
-Invariant: the import below is all that is asked of the toolkit; whatever it
-takes to make the module importable happens inside it.
+Invariant: the only call of the toolkit is the import below; a build that the
+module needs happens inside it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 
 START = time.perf_counter()
-from sglang.srt.rust_extensions._multimodal import common  # noqa: E402  # timed from before it
+from sglang.srt.rust_extensions._multimodal import common  # noqa: E402  # after the clock starts
 
 IMPORTED = time.perf_counter() - START
 
-import sys  # noqa: E402  # after what is shown
+import sys  # noqa: E402  # after the import that is timed
 from pathlib import Path  # noqa: E402
 
 import numpy as np  # noqa: E402
@@ -25,14 +25,14 @@ WIDTH, HEIGHT = 336, 224
 
 def main(path: Path) -> int:
     """
-    Print what comes out, and end with 1 where it is not Pillow's.
+    Print the results; return 1 if they differ from Pillow's.
     """
     data = path.read_bytes()
     start = time.perf_counter()
     height, width, flat = common.image_decode_rgb(data)
     pixels = np.asarray(flat).reshape(height, width, 3)
     small = np.asarray(common.resize_rgb(pixels, WIDTH, HEIGHT)).reshape(HEIGHT, WIDTH, 3)
-    worked = time.perf_counter() - start
+    seconds = time.perf_counter() - start
 
     picture = Image.open(path).convert("RGB")
     decoded_equal = bool(np.array_equal(pixels, np.asarray(picture)))
@@ -40,13 +40,13 @@ def main(path: Path) -> int:
 
     print(f"import        {IMPORTED:.3f} s")
     print(f"photo         {path.name}, {len(data)} bytes, content hash {common.content_hash(data):016x}")
-    print(f"decoded       {width} x {height}, equal to Pillow {__version__}: {_word(decoded_equal)}")
-    print(f"resized       {WIDTH} x {HEIGHT}, equal to Pillow {__version__}: {_word(resized_equal)}")
-    print(f"both took     {worked * 1000:.1f} ms")
+    print(f"decoded       {width} x {height}, equal to Pillow {__version__}: {_yes_or_no(decoded_equal)}")
+    print(f"resized       {WIDTH} x {HEIGHT}, equal to Pillow {__version__}: {_yes_or_no(resized_equal)}")
+    print(f"both took     {seconds * 1000:.1f} ms")
     return 0 if decoded_equal and resized_equal else 1
 
 
-def _word(equal: bool) -> str:
+def _yes_or_no(equal: bool) -> str:
     return "yes, every byte" if equal else "NO"
 
 

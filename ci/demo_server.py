@@ -1,7 +1,7 @@
 """
 Show the server: start it with the echo engine, stream one answer, stop it.
 
-Invariant: the server is gone when this ends, however it ends. Standard library only.
+Invariant: the server has ended when this process ends, also after an error. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ import subprocess
 import sys
 import time
 
-#: Longer than a first build of the extension takes on a slow machine.
-_START, _STOP = 1800, 20
+#: Seconds within which the server stops and answers.
+_STOP = 20
 
-#: Seconds that the engine takes for a token: at once, all would come in one event.
+#: Seconds that the engine takes per token; without a delay all tokens would arrive in one event.
 STEP = 0.02
 
-#: Text whose characters are of one to four bytes, each byte a token of its own.
+#: Characters of one to four bytes; the engine makes each byte a token.
 PROMPT = "native extensions that just import: café, 한국어, 👍"
 
 
 def main() -> int:
     """
-    Tell it; 0 when the answer was the prompt and the server stopped as it should, 130 where somebody interrupts.
+    Return 0 if the answer is the prompt and the server stops cleanly, 130 after an interrupt.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return _tell()
+        return _run()
     except KeyboardInterrupt:
         return 130
 
 
-def _tell() -> int:
+def _run() -> int:
     start = time.monotonic()
     engine = ("--engine", "echo", "--engine-args", json.dumps({"delay": STEP}))
     command = [sys.executable, "-m", "sglang.srt.rust_server", *engine, "--port", "0", "--log-level", "warning"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             host, port = _address(server)
-            print(f"listens on {host}:{port} after {time.monotonic() - start:.2f} s", flush=True)
+            print(f"listening on {host}:{port} after {time.monotonic() - start:.2f} s", flush=True)
             answered = _stream(host, port)
             server.send_signal(signal.SIGTERM)
             begin = time.monotonic()
@@ -58,7 +58,7 @@ def _address(server: subprocess.Popen[str]) -> tuple[str, int]:
     line = server.stdout.readline()
     found = re.search(r"http://([^/:]+):(\d+)", line)
     if found is None:
-        raise SystemExit(f"the server did not start: it said {line!r}")
+        raise SystemExit(f"the server did not start: it printed {line!r}")
     return found[1], int(found[2])
 
 

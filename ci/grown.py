@@ -1,13 +1,13 @@
 """
 Write a cargo workspace of a given size, whose extension can be built in a second.
 
-`bench.alpha` depends on every other crate, and each of those makes a module of
-its own as well, `bench.part0` and so on. Each crate has its share of the files,
-25 to a folder. None has a dependency from elsewhere, and the code is next to
-nothing: what is measured on it is ours, not the compiler's.
+`bench.alpha` depends on every other crate, and each of those also declares a
+module: `bench.part0` and so on. The files are spread evenly over the crates, 25
+per folder. No crate has external dependencies and there is almost no code, so
+that a measurement shows the toolkit and not the compiler.
 
 Invariant: the same size gives the same bytes, so that a second run in another
-place finds what the first one built. Standard library only.
+folder hits the cache of the first. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-#: The least that CPython takes for an extension module, shared with the tests.
+#: The minimal glue that CPython needs for an extension module, shared with the tests.
 _PYMOD = ROOT / "tests/crates/plain/pymod"
 
 PACKAGE = "bench"
 MODULE = "bench.alpha"
-_IN_A_FOLDER = 25
-#: About the length of a small source file, since content is read when a decision is made by content.
+_FILES_PER_FOLDER = 25
+#: As long as a small source file, because a decision by content reads the files.
 _TEXT = "// " + "what it is for, in words. " * 150 + "\n"
 
 _WORKSPACE = """\
@@ -54,11 +54,11 @@ crate-type = {kinds}
 @dataclass(frozen=True)
 class Grown:
     """
-    A workspace as it was written.
+    A written workspace.
     """
 
     root: Path
-    #: What its crates make.
+    #: Python modules that its crates declare.
     modules: tuple[str, ...]
 
     def edit(self, number: int) -> None:
@@ -70,7 +70,7 @@ class Grown:
 
 def grow(root: Path, *, crates: int, files: int) -> Grown:
     """
-    Write the workspace; each crate takes its share of the *files*, and has its manifest and its `lib.rs` at least.
+    Write a workspace with so many crates and files; each crate has at least a manifest and a `lib.rs`.
     """
     parts = [f"part{number}" for number in range(crates - 2)]
     members = ["alpha", *(["pymod"] if crates > 1 else []), *parts]
@@ -79,7 +79,7 @@ def grow(root: Path, *, crates: int, files: int) -> Grown:
         _WORKSPACE.format(members=", ".join(f'"{name}"' for name in members)), encoding="utf-8"
     )
     for index, name in enumerate(members):
-        # What each has anyway, and the line that is edited, are files too.
+        # The manifest and `lib.rs` of each crate and the edited file count as files too.
         rest = max(0, files - 2 * crates - 1)
         modules = _add_files(root / name / "src", rest // crates + (index < rest % crates))
         _write_crate(root / name, name, members, modules)
@@ -91,12 +91,12 @@ def grow(root: Path, *, crates: int, files: int) -> Grown:
 
 def _add_files(source: Path, count: int) -> str:
     """
-    Add so many files to a crate; the declarations that make them part of it.
+    Add so many files to a crate and return the `mod` declarations for them.
     """
     source.mkdir(parents=True)
     declarations = []
     for number in range(count):
-        group = source / f"group{number // _IN_A_FOLDER}"
+        group = source / f"group{number // _FILES_PER_FOLDER}"
         group.mkdir(exist_ok=True)
         (group / f"file{number}.rs").write_text(_TEXT, encoding="utf-8")
         declarations.append(f'#[path = "{group.name}/file{number}.rs"]\nmod {group.name}_file{number};\n')
@@ -122,7 +122,7 @@ def _write_crate(folder: Path, name: str, members: list[str], modules: str) -> N
     head = "mod line;\n" if name == "alpha" else "pub const LINE: u64 = 1;\n"
     macro = "pymod::module!"
     if not needs:
-        # The only crate holds it as a module.
+        # A workspace of one crate contains the glue as a module.
         (folder / "src/pymod.rs").write_text(pymod, encoding="utf-8")
         head, macro = f"#[macro_use]\nmod pymod;\nuse pymod::create;\n{head}", "module!"
     text = f'{head}{macro}(PyInit_{name}, "{name}", ({value}).to_string());\n{modules}'

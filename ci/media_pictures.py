@@ -3,8 +3,9 @@ Find or make the pictures that the media benchmark decodes: three photos and a s
 
     python ci/media_pictures.py FOLDER
 
-Prints a JSON object of their paths by name. With `SGLANG_GOLDEN` they are that folder's
-`bench_*` files, else pictures of the same sizes, made once in FOLDER from the photo of the tests.
+Prints a JSON object that maps names to paths. If `SGLANG_GOLDEN` is set, these are the
+`bench_*` files of that folder. Otherwise pictures of the same sizes are made once in FOLDER
+from the photo of the tests.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from PIL import Image, ImageDraw
 
 PHOTO = Path(__file__).resolve().parents[1] / "tests/golden/photo/rocket.jpg"
 
-#: By name: the golden file, and width and height.
+#: Name -> golden file, (width, height).
 PICTURES = {
     "vga": ("bench_vga_420_baseline.jpg", (640, 480)),
     "1080p": ("bench_1080p_420_baseline.jpg", (1920, 1080)),
@@ -30,7 +31,7 @@ PICTURES = {
 
 def main(folder: Path) -> int:
     """
-    Print where they are.
+    Make the pictures that are missing and print the paths.
     """
     golden = os.environ.get("SGLANG_GOLDEN")
     paths = {}
@@ -49,14 +50,14 @@ def _make(path: Path, size: tuple[int, int]) -> None:
         return
     with Image.open(PHOTO) as photo:
         pixels = np.asarray(photo.convert("RGB").resize(size, Image.Resampling.LANCZOS))
-    # An enlarged photo is smoother than a camera's: grain gives the entropy decoder its usual work.
+    # An enlarged photo is smoother than a camera's picture: grain gives the entropy decoder a realistic load.
     grain = np.random.default_rng(0).normal(0, 2.5, pixels.shape)
     Image.fromarray(np.clip(pixels + grain, 0, 255).astype(np.uint8)).save(path, quality=85, subsampling="4:2:0")
 
 
 def _screenshot(size: tuple[int, int]) -> Image.Image:
     """
-    Windows full of small text, and one photo.
+    Draw windows with small text, and one photo.
     """
     picture = Image.new("RGB", size, (236, 238, 242))
     draw = ImageDraw.Draw(picture)

@@ -1,7 +1,8 @@
 """
-Say what the media benchmark compares: rows, the cells of each, and how far ahead we want to be.
+Define the tables of the media benchmark: rows, their cells, and the speed-ups that we aim for.
 
-Invariant: cells of a row that want the same bits are of one kind, setting and likeness. Standard library only.
+Invariant: cells of a row that must give the same bits have the same kind, setting and backend (`like`).
+Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SCREENSHOT = "screenshot"
 @dataclass(frozen=True)
 class Cell:
     """
-    A side and its job: what `media_ways.Job` holds, as JSON.
+    A side and its job; the other fields are those of `media_ways.Job`.
     """
 
     side: str
@@ -34,7 +35,7 @@ class Cell:
     @property
     def job(self) -> dict[str, object]:
         """
-        The worker's part of it.
+        The fields that the worker process needs, for JSON.
         """
         return {name: value for name, value in asdict(self).items() if name != "side"}
 
@@ -42,7 +43,7 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     """
-    Cells by column, and by which factors `ours` should be ahead of which column.
+    Cells by column; `aims` says how many times faster than each column `ours` should be.
     """
 
     label: str
@@ -52,24 +53,24 @@ class Row:
 
 def pixel_rows(batch: int, *, oracles: bool) -> list[Row]:
     """
-    Bytes to `pixel_values`; the aims are for one picture on one thread.
+    Return the rows from encoded bytes to `pixel_values`; the aims are for one picture on one thread.
     """
     rows = []
     for picture in ("vga", "1080p", "12mp", _SCREENSHOT):
         if batch > 1 and picture == "12mp":
-            # Gigabytes for those that hold every step of every picture.
+            # Sides that keep every intermediate array of every picture would need gigabytes.
             continue
         for setting in (DEFAULTS, QWEN3):
-            what = ("pixel_values", picture, setting)
-            theirs = {
-                "HF pil": Cell("hf_pil", *what, "pil", batch),
-                "HF torchvision": Cell("hf_torchvision", *what, "torchvision", batch),
+            job = ("pixel_values", picture, setting)
+            hugging_face = {
+                "HF pil": Cell("hf_pil", *job, "pil", batch),
+                "HF torchvision": Cell("hf_torchvision", *job, "torchvision", batch),
             }
             cells = {
-                **(theirs if oracles else {}),
-                "Pillow+NumPy": Cell("pillow", *what, "pil", batch),
-                "ours, pil": Cell("ours", *what, "pil", batch),
-                "ours, torchvision": Cell("ours", *what, "torchvision", batch),
+                **(hugging_face if oracles else {}),
+                "Pillow+NumPy": Cell("pillow", *job, "pil", batch),
+                "ours, pil": Cell("ours", *job, "pil", batch),
+                "ours, torchvision": Cell("ours", *job, "torchvision", batch),
             }
             if batch == 1:
                 cells["limit"] = Cell("ours", "limit", picture, setting)
@@ -84,7 +85,7 @@ def _aims(picture: str) -> dict[str, float]:
 
 def family_rows() -> list[Row]:
     """
-    The families whose pixels are Pillow's.
+    Return the rows of the model families that must match Pillow's pixels.
     """
     labels = {"inkling": "inkling, 1080p, twice up to 2048", "dsv41": "dsv41, 1080p on 784x1344"}
     return [
@@ -95,7 +96,7 @@ def family_rows() -> list[Row]:
 
 def part_rows(*, oracles: bool) -> list[Row]:
     """
-    Decode alone, resize alone.
+    Return the rows that only decode, and those that only resize.
     """
     rows = []
     for picture in ("vga", "1080p", "12mp", _SCREENSHOT):
@@ -107,20 +108,22 @@ def part_rows(*, oracles: bool) -> list[Row]:
             )
         )
     for picture, size in (("vga", (644, 476)), ("1080p", (1316, 728)), ("12mp", (1148, 840)), ("1080p", (1920, 1088))):
-        what = ("resize", picture, "")
+        job = ("resize", picture, "")
         cells = {
-            "Pillow+NumPy": Cell("pillow", *what, "pil", size=size),
-            "ours, pil": Cell("ours", *what, "pil", size=size),
-            "ours, torchvision": Cell("ours", *what, "torchvision", size=size),
+            "Pillow+NumPy": Cell("pillow", *job, "pil", size=size),
+            "ours, pil": Cell("ours", *job, "pil", size=size),
+            "ours, torchvision": Cell("ours", *job, "torchvision", size=size),
         }
-        theirs = {"torch": Cell("hf_torchvision", *what, "torchvision", size=size)} if oracles else {}
-        rows.append(Row(f"resize {picture} to {size[0]}x{size[1]}", {**theirs, **cells}))
+        torch = {"torch": Cell("hf_torchvision", *job, "torchvision", size=size)} if oracles else {}
+        rows.append(Row(f"resize {picture} to {size[0]}x{size[1]}", {**torch, **cells}))
     return rows
 
 
 def stage_rows() -> list[Row]:
     """
-    Our own stages, by files that cost nothing to decode: a bitmap of the picture, and one of its target size.
+    Return the rows that split our time into stages, by files that cost almost nothing to decode.
+
+    These are a bitmap of the picture and a bitmap in its target size.
     """
     rows = []
     for picture in ("vga", "1080p", "12mp", _SCREENSHOT):

@@ -1,8 +1,8 @@
 """
-Do one media job as one *side* does it: ours, Pillow with NumPy, or a Hugging Face backend.
+Run one media job the way one *side* does it: ours, Pillow with NumPy, or a Hugging Face backend.
 
-Invariant: a job starts from encoded bytes in memory and ends with an array in memory;
-what a server would prepare once (specs, processors, target sizes) is prepared before.
+Invariant: a job starts with encoded bytes in memory and ends with an array in memory. Objects
+that a server makes once (specs, processors, target sizes) are made before the job starts.
 """
 
 from __future__ import annotations
@@ -28,23 +28,25 @@ if TYPE_CHECKING:
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
-#: What a job computes, dropped by who asked for its time.
+#: Runs a job and returns its result; a caller that measures time discards the result.
 Call: TypeAlias = "Callable[[], Any]"
 
-# Inkling as it is served: side of a patch, how often larger, up to which longer side.
+# Inkling's published settings: side of a patch, scale factor, limit of the longer side.
 INKLING_PATCH, INKLING_FRACTION, INKLING_CAP = 40, 2.0, 2048
 _MEAN, _STD = (
     np.array([0.48145466, 0.4578275, 0.40821073], np.float32),
     np.array([0.26862954, 0.2613026, 0.2757771], np.float32),
 )
-# A plan for 16:9: canvas, picture on it, its place; patches of 14.
+# DeepSeek's layout of a 16:9 picture: canvas, size and start of the picture on it, side of a patch.
 DSV41_CANVAS, DSV41_SIZE, DSV41_START, DSV41_PATCH = (784, 1344), (756, 1344), (14, 0), 14
 
 
 @dataclass(frozen=True)
 class Job:
     """
-    What is computed from which picture; `setting` and `like` are the Qwen-VL settings and the backend whose bits are wanted.
+    The computation (`kind`) and its picture.
+
+    `setting` names the Qwen-VL settings, `like` the backend whose bits the result must match.
     """
 
     kind: str
@@ -52,7 +54,7 @@ class Job:
     setting: str = ""
     like: str = ""
     batch: int = 1
-    #: Width and height, where a job resizes to a given size.
+    #: Width and height for jobs that resize to a given size.
     size: tuple[int, int] = (0, 0)
 
 
@@ -61,7 +63,7 @@ class Job:
 
 def ours(job: Job, data: bytes) -> Call:
     """
-    A call of the module.
+    Return a call of the extension module.
     """
     if job.kind == "pixel_values":
         return _ours_qwen_vl(job, data)
@@ -92,7 +94,7 @@ def _ours_qwen_vl(job: Job, data: bytes) -> Call:
 
 def _limit(job: Job, data: bytes) -> Call:
     """
-    What no implementation can do without: decoding, and writing as many bytes as come out.
+    Return the lower bound of any implementation: decode, and write as many bytes as the result has.
     """
     count = qwen_vl.preprocess(data, BY_NAME[job.setting].spec("pil"))[0].size
 
@@ -107,12 +109,12 @@ def _backend(job: Job) -> Backend:
     return "pil" if job.like == "pil" else "torchvision"
 
 
-# Pillow and NumPy, as one writes it by hand.
+# Pillow and NumPy, written by hand.
 
 
 def pillow(job: Job, data: bytes) -> Call:
     """
-    The same by Pillow and NumPy.
+    Return the same job with Pillow and NumPy.
     """
     if job.kind == "pixel_values":
         one = _pillow_qwen_vl(BY_NAME[job.setting], data)
@@ -129,7 +131,7 @@ def pillow(job: Job, data: bytes) -> Call:
 
 def opened(data: bytes) -> Image.Image:
     """
-    Pillow's RGB.
+    Decode with Pillow, as RGB.
     """
     with Image.open(io.BytesIO(data)) as image:
         picture: Image.Image = image.convert("RGB")
@@ -183,12 +185,12 @@ def _pillow_dsv41(data: bytes) -> NDArray[np.uint16]:
     return np.ascontiguousarray(bits.reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3))
 
 
-# Hugging Face, and the libraries that it rests on.
+# Hugging Face and the libraries that it uses.
 
 
 def hugging_face(job: Job, data: bytes) -> Call:
     """
-    The image processor, or torch's own decode and resize.
+    Return a call of the image processor, or of torch's own decode or resize.
     """
     import torch
 
@@ -206,7 +208,7 @@ def hugging_face(job: Job, data: bytes) -> Call:
         from torchvision.transforms.v2 import InterpolationMode
         from torchvision.transforms.v2.functional import resize
 
-        # Interleaved, as decoders give it: torch's fastest way.
+        # Interleaved, as decoders produce it: the fastest layout for torch.
         planes = torch.from_numpy(_decoded(data)).permute(2, 0, 1)[None]
         width, height = job.size
         return lambda: (

@@ -1,11 +1,11 @@
 """
-Answer for one side of the media benchmark: what comes out, how long it takes, how much it holds.
+Measure one side of the media benchmark: digest of the result, time, peak memory.
 
     python ci/media_worker.py SIDE PICTURES-JSON
 
-Reads requests from stdin, one JSON object a line, and answers each with another.
+Reads requests from stdin, one JSON object per line, and answers each with a JSON object.
 
-Invariant: one side per process, so that none meets another's heap.
+Invariant: one side per process, so that no side shares a heap with another.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def digest(call: Call) -> dict[str, Any]:
     """
-    What comes out, to be compared with other sides'.
+    Return a digest of the result, for comparison with other sides.
     """
     result = np.ascontiguousarray(call())
     return {"digest": hashlib.sha256(result.tobytes()).hexdigest(), "bytes": result.nbytes}
@@ -41,7 +41,7 @@ def digest(call: Call) -> dict[str, Any]:
 
 def timed(call: Call, calls: int) -> dict[str, Any]:
     """
-    Seconds of one call, CPU (user and system, all threads) and wall.
+    Return the seconds of one call: CPU (user and system, all threads) and wall.
     """
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(calls):
@@ -51,9 +51,10 @@ def timed(call: Call, calls: int) -> dict[str, Any]:
 
 def peak(side: str, job: Job, data: bytes) -> dict[str, Any]:
     """
-    Bytes that the first call holds at most, beyond what the process holds already.
+    Return the peak of bytes that the first call allocates.
 
-    In a child made before this process computed anything; it has met a tiny picture, so that code and threads are there.
+    It runs in a child that was forked before this process ran a job. The child first processes a tiny picture, so
+    that code and threads are loaded.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -63,8 +64,8 @@ def peak(side: str, job: Job, data: bytes) -> dict[str, Any]:
         finally:
             os._exit(0)
     os.close(writer)
-    with open(reader, encoding="ascii") as said:
-        found = said.read()
+    with open(reader, encoding="ascii") as pipe:
+        found = pipe.read()
     os.waitpid(child, 0)
     return {"peak": int(found)}
 
@@ -89,7 +90,7 @@ def _status(field: str) -> int:
 
 def main(side: str, pictures: dict[str, str]) -> int:
     """
-    Answer until stdin ends.
+    Answer requests until stdin ends.
     """
     if side.startswith("hf_"):
         import torch
@@ -122,7 +123,9 @@ def main(side: str, pictures: dict[str, str]) -> int:
 
 def _bitmap(data: bytes, size: str) -> bytes:
     """
-    The pixels of `name@bmp`, or of `name@SETTING` in the size that this resizes to, in a file that is copied rather than decoded.
+    Return a bitmap, which costs almost nothing to decode.
+
+    For `name@bmp` it has the picture's size, for `name@SETTING` the size to which that setting resizes.
     """
     image = opened(data)
     if size != "bmp":

@@ -1,8 +1,8 @@
 """
-Start what `bench_server` measures, each side in a process of its own.
+Start the servers that `bench_server` measures, each side in a separate process.
 
-Invariant: all sides are asked the same and answer the same; nothing is left running.
-Standard library only.
+Invariant: all sides get the same requests and give the same answers; no process is left
+running. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ HOME = environment.TOOLS / "bench/server"
 PEER = environment.ROOT / "ci/server_peer.txt"
 INCREMENTAL = "--incremental-streaming-output"
 
-#: One token a byte, for every side.
+#: Every side makes each byte a token.
 PROMPT = "native extensions, just imported"
 
-#: What each side's numbers include.
+#: What runs in the measured process of each side.
 SIDES = {
     "ours": "python -m sglang.srt.rust_server, the echo engine in Python in the same process",
     "null": "(a) the same crate, a scheduler in Rust that repeats the prompt in the same process",
-    "axum": "(b) axum alone: gives bytes that it was given, without reading the request; each event leaves by itself",
+    "axum": "(b) axum alone: answers with prepared bytes without reading the request; one write per event",
     "fastapi": "(c) FastAPI, uvicorn, uvloop, httptools, the same echo engine in the same process",
 }
 
@@ -41,7 +41,7 @@ SIDES = {
 @dataclass(frozen=True)
 class Case:
     """
-    What is asked, and on how many connections at once.
+    The request, and the number of concurrent connections.
     """
 
     #: `unary`, `cumulative` or `incremental`.
@@ -52,7 +52,7 @@ class Case:
     @property
     def body(self) -> str:
         """
-        Of a request.
+        The body of a request.
         """
         sampling = {"max_new_tokens": self.tokens, "ignore_eos": True}
         return json.dumps({"text": PROMPT, "sampling_params": sampling, "stream": self.kind != "unary"})
@@ -60,17 +60,17 @@ class Case:
     @property
     def pieces(self) -> list[str]:
         """
-        Of the answer, as they would leave one by one.
+        The answer, split as a server would write it event by event.
         """
         if self.kind == "unary":
             return [self._frame(0, self.tokens)]
-        frames = [self._frame(said if self.kind == "incremental" else 0, said + 1) for said in range(self.tokens)]
+        frames = [self._frame(sent if self.kind == "incremental" else 0, sent + 1) for sent in range(self.tokens)]
         events = [f"data: {frame}\n\n" for frame in frames]
         events[-1] += "data: [DONE]\n\n"
         return events
 
     def _frame(self, begin: int, end: int) -> str:
-        ids = [PROMPT.encode()[said % len(PROMPT)] for said in range(begin, end)]
+        ids = [PROMPT.encode()[index % len(PROMPT)] for index in range(begin, end)]
         meta: dict[str, object] = {
             "id": "0" * 32,
             "prompt_tokens": len(PROMPT),
@@ -89,26 +89,26 @@ class Server:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """
-        Wait until it says where it listens.
+        Wait until the process prints its address.
         """
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"http://([\d.]+:\d+)", line)
         if found is None:
-            raise RuntimeError(f"{process.args!r} did not start: it said {line!r}")
+            raise RuntimeError(f"{process.args!r} did not start: it printed {line!r}")
         self.address = found[1]
         self._proc = Path("/proc", str(process.pid))
 
     def cpu(self) -> float:
         """
-        Seconds, user and system, of all its threads so far.
+        CPU seconds (user and system) of all its threads so far.
         """
         fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> float:
         """
-        Megabytes that are resident.
+        Resident memory in megabytes.
         """
         return int((self._proc / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
@@ -116,7 +116,7 @@ class Server:
 @contextlib.contextmanager
 def servers(sides: Sequence[str], cases: Sequence[Case]) -> Iterator[dict[tuple[str, bool], Server]]:
     """
-    One for each side and way to stream: (side, incremental).
+    Run one server for each side and way of streaming; the keys are (side, incremental).
     """
     HOME.mkdir(parents=True, exist_ok=True)
     answers = HOME / "answers.json"
@@ -179,6 +179,6 @@ def _programs() -> dict[str, str]:
 
 def program(name: str) -> str:
     """
-    An example program of the crate, built.
+    Build the crate's example programs, once, and return the path of one.
     """
     return _programs()[name]
