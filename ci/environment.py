@@ -1,13 +1,12 @@
 """
-Make the virtual environments and tools that the commands of this folder work in.
+Make the virtual environments and tools that the scripts of this folder use.
 
-`.venv` holds both distributions, editable, with the development extras;
-`.tools/` holds cargo's subcommands and one environment per further Python.
-Each environment has a *stamp*: a digest of all that its content was decided by.
+`.venv` holds both distributions, editable, with the development extras.
+`.tools/` holds cargo subcommands and one environment per further Python. Each
+environment has a *stamp*: a digest of all inputs that determine its content.
 
-Invariant: exact versions come from the text files of this folder; where the
-stamp says that nothing changed, no installer runs and no network is needed.
-Standard library only.
+Invariant: exact versions come from the text files of this folder. If the stamp
+is current, no installer runs and no network is needed. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ TOOLS = ROOT / ".tools"
 CONSTRAINTS = ROOT / "ci/constraints.txt"
 ORACLES = ROOT / "ci/oracles.txt"
 
-#: Files whose content decides what an environment holds.
-_DECIDED_BY = (
+#: Files that determine the content of an environment.
+_INPUTS = (
     "pyproject.toml",
     "ci/constraints.txt",
     "rust/pyproject.toml",
@@ -39,22 +38,22 @@ _DECIDED_BY = (
 
 class InstallFailed(Exception):
     """
-    An installer ended with an error, which it has printed.
+    An installer failed; it has printed its error.
     """
 
 
 @dataclass(frozen=True)
 class Environment:
     """
-    A virtual environment: where it is, which Python made it and what is installed.
+    A virtual environment: its folder, its Python and its packages.
     """
 
     folder: Path
-    #: Executable that creates it.
+    #: Python executable that creates it.
     base: str
     #: Arguments to pip, after the constraints.
     requirements: tuple[str, ...]
-    #: Files of further packages, taken as they stand there and without what those ask for.
+    #: Requirement files of further packages, which are installed without their dependencies.
     locked: tuple[Path, ...] = ()
 
     @property
@@ -73,7 +72,7 @@ class Environment:
 
     def ready(self) -> None:
         """
-        Create or renew it if its stamp is not today's.
+        Create or update it unless its stamp is current.
         """
         stamp = self.folder / "stamp"
         wanted = self._digest()
@@ -81,10 +80,10 @@ class Environment:
             return
         print(f"installing into {self.folder.relative_to(ROOT)} ...", flush=True)
         if _identity(self.python) != _identity(self.base):
-            # Of another Python, moved or broken. Otherwise it stays: somebody may be running what is in it.
+            # It belongs to another Python, was moved or is broken. Otherwise it is kept: it may be in use.
             _install(self.base, "-m", "venv", "--clear", str(self.folder))
         pip = (self.python, "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS))
-        # The back end first, so that it too is the locked one: an isolated build would take the newest.
+        # The build back end comes first, so that its version is locked too: an isolated build would take the newest.
         _install(*pip, "hatchling", "editables")
         _install(*pip, "--no-build-isolation", *self.requirements)
         for lock in self.locked:
@@ -93,12 +92,12 @@ class Environment:
 
     def _digest(self) -> str:
         hasher = hashlib.sha256()
-        # An editable install holds absolute paths: a checkout that moved is installed anew.
+        # An editable install holds absolute paths: a checkout that moved is installed again.
         for part in (str(ROOT).encode(), _identity(self.base), *(item.encode() for item in self.requirements)):
             hasher.update(b"%d:%s" % (len(part), part))
-        for path in (*(ROOT / name for name in _DECIDED_BY), *self.locked):
+        for path in (*(ROOT / name for name in _INPUTS), *self.locked):
             hasher.update(os.fsencode(path.relative_to(ROOT)) + b"\0" + path.read_bytes() + b"\0")
-        # The rest of a manifest is the loader's business: an editable install bakes in module names alone.
+        # Of a manifest, an editable install depends on the module names only.
         for path in sorted(ROOT.glob("rust/*/Cargo.toml")):
             hasher.update(
                 b"".join(line for line in path.read_bytes().splitlines() if line.startswith(b"python-module"))
@@ -108,21 +107,21 @@ class Environment:
 
 def main_environment() -> Environment:
     """
-    `.venv`: both distributions and everything that developing needs.
+    Return `.venv`: both distributions and the development tools.
     """
     return Environment(VENV, sys.executable, ("-e", f"{ROOT}[dev]", "-e", str(ROOT / "rust")))
 
 
 def toolkit_environment(base: str, version: str) -> Environment:
     """
-    The toolkit alone, with its tests' needs, on another Python.
+    Return an environment of another Python with the toolkit and its test dependencies.
     """
     return Environment(TOOLS / f"python-{version}", base, ("-e", f"{ROOT}[test]"))
 
 
 def oracle_environment() -> Environment:
     """
-    The crates' modules beside what they must equal: torch, torchvision and transformers. Gigabytes.
+    Return an environment with the crates' modules and their oracles: torch, torchvision and transformers (gigabytes).
     """
     requirements = ("-e", f"{ROOT}[test]", "-e", str(ROOT / "rust"), "pillow")
     return Environment(TOOLS / "oracles", sys.executable, requirements, locked=(ORACLES,))
@@ -130,7 +129,7 @@ def oracle_environment() -> Environment:
 
 def cargo_tool(name: str) -> None:
     """
-    See to it that cargo finds a subcommand, of any version; if it does not, `ci/<name>.txt` says which to get.
+    Install a cargo subcommand in the version of `ci/<name>.txt`, unless cargo finds one of any version.
     """
     if shutil.which(name, path=search_path()):
         return
@@ -150,13 +149,13 @@ def cargo_tool(name: str) -> None:
         _install(*pip, "--no-deps", "--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
     except InstallFailed:
         (version,) = re.findall(r"==(\S+)", lock.read_text(encoding="ascii"))
-        print(f"not to be had ready-made; compiling {name} {version}, which takes minutes, once ...", flush=True)
+        print(f"no binary for this platform; compiling {name} {version} once, which takes minutes ...", flush=True)
         _install("cargo", "install", "--quiet", "--locked", "--root", str(TOOLS), f"{name}@{version}")
 
 
 def search_path() -> str:
     """
-    PATH with `.venv` and `.tools` in front.
+    Return PATH with `.venv` in front and `.tools/bin` at the end.
     """
     folders = [str(main_environment().scripts), os.environ.get("PATH", os.defpath), str(TOOLS / "bin")]
     return os.pathsep.join(folders)
@@ -164,7 +163,7 @@ def search_path() -> str:
 
 def _identity(python: str) -> bytes:
     """
-    Which Python an executable is; empty where it does not run.
+    Return the version and prefix of a Python executable; empty if it does not run.
     """
     command = [python, "-c", "import sys; print(sys.version, sys.base_prefix)"]
     try:

@@ -2,11 +2,11 @@
 Measure what importing an extension module costs a fresh process.
 
 A *way* of importing is a command that imports and then prints how long the
-statement took and which file was loaded. The process around it is measured by
-the kernel: user and system CPU of the child, and wall time.
+statement took and which file was loaded. The kernel measures the process: user
+and system CPU of the child; wall time is measured here.
 
-Invariant: each run is a new process, and nothing but the import differs between
-two ways. Standard library only.
+Invariant: each run is a new process, and two ways differ only in the import.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["Run", "Way", "code_that_imports", "measure", "median", "own_environm
 @dataclass(frozen=True)
 class Run:
     """
-    What one process took, in seconds.
+    Times of one process, in seconds.
     """
 
     #: User and system time of the process and its children.
     cpu: float
     wall: float
-    #: The import statement alone, by the process's own clock.
+    #: The import statement alone, measured by the process.
     statement: float
     #: The file that was loaded.
     library: str
@@ -55,30 +55,30 @@ class Way:
 
     def run(self) -> Run:
         """
-        Import it once, in a new process.
+        Import the module once, in a new process.
 
-        `RuntimeError` when the process fails, with its words.
+        `RuntimeError` with the process's stderr if it fails.
         """
         start = time.perf_counter()
         with subprocess.Popen(
             self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as process:
-            output, words = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]  # both are pipes
+            output, errors = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]  # both are pipes
             _, status, usage = os.wait4(process.pid, 0)
             wall = time.perf_counter() - start
-            # Reaped above, for the sake of its usage: `Popen` must not wait again.
+            # Reaped above, to get its resource usage: `Popen` must not wait again.
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
-            raise RuntimeError(f"{self.name}: the import failed:\n{words.decode(errors='replace')}")
+            raise RuntimeError(f"{self.name}: the import failed:\n{errors.decode(errors='replace')}")
         seconds, library = output.decode().split(maxsplit=1)
         return Run(usage.ru_utime + usage.ru_stime, wall, float(seconds), library.strip())
 
 
 def own_environment() -> dict[str, str]:
     """
-    The variables of this process without those that change how an interpreter finds and keeps modules.
+    Return this process's variables without those that change how an interpreter finds and caches modules.
 
-    Without byte code on disk an editable package would be compiled at each import, an installed one not.
+    Without cached byte code an editable package would be compiled at each import, but an installed one would not.
     """
     return {
         name: value
@@ -89,7 +89,7 @@ def own_environment() -> dict[str, str]:
 
 def measure(ways: Sequence[Way], rounds: int, warm_up: int = 2) -> dict[str, list[Run]]:
     """
-    Run every way once per round, in an order that turns from round to round.
+    Run every way once per round, in a rotating order.
     """
     runs: dict[str, list[Run]] = {way.name: [] for way in ways}
     for turn in range(-warm_up, rounds):
@@ -103,7 +103,7 @@ def measure(ways: Sequence[Way], rounds: int, warm_up: int = 2) -> dict[str, lis
 
 def spread(seconds: Iterable[float]) -> tuple[float, float, float]:
     """
-    Quartiles, in milliseconds.
+    Return the quartiles, in milliseconds.
     """
     low, middle, high = quantiles((value * 1000 for value in seconds), n=4, method="inclusive")
     return low, middle, high
@@ -111,17 +111,17 @@ def spread(seconds: Iterable[float]) -> tuple[float, float, float]:
 
 def code_that_imports(module: str, before: str = "", statement: str = "") -> str:
     """
-    Program text that imports *module* after *before*, if need be by another *statement*, and prints what `Way` reads.
+    Return a program that runs *before*, imports *module* (by *statement*, if given) and prints what `Way` reads.
     """
     return (
-        f"{before}\nimport sys, time\nstart = time.perf_counter()\n{statement or f'import {module}'}\nend = time.perf_counter()\n"
-        f"print(end - start, sys.modules[{module!r}].__file__)\n"
+        f"{before}\nimport sys, time\nstart = time.perf_counter()\n{statement or f'import {module}'}\n"
+        f"end = time.perf_counter()\nprint(end - start, sys.modules[{module!r}].__file__)\n"
     )
 
 
 def plain_folder(library: str, leaf: str, folder: str) -> dict[str, str]:
     """
-    Put a library where a plain import finds it; the variables that make it be found.
+    Copy a library into *folder* for a plain import; return the variables with which Python finds it.
     """
     suffix = ".pyd" if os.name == "nt" else ".so"
     shutil.copyfile(library, Path(folder, leaf + suffix))
@@ -131,7 +131,7 @@ def plain_folder(library: str, leaf: str, folder: str) -> dict[str, str]:
 @contextlib.contextmanager
 def pair(python: str, module: str, environment: Mapping[str, str]) -> Iterator[tuple[Way, Way]]:
     """
-    The import of *module* as installed, and the plain import of the very file that it loads.
+    Yield the import of *module* as installed, and the plain import of the same library.
     """
     ours = Way("ours", (python, "-c", code_that_imports(module)), environment)
     library = ours.run().library

@@ -1,10 +1,10 @@
 """
-Find the other CPythons of this machine that the toolkit must also work on.
+Find the other CPythons of this machine on which the toolkit is tested too.
 
-One per minor version, the newest patch release found, without the running one.
+There is one per minor version, the newest patch release, without the running one.
 
-Invariant: only what really starts, is CPython, is new enough and can make an
-environment is returned. Standard library only; nothing is installed.
+Invariant: every returned interpreter starts, is a new enough CPython and can
+make a virtual environment. Standard library only; installs nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Interpreter:
 
 def others() -> list[Interpreter]:
     """
-    CPythons of other minor versions than this one, oldest first.
+    Return the CPythons of other minor versions than this one, oldest first.
     """
     best: dict[tuple[int, ...], Interpreter] = {}
     for candidate in _candidates():
@@ -69,7 +69,7 @@ def _candidates() -> Iterator[str]:
             names = sorted(os.listdir(folder or "."))
         except OSError:
             continue
-        # pyenv's shims only stand for what was yielded above.
+        # pyenv's shims start the interpreters that were yielded above.
         if os.path.basename(folder) != "shims":
             yield from (os.path.join(folder, name) for name in names if re.fullmatch(r"python3(\.\d+)?(\.exe)?", name))
 

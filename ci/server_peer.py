@@ -1,13 +1,12 @@
 """
-Serve the echo engine as one would without Rust: FastAPI on uvicorn, in one process, on one event loop.
+Serve the echo engine without Rust: FastAPI on uvicorn, in one process, on one event loop.
 
     python ci/server_peer.py [--incremental-streaming-output]
 
-The engine, the shape of the JSON and the rule that a cumulative frame shows all tokens that
-are there are those of `python -m sglang.srt.rust_server`; nothing else of it is done:
-no limits, no log-probabilities, no stop texts.
+The engine and the JSON are those of `python -m sglang.srt.rust_server`; as there, a cumulative
+frame holds all tokens so far. Limits, log-probabilities and stop texts are not implemented.
 
-Invariant: says on stdout, in one line, where it listens, and serves until it is killed.
+Invariant: prints its address in one line on stdout, and serves until it is killed.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 @dataclass
 class Sampling:
     """
-    As much of it as is measured.
+    The sampling parameters that the benchmark uses.
     """
 
     max_new_tokens: int
@@ -75,13 +74,13 @@ class Generation:
     @property
     def done(self) -> bool:
         """
-        Whether it has all tokens that it wants.
+        Whether all requested tokens have arrived.
         """
         return self.completion_tokens >= (self.request.sampling_params.max_new_tokens or 0)
 
     async def step(self) -> dict[str, Any]:
         """
-        The next frame.
+        Wait for new tokens and return the next frame.
         """
         if self.incremental:
             self.text, self.output_ids = "", []
@@ -92,7 +91,7 @@ class Generation:
 
     def take(self, ids: Sequence[int]) -> None:
         """
-        Put tokens to the answer.
+        Append tokens to the answer.
         """
         self.completion_tokens += len(ids)
         self.text += self._decoder.decode(bytes(ids), final=self.done)
@@ -100,7 +99,7 @@ class Generation:
 
     def frame(self) -> dict[str, Any]:
         """
-        What there is, as clients see it.
+        Return the answer so far in the JSON form that clients get.
         """
         meta: dict[str, Any] = {
             "id": self.request.rid,
@@ -127,14 +126,14 @@ class Scheduler:
 
     def begin(self, generation: Generation) -> None:
         """
-        Take a request on.
+        Add a request; it joins in the next step.
         """
         self._joining.append(generation)
         self._arrived.set()
 
     async def run(self) -> None:
         """
-        Serve for ever.
+        Run steps until the task is cancelled.
         """
         while True:
             if not self._joining and not self._running:
@@ -152,9 +151,9 @@ class Scheduler:
         for generation, output in zip(generations, outputs, strict=True):
             generation.tokens.put_nowait(output.token_ids)
             rid = generation.request.rid
-            said = self._running.get(rid, (generation, 0))[1] + 1
-            if said < (generation.request.sampling_params.max_new_tokens or 0):
-                self._running[rid] = (generation, said)
+            count = self._running.get(rid, (generation, 0))[1] + 1
+            if count < (generation.request.sampling_params.max_new_tokens or 0):
+                self._running[rid] = (generation, count)
             else:
                 self._running.pop(rid, None)
                 self._engine.abort(rid)
@@ -162,7 +161,7 @@ class Scheduler:
 
 def application(*, incremental: bool) -> Any:  # noqa: ANN401  # mypy does not see FastAPI
     """
-    The routes, and the scheduler behind them.
+    Make the routes and the scheduler that serves them.
     """
     scheduler = Scheduler()
 
@@ -202,11 +201,11 @@ async def _events(generation: Generation) -> AsyncIterator[str]:
 
 def main() -> None:
     """
-    Serve.
+    Parse the command line and serve.
     """
     parser = argparse.ArgumentParser(description="The echo engine behind FastAPI.")
     parser.add_argument(
-        "--incremental-streaming-output", action="store_true", help="stream what is new instead of all so far"
+        "--incremental-streaming-output", action="store_true", help="stream only new text instead of all text so far"
     )
     options = parser.parse_args()
     app = application(incremental=options.incremental_streaming_output)

@@ -1,14 +1,13 @@
 """
-Soak the server: mixed load for some minutes, then everything must be as it was before.
+Soak test of the server: mixed load for some minutes, then its resources must be as before.
 
-Clients of all kinds ask a server with the echo engine at once: whole answers, streams,
-lists, some leave in the middle, some shut their sending half, some read slowly, some send
-nonsense. Every answer is
-checked against its prompt. At the end no request may be live, and descriptors, threads
-and memory must be back where they were after warming up.
+Clients of all kinds send requests to a server with the echo engine at once: whole answers,
+streams and lists. Some disconnect early, shut their sending half, read slowly or send invalid
+requests. Every answer is compared with its prompt. At the end no request may be live, and
+descriptors, threads and memory must be as low as after warming up.
 
-Invariant: seeded, so a run can be repeated; what is wrong is said and is exit code 1.
-Standard library only; run with the Python that has the distributions.
+Invariant: the choices depend on a seed, so that a run can be repeated. Faults are printed
+and give exit code 1. Standard library only; run it with `.venv/bin/python`.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-#: What a process may keep more than before: caches of the allocator, descriptors of the log.
+#: Allowed growth: caches of the allocator, descriptors of the log.
 _MEMORY_MB, _DESCRIPTORS, _THREADS = 64, 4, 2
 
 _TIMEOUT = 60
@@ -37,7 +36,7 @@ _ALPHABET = 'abc \n{}[]"\\é한👍\u2028'
 
 class Server:
     """
-    The server in a process of its own.
+    The server, in a separate process.
     """
 
     def __init__(self, arguments: list[str]) -> None:
@@ -61,12 +60,12 @@ class Server:
         line = self.process.stdout.readline()
         found = re.search(r"http://([^/:]+):(\d+)", line)
         if found is None:
-            raise SystemExit(f"the server did not start: it said {line!r}")
+            raise SystemExit(f"the server did not start: it printed {line!r}")
         self.host, self.port = found[1], int(found[2])
 
     def state(self) -> dict[str, float]:
         """
-        Memory (MB), descriptors and threads of the process, and live requests.
+        Return memory (MB), descriptors and threads of the process, and the number of live requests.
         """
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         numbers = {name: int(value) for name, value in re.findall(r"^(VmRSS|Threads):\s+(\d+)", status, re.MULTILINE)}
@@ -80,7 +79,7 @@ class Server:
 
     def metric(self, name: str) -> float:
         """
-        A number of `/metrics`.
+        Return one value of `/metrics`.
         """
         connection = http.client.HTTPConnection(self.host, self.port, timeout=_TIMEOUT)
         connection.request("GET", "/metrics")
@@ -92,21 +91,22 @@ class Server:
 
 class Client(threading.Thread):
     """
-    One of those who ask, until told to stop.
+    A thread that sends requests until it is told to stop.
     """
 
     def __init__(self, server: Server, seed: int, stop: threading.Event) -> None:
         """
-        A client whose choices follow from *seed*.
+        Make a client whose choices depend on *seed*.
         """
         super().__init__(daemon=True)
         self.seen: Counter[str] = Counter()
         self.wrong: list[str] = []
-        self._server, self._stop_event, self._random = server, stop, random.Random(seed)  # noqa: S311  # choices, not secrets
+        self._server, self._stop_event = server, stop
+        self._random = random.Random(seed)  # noqa: S311  # choices, not secrets
 
     def run(self) -> None:
         """
-        Ask one thing after the other.
+        Send one request after the other.
         """
         kinds = [
             self._whole,
@@ -226,12 +226,12 @@ class Client(threading.Thread):
 
 def main() -> int:
     """
-    Warm up, soak, compare; 1 where something is wrong.
+    Warm up, soak, compare; return 1 if something is wrong.
     """
-    parser = argparse.ArgumentParser(description="Mixed load on the server, then everything must be as before.")
-    parser.add_argument("--minutes", type=float, default=20.0, help="how long (default: 20)")
-    parser.add_argument("--clients", type=int, default=32, help="how many at once (default: 32)")
-    parser.add_argument("--seed", type=int, default=1, help="of all choices (default: 1)")
+    parser = argparse.ArgumentParser(description="Put mixed load on the server, then compare its resources.")
+    parser.add_argument("--minutes", type=float, default=20.0, help="length of the load (default: 20)")
+    parser.add_argument("--clients", type=int, default=32, help="number of concurrent clients (default: 32)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of all choices (default: 1)")
     options = parser.parse_args()
     server = Server(["--max-queued-requests", "64"])
     try:
@@ -258,13 +258,13 @@ def _load(server: Server, seconds: float, clients: int, seed: int) -> tuple[Coun
     seen: Counter[str] = Counter()
     for client in crowd:
         seen.update(client.seen)
-    stuck = [f"client {at} hangs" for at, client in enumerate(crowd) if client.is_alive()]
-    return seen, stuck + [fault for client in crowd for fault in client.wrong]
+    hanging = [f"client {at} hangs" for at, client in enumerate(crowd) if client.is_alive()]
+    return seen, hanging + [fault for client in crowd for fault in client.wrong]
 
 
 def _settled(server: Server) -> dict[str, float]:
     """
-    The state once nothing is live and descriptors no longer fall, or after a while.
+    Wait until no request is live and descriptors no longer fall, at most a minute; return the state.
     """
     deadline = time.monotonic() + _TIMEOUT
     state = server.state()
@@ -286,7 +286,7 @@ def _report(before: dict[str, float], after: dict[str, float], seen: Counter[str
     print(f"exit code    {code}")
     for fault in wrong[:20]:
         print(f"wrong: {fault}")
-    print(f"{len(wrong)} wrong answer(s)")
+    print(f"{len(wrong)} fault(s)")
     good = not wrong and code == 0 and all(after[name] - before[name] <= limit for name, limit in limits.items())
     return 0 if good and after["live"] == 0 else 1
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from absent import ABSENT
 from pictures import chunk, saved
 from pillow_oracle import noise
 from qwen_vl_rules import PAD, TINY, spec
@@ -93,7 +94,7 @@ BOMB = (
             id="text is not a source",
         ),
         pytest.param(
-            lambda: untyped.process_mm([PAD], ["/no/such/file"], TINY),
+            lambda: untyped.process_mm([PAD], [ABSENT], TINY),
             ValueError,
             "media item 0: media fetch",
             id="file does not exist",

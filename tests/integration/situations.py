@@ -14,6 +14,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from absent import ABSENT
+
 from rust_ext_loader.cache import _bundled
 from rust_ext_loader.files import _digest
 
@@ -97,7 +99,7 @@ def nothing_stored(checkout: Checkout) -> None:
 
 
 def no_toolchain(checkout: Checkout) -> None:
-    checkout.environment["PATH"] = "/nonexistent"
+    checkout.environment["PATH"] = ABSENT
 
 
 def continuous_integration(checkout: Checkout) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from editable_install import RECORD_AT_ONCE, Editable
 from situations import bundle
 
@@ -33,7 +34,7 @@ FACTS = {
     "toolchain/rustc": "1.95.0",
     "flags/env/CC": "cc",
 }
-CURRENT_INPUTS = CurrentInputs("/nowhere", {})
+CURRENT_INPUTS = CurrentInputs(ABSENT, {})
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_a_bundled_module_has_a_warm_import(bundled: Editable) -> None:
     """
     library = next(bundled.package.glob("alpha*.so"))
     expected = f"{ALPHA} {library}"
-    nothing = {"PATH": "/nonexistent"}
+    nothing = {"PATH": ABSENT}
     first = bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}", nothing)
     warm = bundled.run(IMPORT, nothing)
 

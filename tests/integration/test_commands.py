@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from checkout import Checkout
 from commands import CommandResult, rust_ext, with_placeholders
 
@@ -20,7 +21,7 @@ def test_list(plain: Checkout) -> None:
     """
     `list` prints module, package, features and folder without cargo or a cache, also from a folder of the workspace.
     """
-    result = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": "/nonexistent"})
+    result = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": ABSENT})
 
     assert result == CommandResult(0, "fx.alpha  alpha  -  alpha\nfx.beta  beta  loud  beta\n", "")
     assert not plain.cache.exists()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import filelock
 import pytest
+from absent import ABSENT
 from checkout import ROOT, Checkout, check_out
 from editable_install import RECORD_AT_ONCE, Editable
 from processes import tool
@@ -167,7 +168,7 @@ def start_container(
     mounts.mount("--bind", sys.base_prefix, image.place / "python")
     # An interpreter that was moved does not find its shared library without this variable.
     needed = {"LD_LIBRARY_PATH": "{place}/python/lib"} if sysconfig.get_config_var("Py_ENABLE_SHARED") else {}
-    everything = {"PATH": "/nonexistent", **needed, **variables}
+    everything = {"PATH": ABSENT, **needed, **variables}
     given = " ".join(f"{name}={value.format(place=image.place)}" for name, value in everything.items())
     user = (
         f"{tool('setpriv')} --reuid={CONTAINER_USER} --regid={CONTAINER_USER} --clear-groups {tool('env')} -i {given}"
@@ -324,7 +325,7 @@ def test_a_renamed_project_must_be_installed_again(built: Checkout) -> None:
     """
     here = built.cache.parent / "here"
     here.mkdir()
-    project = replace(built, root=built.root.rename(here / "project"), environment={"PATH": "/nonexistent"})
+    project = replace(built, root=built.root.rename(here / "project"), environment={"PATH": ABSENT})
     before = Editable(project, site=here / "site").run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     assert before.out.startswith(f"{ALPHA} ")
 

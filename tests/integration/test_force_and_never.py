@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from situations import (
     ALPHA,
     PRINT_VERDICT,
@@ -53,7 +54,7 @@ def test_an_unknown_mode_is_refused_first(plain: Checkout, mode: str) -> None:
     An unknown mode is a `ValueError`, even if the workspace is missing or the module is already imported.
     """
     for prelude in ("", 'sys.modules["fx.alpha"] = sys'):
-        loaded = plain.load(workspace="/nonexistent", prelude=prelude, mode=mode)
+        loaded = plain.load(workspace=ABSENT, prelude=prelude, mode=mode)
 
         assert loaded.types[0] == "SettingError"
         assert "ValueError" in loaded.types

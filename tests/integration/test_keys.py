@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from changes import add_metadata
 from checkout import Checkout, check_out
 from commands import CommandResult, rust_ext
@@ -256,8 +257,8 @@ def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.param({"CC": "clang"}, BUILD, id="CC"),
         pytest.param({"CFLAGS_x86_64_unknown_linux_gnu": "-O1"}, BUILD, id="CFLAGS_<target>"),
         pytest.param({"LDFLAGS": "-s"}, BUILD, id="LDFLAGS"),
-        pytest.param({"PKG_CONFIG_PATH": "/opt/lib/pkgconfig"}, BUILD, id="PKG_CONFIG_PATH"),
-        pytest.param({"PROTOC": "/opt/bin/protoc"}, BUILD, id="PROTOC"),
+        pytest.param({"PKG_CONFIG_PATH": f"{ABSENT}/lib/pkgconfig"}, BUILD, id="PKG_CONFIG_PATH"),
+        pytest.param({"PROTOC": f"{ABSENT}/bin/protoc"}, BUILD, id="PROTOC"),
         pytest.param({"FX_FLAVOUR": "sweet"}, BUILD, id="a declared variable"),
     ],
 )
@@ -319,7 +320,7 @@ def test_the_source_key_needs_no_toolchain(plain: Checkout, monkeypatch: pytest.
         pytest.fail("a process was started")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    snapshot = _snapshot.take(spec, workspace, {"PATH": "/nonexistent", "HOME": "/nonexistent"})
+    snapshot = _snapshot.take(spec, workspace, {"PATH": ABSENT, "HOME": ABSENT})
 
     assert snapshot.fingerprint.source_key == expected
 

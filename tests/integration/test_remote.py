@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from checkout import Checkout, check_out
 from commands import rust_ext
 from object_server import URL, ObjectServer
@@ -202,7 +203,7 @@ def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, 
         pytest.param({}, {"mode": "force"}, id="force"),
         pytest.param({"RUST_EXT_REMOTE_URL": ""}, {}, id="switched off"),
         pytest.param({"RUST_EXT_OFFLINE": "1"}, {}, id="offline"),
-        pytest.param({"PATH": "/nowhere"}, {}, id="no toolchain"),
+        pytest.param({"PATH": ABSENT}, {}, id="no toolchain"),
     ],
 )
 def test_when_the_remote_is_not_asked(hosts: Hosts, variables: dict[str, str], arguments: dict[str, str]) -> None:

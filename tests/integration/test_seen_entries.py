@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 import pytest
+from absent import ABSENT
 from checkout import Checkout
 from commands import CommandResult, rust_ext
 from undeclared_words import value
@@ -70,8 +71,8 @@ def test_seen_inputs_count_without_a_toolchain(undeclared: Checkout, mode: str) 
     """
     Without a toolchain an entry is used only if its seen inputs are unchanged.
     """
-    undeclared.environment |= {"PATH": "/nonexistent", "HOME": "/nonexistent", "CARGO_HOME": "/nonexistent"}
-    nothing = {"PATH": "/nonexistent"}
+    undeclared.environment |= {"PATH": ABSENT, "HOME": ABSENT, "CARGO_HOME": ABSENT}
+    nothing = {"PATH": ABSENT}
     assert undeclared.load(mode=mode, variables=nothing).value == value()
 
     undeclared.write("texts/outside.txt", "outside-2\n")

@@ -10,6 +10,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from changes import hit, replace, write
 from checkout import Checkout
 
@@ -137,10 +138,10 @@ IDLE_VARIABLES: dict[str, dict[str, str]] = {
     "jobs": {"CARGO_BUILD_JOBS": "1"},
     "a compiler cache": {"RUSTC_WRAPPER": "sccache"},
     "colour": {"CARGO_TERM_COLOR": "always", "NO_COLOR": "1"},
-    "the user's target folder": {"CARGO_TARGET_DIR": "/nowhere"},
+    "the user's target folder": {"CARGO_TARGET_DIR": ABSENT},
     "incremental": {"CARGO_INCREMENTAL": "1"},
     "another profile": {"CARGO_PROFILE_DEV_OPT_LEVEL": "2"},
-    "a virtual environment": {"VIRTUAL_ENV": "/nowhere", "PYO3_PYTHON": "/nowhere/python"},
+    "a virtual environment": {"VIRTUAL_ENV": ABSENT, "PYO3_PYTHON": f"{ABSENT}/python"},
     "locale, terminal, hash seed": {"LANG": "C", "LC_ALL": "C", "PYTHONHASHSEED": "7", "TERM": "dumb"},
     "a variable that this crate does not declare": {"FX_FLAVOUR": "sweet"},
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from processes import script, tool
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ UNUSABLE = [
     pytest.param(
         Unusable(
             "missing",
-            "`/nonexistent/rustc` is not usable: there is no such file; ",
+            f"`{ABSENT}/rustc` is not usable: there is no such file; ",
             {"cargo": CARGO},
-            {"RUSTC": "/nonexistent/rustc"},
+            {"RUSTC": f"{ABSENT}/rustc"},
         ),
         id="RUSTC names a missing file",
     ),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from absent import ABSENT
 from changes import hit
 from commands import CommandResult, rust_ext
 from editable_install import RECORD_AT_ONCE, Editable
@@ -130,7 +131,7 @@ def test_a_cached_entry_needs_no_cargo(built: Checkout) -> None:
     """
     With an empty PATH a cached module loads and starts no process.
     """
-    loaded = built.load(variables={"PATH": "/nonexistent"})
+    loaded = built.load(variables={"PATH": ABSENT})
 
     hit(loaded, ALPHA)
     assert loaded.spawned == ()
@@ -140,7 +141,7 @@ def test_a_missing_module_without_cargo_is_one_error(plain: Checkout) -> None:
     """
     A module that is not built fails without cargo, with an `ImportError` that says what to do.
     """
-    loaded = plain.load(variables={"PATH": "/nonexistent"})
+    loaded = plain.load(variables={"PATH": ABSENT})
 
     assert loaded.types[:3] == ("ToolchainMissing", "RustExtensionError", "ImportError")
     assert loaded.error == (

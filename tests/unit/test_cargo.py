@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from absent import ABSENT
 
 from rust_ext_loader.build import _cargo, _messages
 from rust_ext_loader.build._cargo import CargoResult
@@ -197,7 +198,7 @@ def test_a_cargo_that_cannot_be_started_is_a_result(tmp_path: Path) -> None:
     options = {"environment": os.environ, "progress": Recorder(), "log": None, "time_limit": 60.0}
     (tmp_path / "plain").write_text("no program")
     for cargo, directory in [
-        ("/nonexistent/cargo", tmp_path),
+        (f"{ABSENT}/cargo", tmp_path),
         (str(tmp_path / "plain"), tmp_path),
         ("cargo", tmp_path / "missing"),
     ]:

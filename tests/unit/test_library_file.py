@@ -16,6 +16,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from absent import ABSENT
 from long_runs import amount
 
 from rust_ext_loader.library import _library_file, _object_formats
@@ -119,7 +120,7 @@ def real_libraries() -> list[bytes]:
     """
     Real modules: the smallest ones of the running Python.
     """
-    folder = Path(sysconfig.get_config_var("DESTSHARED") or "/nonexistent")
+    folder = Path(sysconfig.get_config_var("DESTSHARED") or ABSENT)
     modules = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_size) if folder.is_dir() else []
     return [path.read_bytes() for path in modules[:1]]
 

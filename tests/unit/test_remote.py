@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from absent import ABSENT
 
 from rust_ext_loader._errors import SettingError
 from rust_ext_loader.cache import _store
@@ -369,7 +370,7 @@ def test_invalid_trusted_key_is_an_error(world: World) -> None:
         _entries.publish(settings, world.signer, entry, SECONDS)
 
 
-@pytest.mark.parametrize("url", ["file:///no/such/folder", "bogus://place", "s3://", "no url"])
+@pytest.mark.parametrize("url", [f"file://{ABSENT}", "bogus://place", "s3://", "no url"])
 def test_invalid_url_fails(world: World, url: str) -> None:
     """
     The failure is a `RemoteFailed` with one line of text.
