@@ -160,7 +160,7 @@ def test_toolchain_without_a_possible_home(machine: Machine, monkeypatch: pytest
         machine.probe()
     assert caught.value.problem == "no-home"
     with pytest.raises(ToolchainMissing, match="it is not on PATH"):
-        machine.probe(environment={"PATH": "/nonexistent"})
+        machine.probe(environment={"PATH": str(machine.root / "absent")})
 
 
 def test_invalid_time_limit_is_refused(machine: Machine) -> None:

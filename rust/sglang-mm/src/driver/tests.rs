@@ -234,7 +234,7 @@ fn invalid_requests_are_refused() {
     let (good, bad, panics) = (bmp(1, 5), bmp(1, 254), bmp(1, 255));
     let (good, bad, panics) = (bytes(&good), bytes(&bad), bytes(&panics));
     let broken = bytes(b"no picture");
-    let no_file = ImageSource::String("/no/such/file".into());
+    let no_file = ImageSource::String(concat!(env!("CARGO_MANIFEST_DIR"), "/absent").into());
     let too_many = vec![good.clone(); MAX_ITEMS_PER_REQUEST + 1];
     #[rustfmt::skip]
     let cases: &[(&str, &[i32], &[ImageSource<'_>], &str)] = &[

@@ -10,6 +10,9 @@ use std::{
 use super::{Folder, budgeted, error_of, fetch, open, text};
 use crate::common::fetch::{ByteBudget, FetchPolicy, Files, MAX_FETCH_BYTES, files::open_resolved};
 
+/// A path at which no file exists.
+const ABSENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/absent");
+
 fn under(folder: &Path) -> FetchPolicy {
     FetchPolicy {
         files: Files::Under(folder.to_owned()),
@@ -112,7 +115,7 @@ fn whole_files_are_limited_by_the_budget() {
         ("budget too small",   text(&short), 5, Err(over)),
         ("over the stream cap", text(&long), 65 << 20, Ok(MAX_FETCH_BYTES + 1)),
         ("three GiB",          text(&huge), 1_342_177_280, Err(over)),
-        ("absent",             "/nowhere", 9, Err("No such file or directory (os error 2)")),
+        ("absent",             ABSENT, 9, Err("No such file or directory (os error 2)")),
         ("a folder",           text(&folder.0), 9, Err("not a regular file")),
         #[cfg(unix)]
         ("a device",           "/dev/null", 9, Err("media fetch: read /dev/null: not a regular file")),
@@ -246,7 +249,7 @@ fn a_media_folder_refuses_paths_outside() {
         text(&media.secret),
         text(&sibling),
         "/etc/passwd",
-        "/nowhere",
+        ABSENT,
         "file://a.png",
         "file://localhost/etc/passwd#a.png",
         "/proc/self/environ",
