@@ -1,17 +1,21 @@
-//! The way in: what a route needs to have a request answered, and to know how the server
-//! is.
+//! The entrance for HTTP routes: submits requests, and keeps the flags and counters that
+//! the health and metrics routes read.
 //!
-//! Invariant: whoever gives an answer up before its end has aborted the request.
+//! Invariant: dropping an answer before its last event aborts the request.
 
 use std::{
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
 
 use crate::{
     config::{FrontendConfig, ServerArgs},
@@ -19,42 +23,44 @@ use crate::{
     ids::Rid,
     live::{LiveName, LiveNames, Sink},
     message::{GenerateRequest, ResponseEvent},
-    to_scheduler::Submission,
+    to_scheduler::{Entrance, Submission},
     tokenizer::{AutoSpecials, Job},
 };
 
-/// One running frontend.
+/// What every route of a running server shares.
 #[derive(Debug)]
 pub(crate) struct Frontend {
     pub(crate) args: Arc<ServerArgs>,
     pub(crate) config: FrontendConfig,
     pub(crate) names: LiveNames,
     pub(crate) signs: Arc<Signs>,
-    submissions: flume::Sender<Submission>,
-    aborts: flume::Sender<Rid>,
-    given_up: flume::Sender<Rid>,
-    /// The tokenizer's threads live as long as this.
+    entrance: Entrance,
+    /// The tokenizer's inbox. Its threads end when every sender is dropped, so a shutdown
+    /// takes this one out.
     jobs: Mutex<Option<flume::Sender<Job>>>,
 }
 
-/// Signs of life, for whoever asks how the server is.
+/// Flags and counters of a running server.
 #[derive(Debug)]
 pub(crate) struct Signs {
     start: Instant,
-    /// Frames that came from the scheduler.
+    /// Well-formed frames from the scheduler.
     pub(crate) frames: Arc<AtomicU64>,
-    /// Milliseconds from the start to the scheduler's last look at its inbox; 0: none.
+    /// Milliseconds from the start to the scheduler's last look at its inbox; 0 before the
+    /// first one.
     heartbeat: AtomicU64,
-    /// Whether the server is shutting down.
-    pub(crate) draining: AtomicBool,
-    /// Requests admitted, refused for want of room, and given up by their clients.
+    /// Cancelled when the server begins to shut down.
+    pub(crate) draining: CancellationToken,
+    /// Requests that were admitted.
     pub(crate) admitted: AtomicU64,
+    /// Requests that were refused because a queue was full.
     pub(crate) refused: Arc<AtomicU64>,
+    /// Requests whose client disconnected before their end.
     pub(crate) aborted: AtomicU64,
-    /// Faults of ours that ended one request each, and nothing else.
+    /// Bugs that were caught; each failed one request.
     pub(crate) panics: Arc<AtomicU64>,
-    /// Answers that somebody still reads.
-    live: AtomicUsize,
+    /// Holds one token for each [`Answer`].
+    pub(crate) live: TaskTracker,
 }
 
 impl Signs {
@@ -63,25 +69,24 @@ impl Signs {
             start: Instant::now(),
             frames: Arc::default(),
             heartbeat: AtomicU64::new(0),
-            draining: AtomicBool::new(false),
+            draining: CancellationToken::new(),
             admitted: AtomicU64::new(0),
             refused: Arc::default(),
             aborted: AtomicU64::new(0),
             panics: Arc::default(),
-            live: AtomicUsize::new(0),
+            live: TaskTracker::new(),
         }
     }
 
-    /// The scheduler has looked at its inbox.
+    /// Records that the scheduler has looked at its inbox.
     pub(crate) fn beat(&self) {
         let now = self.start.elapsed().as_millis() as u64;
         self.heartbeat.store(now.max(1), Ordering::Relaxed);
     }
 
-    /// How long ago it did; nothing if it never has.
-    pub(crate) fn since_beat(&self) -> Option<std::time::Duration> {
-        let beat = self.heartbeat.load(Ordering::Relaxed);
-        let beat = std::time::Duration::from_millis(beat);
+    /// The time since the last [`Self::beat`]; `None` before the first one.
+    pub(crate) fn since_beat(&self) -> Option<Duration> {
+        let beat = Duration::from_millis(self.heartbeat.load(Ordering::Relaxed));
         (!beat.is_zero()).then(|| self.start.elapsed().saturating_sub(beat))
     }
 }
@@ -91,9 +96,7 @@ impl Frontend {
         args: Arc<ServerArgs>,
         config: FrontendConfig,
         signs: Arc<Signs>,
-        submissions: flume::Sender<Submission>,
-        aborts: flume::Sender<Rid>,
-        given_up: flume::Sender<Rid>,
+        entrance: Entrance,
         jobs: Option<flume::Sender<Job>>,
     ) -> Self {
         Self {
@@ -101,14 +104,12 @@ impl Frontend {
             config,
             names: LiveNames::default(),
             signs,
-            submissions,
-            aborts,
-            given_up,
+            entrance,
             jobs: Mutex::new(jobs),
         }
     }
 
-    /// Takes the name that the client knows the request by, while it lives.
+    /// Reserves the client's name for a request until its answer has ended.
     pub(crate) fn name(&self, rid: &Rid) -> Result<LiveName, RequestError> {
         let name = rid.client_facing();
         self.names.take(name).ok_or_else(|| RequestError::Invalid {
@@ -120,6 +121,7 @@ impl Frontend {
         })
     }
 
+    /// Submits a generation.
     pub(crate) fn generate(
         &self,
         request: Box<GenerateRequest>,
@@ -132,7 +134,7 @@ impl Frontend {
         self.submit(rid, name, |sink| Submission::Generate(request, sink))
     }
 
-    /// Sends the message that `header` makes for a fresh request.
+    /// Submits a control message; `header` encodes it for a new request id.
     pub(crate) fn control(
         &self,
         header: impl FnOnce(&Rid) -> Vec<u8>,
@@ -145,6 +147,7 @@ impl Frontend {
         })
     }
 
+    /// Submits tokens of which only the text is wanted.
     pub(crate) fn detokenize(
         &self,
         ids: Vec<i32>,
@@ -159,7 +162,7 @@ impl Frontend {
         })
     }
 
-    /// The tokens of `text`.
+    /// Tokenizes `text`.
     pub(crate) async fn tokenize(
         &self,
         text: String,
@@ -181,31 +184,37 @@ impl Frontend {
         Ok(tokens.await.map_err(lost)??.ids)
     }
 
-    /// Lets the tokenizer's threads end.
+    /// Drops this sender of the tokenizer's inbox, so that its threads can end.
     pub(crate) fn release_tokenizer(&self) {
         self.jobs().take();
     }
 
     fn jobs(&self) -> MutexGuard<'_, Option<flume::Sender<Job>>> {
-        // An option is whole at any time.
+        // An option is valid at any time, so a poisoned lock does no harm.
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the scheduler give up the requests that clients know as `name`, or all; they
-    /// end as it says. Gives how many there are.
+    /// Asks the scheduler to abort the requests with the client's `name`, or all requests.
+    /// Each ends with the scheduler's last frame. Returns how many there are.
     pub(crate) fn abort(&self, name: Option<&str>) -> usize {
         let rids = self.names.rids(name);
         let count = rids.len();
         for rid in rids {
-            // Whoever would read it is gone only when the server is, and so is the request.
-            let _ = self.given_up.send(rid);
+            // This fails only after the shutdown, when the request has ended too.
+            let _ = self.entrance.give_ups.send(rid);
         }
         count
     }
 
-    /// Requests that have not ended.
+    /// The number of requests that have not ended.
     pub(crate) fn live(&self) -> usize {
-        self.signs.live.load(Ordering::Acquire)
+        self.signs.live.len()
+    }
+
+    /// Refuses new requests from now on. HTTP stops accepting connections.
+    pub(crate) fn start_draining(&self) {
+        self.signs.draining.cancel();
+        self.signs.live.close();
     }
 
     fn submit(
@@ -218,26 +227,26 @@ impl Frontend {
         let (sink, events) = Sink::new(self.config.stage_cap, name);
         self.send(submission(sink))?;
         self.signs.admitted.fetch_add(1, Ordering::Relaxed);
-        self.signs.live.fetch_add(1, Ordering::Relaxed);
         Ok(Answer {
             rid: Some(rid),
             has_name,
             events,
-            aborts: self.aborts.clone(),
+            aborts: self.entrance.aborts.clone(),
             signs: Arc::clone(&self.signs),
+            _live: self.signs.live.token(),
         })
     }
 
     fn send(&self, submission: Submission) -> Result<(), RequestError> {
-        if self.signs.draining.load(Ordering::Relaxed) {
+        if self.signs.draining.is_cancelled() {
             return Err(RequestError::shutting_down());
         }
         let full = |error: flume::TrySendError<_>| matches!(error, flume::TrySendError::Full(_));
-        let sent = self.submissions.try_send(submission);
+        let sent = self.entrance.submissions.try_send(submission);
         sent.map_err(|error| self.no_room(full(error)))
     }
 
-    /// A channel did not take something: it is full, or its other end is gone.
+    /// The error for a channel that did not take an item, because it is full or closed.
     fn no_room(&self, full: bool) -> RequestError {
         if !full {
             return RequestError::shutting_down();
@@ -247,28 +256,31 @@ impl Frontend {
     }
 }
 
-/// The answer to one request, as it arrives. Dropped before its end, it aborts the
+/// The answer to one request, as it arrives. Dropping it before the last event aborts the
 /// request.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The request, until its last event.
+    /// `None` after the last event.
     rid: Option<Rid>,
-    /// Whether a client asked for a generation, and not we for a sign of life.
+    /// True for a client's generation, false for control messages and health probes.
     has_name: bool,
     events: mpsc::Receiver<ResponseEvent>,
     aborts: flume::Sender<Rid>,
     signs: Arc<Signs>,
+    /// Counts this answer as live. It is the last field, so it is dropped after the abort was
+    /// sent: a shutdown that sees no live answer has seen every abort.
+    _live: TaskTrackerToken,
 }
 
 impl Answer {
-    /// The next event. After the last one there is none.
+    /// Waits for the next event. Returns `None` after the last one.
     pub(crate) async fn next(&mut self) -> Option<ResponseEvent> {
         self.rid.as_ref()?;
         let event = self.events.recv().await;
         Some(self.seen(event))
     }
 
-    /// The next event, if it is there already.
+    /// The next event, if it has arrived.
     pub(crate) fn next_now(&mut self) -> Option<ResponseEvent> {
         self.rid.as_ref()?;
         match self.events.try_recv() {
@@ -278,7 +290,7 @@ impl Answer {
         }
     }
 
-    /// A channel that ends without a last event lost it: that is an end, too.
+    /// Notes the last event. A channel that closed before it counts as a failure.
     fn seen(&mut self, event: Option<ResponseEvent>) -> ResponseEvent {
         let event = event.unwrap_or_else(|| {
             ResponseEvent::Failed(RequestError::Internal("the answer was truncated".into()))
@@ -292,9 +304,9 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // Before the abort: a request whose sink is closed is not begun any more.
+        // Closed before the abort is sent: the intake skips a request whose sink is closed.
         self.events.close();
-        // An end that nobody has read is an end: the scheduler has nothing to give up.
+        // An unread last event still ends the request, so it needs no abort.
         while let Ok(event) = self.events.try_recv() {
             if event.is_last() {
                 self.rid = None;
@@ -304,10 +316,8 @@ impl Drop for Answer {
             if self.has_name {
                 self.signs.aborted.fetch_add(1, Ordering::Relaxed);
             }
-            // Whoever would read it is gone only when the server is.
+            // This fails only after the shutdown.
             let _ = self.aborts.send(rid);
         }
-        // Last: who is not live any more has left nothing to say.
-        self.signs.live.fetch_sub(1, Ordering::Release);
     }
 }

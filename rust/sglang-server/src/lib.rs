@@ -24,6 +24,7 @@ pub mod message;
 #[cfg(feature = "python")]
 pub mod python;
 pub mod runtime;
+mod stage;
 mod to_scheduler;
 pub mod tokenizer;
 pub mod wire;

@@ -35,7 +35,7 @@ pub(crate) async fn health(State(frontend): State<Arc<Frontend>>) -> Response {
 
 /// The reason why the server cannot answer requests, if there is one.
 fn unhealthy(frontend: &Frontend) -> Option<String> {
-    if frontend.signs.draining.load(Ordering::Relaxed) {
+    if frontend.signs.draining.is_cancelled() {
         return Some("the server is shutting down".into());
     }
     let limit = frontend.config.heartbeat_limit;

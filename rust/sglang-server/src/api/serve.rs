@@ -28,9 +28,9 @@ use hyper_util::{
 use socket2::SockRef;
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::watch,
     time::{sleep, timeout},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
@@ -50,12 +50,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// connected to send a request, which is then refused.
 pub(crate) const CLOSE_GRACE: Duration = Duration::from_millis(500);
 
-/// Serves `listener` until `stop` is true, then waits until all connections are closed.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    frontend: Arc<Frontend>,
-    mut stop: watch::Receiver<bool>,
-) {
+/// Serves `listener` until `stop` is cancelled, then waits until all connections are closed.
+pub(crate) async fn serve(listener: TcpListener, frontend: Arc<Frontend>, stop: CancellationToken) {
     let (read_timeout, access_log) = (frontend.config.read_timeout, frontend.config.access_log);
     let mut routes = router(frontend);
     if access_log {
@@ -66,7 +62,7 @@ pub(crate) async fn serve(
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|stop| *stop) => break,
+            () = stop.cancelled() => break,
         };
         match accepted {
             Ok((stream, peer)) => {
@@ -112,14 +108,14 @@ fn connect(
     peer: SocketAddr,
     routes: &Router,
     read_timeout: Duration,
-    mut stop: watch::Receiver<bool>,
+    stop: CancellationToken,
 ) {
     let routes = TowerToHyperService::new(routes.clone());
     let (http, watcher) = (http.clone(), connections.watcher());
     tokio::spawn(async move {
         let has_begun = tokio::select! {
             has_begun = has_begun(&stream, read_timeout) => has_begun,
-            _ = stop.wait_for(|stop| *stop) => false,
+            () = stop.cancelled() => false,
         };
         if !has_begun {
             return;
@@ -141,9 +137,8 @@ fn connect(
 }
 
 /// Completes when the server has stopped and no request is in progress after the grace period.
-async fn idle_at_shutdown(mut stop: watch::Receiver<bool>, exchange: Exchange) {
-    // An error means that the sender is gone, which is a stop too.
-    let _ = stop.wait_for(|stop| *stop).await;
+async fn idle_at_shutdown(stop: CancellationToken, exchange: Exchange) {
+    stop.cancelled().await;
     sleep(CLOSE_GRACE).await;
     while exchange.is_busy() {
         sleep(RETRY_DELAY).await;

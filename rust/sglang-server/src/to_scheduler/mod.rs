@@ -61,32 +61,65 @@ pub(crate) enum Submission {
 /// A request whose text has become tokens, or has not.
 pub(crate) type TokenizedRequest = (Rid, Result<Tokenized, RequestError>);
 
-/// The ends of channels that a request comes in by.
+/// The sending ends of the channels into this stage.
+#[derive(Debug)]
+pub(crate) struct Entrance {
+    pub(crate) submissions: flume::Sender<Submission>,
+    /// Requests whose client disconnected or reads too slowly. Unbounded, because aborts
+    /// arrive when the other channels are full.
+    pub(crate) aborts: flume::Sender<Rid>,
+    /// Requests to end early whose clients still wait for the scheduler's last frame.
+    /// Unbounded too.
+    pub(crate) give_ups: flume::Sender<Rid>,
+}
+
+/// The receiving ends of the same channels.
 pub(crate) struct Inlets {
     pub(crate) submissions: flume::Receiver<Submission>,
-    /// Never full: what is in flight is bounded by what was admitted.
-    pub(crate) tokenized: flume::Receiver<TokenizedRequest>,
-    /// Never full: aborts come when everything else is.
-    pub(crate) aborts: flume::Receiver<Rid>,
-    /// Requests that somebody asks to end early; their clients are told how they ended.
-    /// Never full either.
-    pub(crate) given_up: flume::Receiver<Rid>,
-    /// Disconnected when the server goes down.
-    pub(crate) shutdown: flume::Receiver<()>,
+    aborts: flume::Receiver<Rid>,
+    give_ups: flume::Receiver<Rid>,
+}
+
+/// The channels into this stage; `capacity` submissions may wait.
+pub(crate) fn entrance(capacity: usize) -> (Entrance, Inlets) {
+    let (submissions, submission_inlet) = flume::bounded(capacity);
+    let (aborts, abort_inlet) = flume::unbounded();
+    let (give_ups, give_up_inlet) = flume::unbounded();
+    let entrance = Entrance {
+        submissions,
+        aborts,
+        give_ups,
+    };
+    let inlets = Inlets {
+        submissions: submission_inlet,
+        aborts: abort_inlet,
+        give_ups: give_up_inlet,
+    };
+    (entrance, inlets)
+}
+
+/// What the thread works with.
+pub(crate) struct Config {
+    pub(crate) args: Arc<ServerArgs>,
+    pub(crate) ring: ToSchedulerRing,
+    pub(crate) shards: Inboxes,
+    /// The tokenizer's inbox, if the server has a tokenizer.
+    pub(crate) tokenizer: Option<flume::Sender<Job>>,
+    /// Counts requests that were refused because a queue was full.
+    pub(crate) refused: Arc<AtomicU64>,
+    /// Counts bugs that were caught.
+    pub(crate) panics: Arc<AtomicU64>,
 }
 
 /// The thread's state.
 pub(crate) struct Intake {
-    args: Arc<ServerArgs>,
-    ring: ToSchedulerRing,
-    shards: Inboxes,
-    jobs: Option<flume::Sender<Job>>,
-    /// Where tokens come back.
-    tokenized: flume::Sender<TokenizedRequest>,
-    /// Counts requests for which there was no room.
-    refused: Arc<AtomicU64>,
-    /// Counts bugs that were met.
-    panics: Arc<AtomicU64>,
+    config: Config,
+    /// Where the tokenizer's answers come back. Unbounded: there is at most one for each
+    /// entry of `tokenizing`.
+    tokenized: (
+        flume::Sender<TokenizedRequest>,
+        flume::Receiver<TokenizedRequest>,
+    ),
     /// What the tokenizer has.
     tokenizing: HashMap<Rid, Box<GenerateRequest>>,
     /// Not begun, because their clients had left before: each has an abort on its way.
@@ -107,23 +140,10 @@ enum Wake {
 }
 
 impl Intake {
-    pub(crate) fn new(
-        args: Arc<ServerArgs>,
-        ring: ToSchedulerRing,
-        shards: Inboxes,
-        jobs: Option<flume::Sender<Job>>,
-        tokenized: flume::Sender<TokenizedRequest>,
-        refused: Arc<AtomicU64>,
-        panics: Arc<AtomicU64>,
-    ) -> Self {
+    pub(crate) fn new(config: Config) -> Self {
         Self {
-            args,
-            ring,
-            shards,
-            jobs,
-            tokenized,
-            refused,
-            panics,
+            config,
+            tokenized: flume::unbounded(),
             tokenizing: HashMap::new(),
             skipped: HashSet::new(),
             aborts: VecDeque::new(),
@@ -133,9 +153,9 @@ impl Intake {
 
     /// Works until the server goes down; then what is still here fails, and aborts that
     /// wait are offered once more.
-    pub(crate) fn run(mut self, inlets: &Inlets) {
+    pub(crate) fn run(mut self, inlets: &Inlets, stopped: &flume::Receiver<()>) {
         loop {
-            let wake = self.next(inlets);
+            let wake = self.next(inlets, stopped);
             let rid = match &wake {
                 Wake::Shutdown => break,
                 Wake::Retry => None,
@@ -180,7 +200,7 @@ impl Intake {
 
     /// A bug, met on one request: that one fails, and others go on.
     fn panicked(&self, rid: Option<Rid>) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
+        self.config.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(?rid, "the way to the scheduler panicked on a request");
         if let Some(rid) = rid {
             let error = RequestError::Internal("the request could not be handled".into());
@@ -188,16 +208,16 @@ impl Intake {
         }
     }
 
-    fn next(&self, inlets: &Inlets) -> Wake {
+    fn next(&self, inlets: &Inlets, stopped: &flume::Receiver<()>) -> Wake {
         let selector = flume::Selector::new()
-            .recv(&inlets.shutdown, |_| Wake::Shutdown)
+            .recv(stopped, |_| Wake::Shutdown)
             .recv(&inlets.aborts, |rid| {
                 rid.map_or(Wake::Shutdown, Wake::Abort)
             })
-            .recv(&inlets.given_up, |rid| {
+            .recv(&inlets.give_ups, |rid| {
                 rid.map_or(Wake::Shutdown, Wake::GiveUp)
             })
-            .recv(&inlets.tokenized, |tokenized| {
+            .recv(&self.tokenized.1, |tokenized| {
                 tokenized.map_or(Wake::Shutdown, Wake::Tokenized)
             })
             .recv(&inlets.submissions, |submission| {
@@ -257,7 +277,7 @@ impl Intake {
             return;
         }
         let state = step(State::Received, Event::Validate);
-        if let Err(error) = rules::received(&request, &self.args) {
+        if let Err(error) = rules::received(&request, &self.config.args) {
             // Not registered yet, so there is nothing to take back.
             let _ = sink.end(ResponseEvent::Failed(error));
             return;
@@ -273,7 +293,7 @@ impl Intake {
     fn tokenize(&mut self, mut request: Box<GenerateRequest>, state: State, text: String) {
         let state = step(state, Event::Tokenize);
         let rid = request.rid.clone();
-        let (lane, name) = (self.tokenized.clone(), rid.clone());
+        let (lane, name) = (self.tokenized.0.clone(), rid.clone());
         let job = Job {
             text: text.clone(),
             special: AutoSpecials::Added,
@@ -282,12 +302,17 @@ impl Intake {
         };
         request.prompt = Prompt::Text(text);
         // Without waiting: long texts may be before it, and aborts must not wait for them.
-        match self.jobs.as_ref().map(|jobs| jobs.try_send(job)) {
+        match self
+            .config
+            .tokenizer
+            .as_ref()
+            .map(|jobs| jobs.try_send(job))
+        {
             Some(Ok(())) => {
                 self.tokenizing.insert(rid, request);
             }
             Some(Err(flume::TrySendError::Full(_))) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
+                self.config.refused.fetch_add(1, Ordering::Relaxed);
                 let message = "too many texts wait for the tokenizer: try again later";
                 self.fail(&rid, state, RequestError::QueueFull(message.into()));
             }
@@ -330,7 +355,7 @@ impl Intake {
         let rid = request.rid.clone();
         let fits = match ids.as_slice() {
             [] => Err(RequestError::invalid("the prompt has no tokens")),
-            _ => rules::fit(&mut request, &mut ids, &self.args),
+            _ => rules::fit(&mut request, &mut ids, &self.config.args),
         };
         match fits {
             Ok(()) => {
@@ -342,12 +367,12 @@ impl Intake {
     }
 
     fn push(&mut self, rid: &Rid, state: State, message: ToScheduler) {
-        match self.ring.push(message) {
+        match self.config.ring.push(message) {
             Ok(()) => {
                 step(state, Event::Queue);
             }
             Err(Refused::Full(_)) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
+                self.config.refused.fetch_add(1, Ordering::Relaxed);
                 let message = "the scheduler's queue is full: try again later";
                 self.fail(rid, state, RequestError::QueueFull(message.into()));
             }
@@ -386,7 +411,11 @@ impl Intake {
     /// Puts aborts into the ring as long as it takes them.
     fn retry_aborts(&mut self) {
         while let Some(rid) = self.aborts.front() {
-            match self.ring.push(ToScheduler::control(wire::abort(rid))) {
+            match self
+                .config
+                .ring
+                .push(ToScheduler::control(wire::abort(rid)))
+            {
                 Err(Refused::Full(_)) => return,
                 Ok(()) => debug!(%rid, "aborted"),
                 // Nobody is there who works on it.
@@ -404,7 +433,7 @@ impl Intake {
 
     /// A shard that is gone has failed all that it had.
     fn send(&self, rid: &Rid, event: ShardEvent) {
-        let _ = self.shards.send(rid, event);
+        let _ = self.config.shards.send(rid, event);
     }
 }
 

@@ -1,0 +1,197 @@
+//! A running frontend, from its start to its end.
+//!
+//! Invariant: when [`Server::start`] returns, the socket listens. When [`Server::shutdown`]
+//! returns, no thread of the server runs any more, or the log names those left behind.
+
+mod check;
+mod http;
+mod pipeline;
+
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tracing::info;
+
+use crate::{
+    api::listener::listen,
+    channel::{FromSchedulerRing, Refused, SchedulerInbox, ToScheduler},
+    config::{FrontendConfig, ServerArgs},
+    drain::{Drain, Ending},
+    frontend::Frontend,
+    tokenizer::{self, LoadError, TextTokenizer},
+};
+use pipeline::{Pipeline, Plan, Stages};
+
+pub use check::StartError;
+
+/// A running frontend.
+#[derive(Debug)]
+pub struct Server {
+    frontend: Arc<Frontend>,
+    address: SocketAddr,
+    inbox: SchedulerInbox,
+    ring: FromSchedulerRing,
+    /// `None` once the server has been told to shut down.
+    stages: Mutex<Option<Stages>>,
+    drain: Arc<Drain>,
+}
+
+impl Server {
+    /// Starts all threads and listens.
+    ///
+    /// # Errors
+    ///
+    /// When an argument is invalid, the tokenizer cannot be loaded, the address cannot be
+    /// listened on, or the system refuses a thread.
+    pub fn start(
+        args: ServerArgs,
+        config: FrontendConfig,
+        port_offset: u16,
+        cores: &[usize],
+    ) -> Result<Self, StartError> {
+        Self::boot(args, config, port_offset, cores, load_tokenizer)
+    }
+
+    /// Like [`Self::start`], with the given tokenizer instead of the one that `args` names.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::start`].
+    pub fn start_with(
+        args: ServerArgs,
+        config: FrontendConfig,
+        port_offset: u16,
+        cores: &[usize],
+        tokenizer: Arc<dyn TextTokenizer>,
+    ) -> Result<Self, StartError> {
+        Self::boot(args, config, port_offset, cores, |_| Ok(Some(tokenizer)))
+    }
+
+    fn boot(
+        args: ServerArgs,
+        config: FrontendConfig,
+        port_offset: u16,
+        cores: &[usize],
+        tokenizer: impl FnOnce(&ServerArgs) -> Result<Option<Arc<dyn TextTokenizer>>, LoadError>,
+    ) -> Result<Self, StartError> {
+        check::check_args(&args)?;
+        check::check_capacities(&config)?;
+        let listener = listen(&args.host, args.port, port_offset)
+            .map_err(|error| StartError::Listen(error.to_string()))?;
+        let address = listener.local_addr()?;
+        let tokenizer = tokenizer(&args)?;
+        let Pipeline {
+            frontend,
+            inbox,
+            ring,
+            stages,
+        } = Plan::new(args, config, tokenizer, cores).start(listener)?;
+        info!(%address, "listening");
+        Ok(Self {
+            frontend,
+            address,
+            inbox,
+            ring,
+            stages: Mutex::new(Some(stages)),
+            drain: Arc::default(),
+        })
+    }
+
+    /// The address that the server listens on, with the real port if port 0 was asked for.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The drain time to use when the caller of [`Self::shutdown`] has no preference.
+    #[must_use]
+    pub fn drain_deadline(&self) -> Duration {
+        self.frontend.config.drain_deadline
+    }
+
+    /// Takes up to `max` messages for the scheduler. Never waits.
+    #[must_use]
+    pub fn take(&self, max: usize) -> Vec<ToScheduler> {
+        self.frontend.signs.beat();
+        self.inbox.take(max)
+    }
+
+    /// Waits for a message for the scheduler, at most for `timeout`. Returns whether
+    /// [`Self::take`] will find one.
+    #[must_use]
+    pub fn wait(&self, timeout: Duration) -> bool {
+        self.frontend.signs.beat();
+        let is_there = self.inbox.wait(timeout);
+        self.frontend.signs.beat();
+        is_there
+    }
+
+    /// Whether no new message will arrive: [`Self::take`] returns what is left.
+    #[must_use]
+    pub fn is_shut_down(&self) -> bool {
+        self.inbox.is_closed()
+    }
+
+    /// Pushes a frame from the scheduler if the ring has room. Returns false when the server
+    /// is shutting down.
+    ///
+    /// # Errors
+    ///
+    /// Gives the frame back when the ring is full.
+    pub fn push(&self, frame: Vec<u8>) -> Result<bool, Vec<u8>> {
+        match self.ring.push(frame) {
+            Ok(()) => Ok(true),
+            Err(Refused::Closed(_)) => Ok(false),
+            Err(Refused::Full(frame)) => Err(frame),
+        }
+    }
+
+    /// Pushes a frame from the scheduler and waits while the ring is full. Returns false
+    /// when the server is shutting down.
+    #[must_use]
+    pub fn push_blocking(&self, frame: Vec<u8>) -> bool {
+        self.ring.push_blocking(frame)
+    }
+
+    /// Stops accepting connections, waits at most for `drain` until every request is
+    /// answered and every answer is sent, and fails the remaining requests.
+    ///
+    /// A second call waits for the first one and can shorten its drain. Calls after the end
+    /// return at once.
+    pub fn shutdown(&self, drain: Duration) {
+        self.drain.shorten(drain);
+        let stages = self.stages().take();
+        let Some(stages) = stages else {
+            return self.drain.wait_until_ended();
+        };
+        let _ending = Ending::of(&self.drain);
+        self.frontend.start_draining();
+        let answered = self.frontend.signs.live.wait();
+        let _ = self.drain.block_on(answered, Instant::now());
+        self.frontend.release_tokenizer();
+        stages.end(&self.drain);
+    }
+
+    fn stages(&self) -> MutexGuard<'_, Option<Stages>> {
+        // An option is valid at any time, so a poisoned lock does no harm.
+        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shutdown(Duration::ZERO);
+    }
+}
+
+/// The tokenizer that `args` name; `None` when the server runs without one.
+fn load_tokenizer(args: &ServerArgs) -> Result<Option<Arc<dyn TextTokenizer>>, LoadError> {
+    if args.skip_tokenizer_init {
+        return Ok(None);
+    }
+    tokenizer::load(args.tokenizer_path.as_deref().map(Path::new)).map(Some)
+}
