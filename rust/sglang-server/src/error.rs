@@ -1,63 +1,60 @@
-//! Why a request has no good end, and what an HTTP client is told.
+//! Why a request failed, and the HTTP status for it.
 //!
-//! Invariant: what a client did wrong is a status below 500, and its text says what to
-//! change; what we did wrong is 500, what we cannot take now is 503.
+//! Invariant: a mistake of the client has a status below 500 and a text that says what to
+//! change. A fault of the server is 500. A request that the server cannot take now is 503.
 
 /// How a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// The request breaks a rule.
+    /// The request is invalid.
     #[error("invalid request: {message}")]
     Invalid {
         /// What is wrong.
         message: String,
-        /// The field at fault, if it is one.
+        /// The field that is wrong, if it is a single one.
         param: Option<String>,
-        /// A word for programs, such as `context_length_exceeded`.
+        /// A stable name for programs, such as `context_length_exceeded`.
         code: &'static str,
     },
-    /// Too much is in flight.
+    /// A queue is full, or the client reads its answer too slowly.
     #[error("overloaded: {0}")]
     QueueFull(String),
     /// The server is shutting down, or the scheduler is gone.
     #[error("unavailable: {0}")]
     Unavailable(String),
-    /// The client went away.
-    #[error("client disconnected")]
-    Disconnected,
-    /// The text could not be made tokens.
+    /// The text could not be tokenized.
     #[error("tokenizer: {0}")]
     Tokenize(String),
-    /// The tokens could not be made text.
+    /// The tokens could not be decoded to text.
     #[error("detokenizer: {0}")]
     Detokenize(String),
     /// A frame of the scheduler could not be read.
     #[error("scheduler frame: {0}")]
     Codec(String),
-    /// The scheduler gave the request up, with a status of its own.
+    /// The scheduler, or a client by `/abort_request`, aborted the request.
     #[error("{message}")]
     Aborted {
-        /// The status for the client.
+        /// The HTTP status that was given with the abort.
         status: u16,
-        /// The scheduler's words.
+        /// The message that was given with the abort.
         message: String,
-        /// The scheduler's name of the fault.
+        /// The scheduler's name for the kind of error.
         err_type: Option<String>,
     },
-    /// A fault of ours.
+    /// A bug in the server, or an error that the scheduler reported.
     #[error("internal: {0}")]
     Internal(String),
 }
 
 impl RequestError {
-    /// Nothing new is taken, and what is here ends.
+    /// The error for requests that the shutdown ends or refuses.
     #[must_use]
     pub fn shutting_down() -> Self {
         Self::Unavailable("the server is shutting down".into())
     }
 
-    /// A broken rule about the field `param`.
+    /// The field `param` is invalid.
     #[must_use]
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::Invalid {
@@ -67,7 +64,7 @@ impl RequestError {
         }
     }
 
-    /// A broken rule about the request as a whole.
+    /// The request as a whole is invalid.
     #[must_use]
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::Invalid {
@@ -77,14 +74,13 @@ impl RequestError {
         }
     }
 
-    /// The HTTP status.
+    /// The HTTP status for the client.
     #[must_use]
     pub fn status(&self) -> u16 {
         match self {
             Self::Invalid { .. } => 400,
             Self::QueueFull(_) | Self::Unavailable(_) => 503,
-            Self::Disconnected => 499,
-            // A status that no answer can have is a fault of ours.
+            // A status outside this range is no error status, so the scheduler is wrong.
             Self::Aborted { status, .. } if (400..600).contains(status) => *status,
             Self::Aborted { .. }
             | Self::Tokenize(_)
@@ -100,7 +96,7 @@ mod tests {
     use super::RequestError;
 
     #[test]
-    fn statuses() {
+    fn each_error_has_its_status_and_text() {
         let aborted = |status| RequestError::Aborted {
             status,
             message: "no".into(),
@@ -112,7 +108,6 @@ mod tests {
             (RequestError::field("n", "no"),             400, "invalid request: no"),
             (RequestError::QueueFull("no".into()),       503, "overloaded: no"),
             (RequestError::Unavailable("no".into()),     503, "unavailable: no"),
-            (RequestError::Disconnected,                 499, "client disconnected"),
             (RequestError::Tokenize("no".into()),        500, "tokenizer: no"),
             (RequestError::Detokenize("no".into()),      500, "detokenizer: no"),
             (RequestError::Codec("no".into()),           500, "scheduler frame: no"),

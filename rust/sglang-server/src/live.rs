@@ -1,7 +1,7 @@
-//! Which names clients use right now.
+//! The request names that clients use right now, and the sinks of their answers.
 //!
-//! Invariant: a name is taken from the moment a request with it is admitted until the
-//! sink of its answer is dropped, by whichever path.
+//! Invariant: a name is in use from the admission of its request until the sink of the
+//! answer is dropped, however the request ends.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -12,14 +12,14 @@ use tokio::sync::mpsc;
 
 use crate::{ids::Rid, message::ResponseEvent};
 
-/// Places that only the last event may take.
+/// Places in a sink that are reserved for the last event.
 const LAST: usize = 1;
 
-/// The names in use, and the requests that have each.
+/// The names in use, and the requests of each name.
 #[derive(Clone, Debug, Default)]
 pub struct LiveNames(Arc<Mutex<HashMap<String, Vec<Rid>>>>);
 
-/// The hold on one name, which the requests of one prompt share.
+/// The reservation of one name. The requests of one body can share it.
 #[derive(Clone, Debug)]
 pub struct LiveName(Arc<Held>);
 
@@ -30,7 +30,7 @@ struct Held {
 }
 
 impl LiveNames {
-    /// Takes `name`, unless somebody has it.
+    /// Reserves `name`. Returns `None` when it is in use.
     #[must_use]
     pub fn take(&self, name: &str) -> Option<LiveName> {
         let name = name.to_owned();
@@ -42,7 +42,7 @@ impl LiveNames {
         Some(LiveName(Arc::new(Held { names, name })))
     }
 
-    /// The requests that have `name`, or any.
+    /// The requests that have `name`; without a name, all requests.
     #[must_use]
     pub fn rids(&self, name: Option<&str>) -> Vec<Rid> {
         let names = self.locked();
@@ -52,20 +52,20 @@ impl LiveNames {
         }
     }
 
-    /// How many are in use.
+    /// The number of names in use.
     #[must_use]
     pub fn count(&self) -> usize {
         self.locked().len()
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Rid>>> {
-        // A map is whole between any two of its calls.
+        // A map is valid between any two calls, so a poisoned lock does no harm.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl LiveName {
-    /// `rid` has this name, too.
+    /// Adds a request to those that have this name.
     pub fn add(&self, rid: Rid) {
         let Held { names, name } = self.0.as_ref();
         if let Some(rids) = names.locked().get_mut(name) {
@@ -80,57 +80,57 @@ impl Drop for Held {
     }
 }
 
-/// Where the answer to one request goes. Its name is free again when this is dropped.
+/// Where the answer to one request goes. Dropping it frees the request's name.
 ///
-/// One place is kept for the last event, so that even a reader who is too slow learns how
-/// its answer ended.
+/// One place is reserved for the last event, so that a reader that is too slow still learns
+/// how its answer ended.
 #[derive(Debug)]
 pub struct Sink {
     events: mpsc::Sender<ResponseEvent>,
     name: Option<LiveName>,
 }
 
-/// The reader is too slow, or gone.
+/// Why a sink did not take an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SinkError {
-    /// As many events wait as may.
+    /// The reader is too slow: the sink is full.
     Full,
-    /// Nobody reads any more.
+    /// The reader has dropped its end.
     Closed,
 }
 
 impl Sink {
-    /// A sink for up to `capacity` unread events and the last one, and its reading end.
+    /// Makes a sink for up to `capacity` unread events and the last one, and its reading end.
     #[must_use]
     pub fn new(capacity: usize, name: Option<LiveName>) -> (Self, mpsc::Receiver<ResponseEvent>) {
         let (events, reader) = mpsc::channel(capacity + LAST);
         (Self { events, name }, reader)
     }
 
-    /// Whether nobody reads any more.
+    /// Whether the reader has dropped its end.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.events.is_closed()
     }
 
-    /// Sends without waiting.
+    /// Sends an event without waiting.
     ///
     /// # Errors
     ///
-    /// When the reader is too slow or gone.
+    /// When the sink is full or its reader is gone.
     pub fn send(&self, event: ResponseEvent) -> Result<(), SinkError> {
-        // Nobody else sends: what is free now does not get less before the next line.
+        // This is the only sender, so the free capacity does not shrink before the send.
         if !event.is_last() && self.events.capacity() <= LAST && !self.events.is_closed() {
             return Err(SinkError::Full);
         }
         try_send(&self.events, event)
     }
 
-    /// Sends the last event. Whoever reads it finds the name free.
+    /// Sends the last event. The name is free before the reader sees the event.
     ///
     /// # Errors
     ///
-    /// When nobody reads any more.
+    /// When the reader is gone.
     pub fn end(self, last: ResponseEvent) -> Result<(), SinkError> {
         drop(self.name);
         try_send(&self.events, last)
@@ -153,7 +153,7 @@ mod tests {
     };
 
     #[test]
-    fn a_name_is_taken_until_its_sink_is_gone() {
+    fn a_name_is_in_use_until_its_sink_is_dropped() {
         let names = LiveNames::default();
         let held = names.take("x").unwrap();
         assert!(names.take("x").is_none());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_the_end_finds_the_name_free() {
+    fn the_name_is_free_when_the_last_event_arrives() {
         let names = LiveNames::default();
         for _ in 0..1000 {
             let (sink, mut reader) = Sink::new(1, Some(names.take("x").unwrap()));
@@ -184,11 +184,11 @@ mod tests {
     }
 
     fn failed() -> ResponseEvent {
-        ResponseEvent::Failed(RequestError::Disconnected)
+        ResponseEvent::Failed(RequestError::shutting_down())
     }
 
     #[test]
-    fn full_and_closed_are_told_apart() {
+    fn a_full_sink_and_a_closed_sink_give_different_errors() {
         let (sink, reader) = Sink::new(1, None);
         assert_eq!(Ok(()), sink.send(chunk()));
         assert_eq!(Err(SinkError::Full), sink.send(chunk()));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_has_a_place_of_its_own() {
+    fn a_full_sink_takes_the_last_event() {
         let (sink, mut reader) = Sink::new(1, None);
         assert_eq!(Ok(()), sink.send(chunk()));
         assert_eq!(Err(SinkError::Full), sink.send(chunk()));

@@ -1,7 +1,7 @@
-//! What a generation may ask of this model: checked before and after it has its tokens.
+//! Which generations this model accepts: checks before and after tokenizing.
 //!
-//! Invariant: no token reaches the scheduler that its embedding has no row for, and no
-//! request that cannot fit the context, unless it may be cut.
+//! Invariant: every token that reaches the scheduler is in the model's vocabulary, since any
+//! other would fail in the embedding lookup. Every request fits the context.
 
 use crate::{
     config::ServerArgs,
@@ -9,8 +9,11 @@ use crate::{
     message::{GenerateRequest, Prompt},
 };
 
-/// What can be said before there are tokens.
-pub(super) fn received(request: &GenerateRequest, args: &ServerArgs) -> Result<(), RequestError> {
+/// The checks that need no tokens of the text.
+pub(super) fn check_request(
+    request: &GenerateRequest,
+    args: &ServerArgs,
+) -> Result<(), RequestError> {
     let vocab_size = args.model_config.vocab_size;
     match &request.prompt {
         Prompt::Text(_) if args.skip_tokenizer_init => {
@@ -18,10 +21,10 @@ pub(super) fn received(request: &GenerateRequest, args: &ServerArgs) -> Result<(
             return Err(RequestError::field("text", message));
         }
         Prompt::Text(_) => {}
-        Prompt::Ids(ids) => in_vocabulary("input_ids", ids, vocab_size)?,
+        Prompt::Ids(ids) => check_vocabulary("input_ids", ids, vocab_size)?,
     }
     if let Some(ids) = &request.token_ids_logprob {
-        in_vocabulary("token_ids_logprob", ids, vocab_size)?;
+        check_vocabulary("token_ids_logprob", ids, vocab_size)?;
     }
     if request.top_logprobs_num > vocab_size {
         let asked = request.top_logprobs_num;
@@ -40,7 +43,7 @@ pub(super) fn received(request: &GenerateRequest, args: &ServerArgs) -> Result<(
     Ok(())
 }
 
-fn in_vocabulary(field: &str, ids: &[i32], vocab_size: i64) -> Result<(), RequestError> {
+fn check_vocabulary(field: &str, ids: &[i32], vocab_size: i64) -> Result<(), RequestError> {
     let outside = |id: &i32| !(0..vocab_size).contains(&i64::from(*id));
     match ids.iter().position(outside) {
         None => Ok(()),
@@ -55,44 +58,45 @@ fn in_vocabulary(field: &str, ids: &[i32], vocab_size: i64) -> Result<(), Reques
     }
 }
 
-/// Fits `ids` and what is to be generated into the context; cuts if the server may.
-pub(super) fn fit(
+/// Checks that `ids` and the tokens to generate fit the context. With `allow_auto_truncate`
+/// it cuts both instead of failing.
+pub(super) fn fit_context(
     request: &mut GenerateRequest,
     ids: &mut Vec<i32>,
     args: &ServerArgs,
 ) -> Result<(), RequestError> {
     let (context, reserved) = (args.model_config.context_len, args.num_reserved_tokens);
-    let cut = args.allow_auto_truncate;
+    let may_cut = args.allow_auto_truncate;
     if ids.len() as i64 + reserved >= context {
-        if !cut {
+        if !may_cut {
             let tokens = ids.len();
             return Err(too_long(format!(
                 "the prompt has {tokens} tokens{}, and the model's context is {context}: shorten it",
-                besides(reserved),
+                plus(reserved),
             )));
         }
         ids.truncate(usize::try_from(context - reserved).unwrap_or(0));
     }
     let input = ids.len() as i64 + reserved;
-    let Some(most) = request.sampling.max_new_tokens else {
+    let Some(max_new) = request.sampling.max_new_tokens else {
         return Ok(());
     };
-    if input.saturating_add(most) <= context {
+    if input.saturating_add(max_new) <= context {
         return Ok(());
     }
-    if !cut {
+    if !may_cut {
         let tokens = ids.len();
         return Err(too_long(format!(
-            "the prompt has {tokens} tokens{}, and {most} more are asked for, but the model's context is {context}: \
+            "the prompt has {tokens} tokens{}, and {max_new} more are asked for, but the model's context is {context}: \
              shorten the prompt or lower `max_new_tokens`",
-            besides(reserved),
+            plus(reserved),
         )));
     }
     let left = (context - input).max(0);
     if request.sampling.min_new_tokens > left {
-        let least = request.sampling.min_new_tokens;
+        let min_new = request.sampling.min_new_tokens;
         let message = format!(
-            "`min_new_tokens` is {least}, but only {left} fit the model's context of {context}"
+            "`min_new_tokens` is {min_new}, but only {left} fit the model's context of {context}"
         );
         return Err(too_long(message));
     }
@@ -100,10 +104,10 @@ pub(super) fn fit(
     Ok(())
 }
 
-fn besides(reserved: i64) -> String {
+fn plus(reserved: i64) -> String {
     match reserved {
         0 => String::new(),
-        reserved => format!(" besides {reserved} that are reserved"),
+        reserved => format!(" plus {reserved} reserved"),
     }
 }
 
@@ -117,7 +121,7 @@ fn too_long(message: String) -> RequestError {
 
 #[cfg(test)]
 mod tests {
-    use super::{fit, received};
+    use super::{check_request, fit_context};
     use crate::{
         config::{ModelConfig, ServerArgs},
         error::RequestError,
@@ -125,7 +129,7 @@ mod tests {
         message::{GenerateRequest, Prompt},
     };
 
-    /// A model of 100 tokens and a context of 10.
+    /// A model with 100 tokens and a context of 10.
     fn args() -> ServerArgs {
         ServerArgs::of_model("m", ModelConfig::of_text(10, 100))
     }
@@ -135,11 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_cannot_do_is_refused() {
+    fn a_request_that_the_model_cannot_serve_is_refused() {
         let with = |change: &dyn Fn(&mut GenerateRequest, &mut ServerArgs)| {
             let (mut request, mut args) = (request(), args());
             change(&mut request, &mut args);
-            received(&request, &args).map_err(|error| match error {
+            check_request(&request, &args).map_err(|error| match error {
                 RequestError::Invalid { message, param, .. } => (param.unwrap(), message),
                 other => panic!("{other:?}"),
             })
@@ -198,37 +202,37 @@ mod tests {
         assert!(stop.is_err());
     }
 
-    /// Tokens and most new tokens that are sent; or how the refusal begins.
     #[test]
     fn prompts_and_answers_fit_the_context() {
         type Case<'a> = (&'a str, usize, Option<i64>, i64, i64, bool, Sent<'a>);
+        /// The number of prompt tokens and `max_new_tokens` as sent, or how the error begins.
         type Sent<'a> = Result<(usize, Option<i64>), &'a str>;
         #[rustfmt::skip]
         let cases: &[Case<'_>] = &[
-            // what                    tokens most      least reserved cut    sent
+            // name                    tokens max_new  min_new reserved may_cut sent
             ("fits",                        4, Some(6),     0, 0, false, Ok((4, Some(6)))),
-            ("one too many",                4, Some(7),     0, 0, false, Err("the prompt has 4 tokens, and 7 more are asked for, but the model's context is 10")),
-            ("as many as fit",              4, None,        0, 0, false, Ok((4, None))),
-            ("prompt fills it",            10, None,        0, 0, false, Err("the prompt has 10 tokens, and the model's context is 10")),
-            ("prompt nearly fills it",      9, Some(1),     0, 0, false, Ok((9, Some(1)))),
-            ("reserved count",              4, Some(5),     0, 2, false, Err("the prompt has 4 tokens besides 2 that are reserved, and 5 more")),
-            ("reserved fill it",            8, None,        0, 2, false, Err("the prompt has 8 tokens besides 2 that are reserved, and the model's")),
+            ("one token too many",          4, Some(7),     0, 0, false, Err("the prompt has 4 tokens, and 7 more are asked for, but the model's context is 10")),
+            ("no limit is given",           4, None,        0, 0, false, Ok((4, None))),
+            ("prompt fills the context",   10, None,        0, 0, false, Err("the prompt has 10 tokens, and the model's context is 10")),
+            ("prompt leaves one token",     9, Some(1),     0, 0, false, Ok((9, Some(1)))),
+            ("reserved tokens count",       4, Some(5),     0, 2, false, Err("the prompt has 4 tokens plus 2 reserved, and 5 more")),
+            ("reserved tokens fill it",     8, None,        0, 2, false, Err("the prompt has 8 tokens plus 2 reserved, and the model's")),
             ("answer is cut",               4, Some(7),     0, 0, true,  Ok((4, Some(6)))),
             ("prompt is cut",              12, Some(3),     0, 0, true,  Ok((10, Some(0)))),
-            ("prompt is cut, reserved",    12, None,        0, 2, true,  Ok((8, None))),
-            ("least would not fit",         4, Some(9),     7, 0, true,  Err("`min_new_tokens` is 7, but only 6 fit")),
-            ("least just fits",             4, Some(9),     6, 0, true,  Ok((4, Some(6)))),
-            ("numbers do not overflow",     4, Some(i64::MAX), 0, 0, true, Ok((4, Some(6)))),
+            ("prompt is cut for reserved", 12, None,        0, 2, true,  Ok((8, None))),
+            ("minimum does not fit",        4, Some(9),     7, 0, true,  Err("`min_new_tokens` is 7, but only 6 fit")),
+            ("minimum just fits",           4, Some(9),     6, 0, true,  Ok((4, Some(6)))),
+            ("sum does not overflow",       4, Some(i64::MAX), 0, 0, true, Ok((4, Some(6)))),
         ];
-        for (name, tokens, most, least, reserved, cut, expected) in cases {
+        for (name, tokens, max_new, min_new, reserved, may_cut, expected) in cases {
             let mut args = args();
             args.num_reserved_tokens = *reserved;
-            args.allow_auto_truncate = *cut;
+            args.allow_auto_truncate = *may_cut;
             let mut request = request();
-            request.sampling.max_new_tokens = *most;
-            request.sampling.min_new_tokens = *least;
+            request.sampling.max_new_tokens = *max_new;
+            request.sampling.min_new_tokens = *min_new;
             let mut ids = vec![1; *tokens];
-            match (fit(&mut request, &mut ids, &args), expected) {
+            match (fit_context(&mut request, &mut ids, &args), expected) {
                 (Ok(()), Ok(sent)) => {
                     assert_eq!(
                         *sent,
