@@ -1,8 +1,8 @@
-//! The two rings between the frontend's threads and the one thread of the scheduler.
+//! The two rings between the frontend's threads and the scheduler's thread.
 //!
 //! Invariant: the frontend never waits for room in the ring to the scheduler, so a slow
-//! scheduler cannot stop it; the scheduler waits for room in the ring from it, since what
-//! it has computed must not be lost.
+//! scheduler cannot block it. The scheduler waits for room in the ring from the scheduler,
+//! so no computed token is lost.
 
 use std::{
     collections::VecDeque,
@@ -10,12 +10,12 @@ use std::{
     time::Duration,
 };
 
-/// A message for the scheduler: its header, and its tokens as little-endian int64.
+/// A message for the scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToScheduler {
-    /// One MessagePack value.
+    /// One MessagePack value; `WIRE.md` lists its fields.
     pub header: Vec<u8>,
-    /// Eight bytes a token; none for control messages.
+    /// The prompt's tokens, each a little-endian int64. Empty for control messages.
     pub ids: Vec<u8>,
 }
 
@@ -38,12 +38,12 @@ impl ToScheduler {
     }
 }
 
-/// Why a ring did not take a message; the message comes back.
+/// Why a ring did not take a message; gives the message back.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused<T> {
-    /// No room.
+    /// The ring is full.
     Full(T),
-    /// Nobody will ever take it out.
+    /// The receiving end was dropped.
     Closed(T),
 }
 
@@ -51,15 +51,15 @@ pub enum Refused<T> {
 #[derive(Clone, Debug)]
 pub struct ToSchedulerRing(flume::Sender<ToScheduler>);
 
-/// The scheduler's end of it.
+/// The scheduler's end of the ring to the scheduler.
 #[derive(Debug)]
 pub struct SchedulerInbox {
     ring: flume::Receiver<ToScheduler>,
-    /// What waits have taken out, for the next [`Self::take`].
+    /// Messages that [`Self::wait`] has taken out of the ring, for the next [`Self::take`].
     stash: Mutex<VecDeque<ToScheduler>>,
 }
 
-/// A ring to the scheduler with room for `capacity` messages.
+/// Makes a ring to the scheduler with room for `capacity` messages.
 #[must_use]
 pub fn to_scheduler(capacity: usize) -> (ToSchedulerRing, SchedulerInbox) {
     let (sender, ring) = flume::bounded(capacity);
@@ -68,11 +68,11 @@ pub fn to_scheduler(capacity: usize) -> (ToSchedulerRing, SchedulerInbox) {
 }
 
 impl ToSchedulerRing {
-    /// Puts a message in, if there is room.
+    /// Pushes a message without waiting.
     ///
     /// # Errors
     ///
-    /// When there is none, or the scheduler is gone.
+    /// When the ring is full or the scheduler's end was dropped.
     pub fn push(&self, message: ToScheduler) -> Result<(), Refused<ToScheduler>> {
         self.0.try_send(message).map_err(|error| match error {
             flume::TrySendError::Full(message) => Refused::Full(message),
@@ -94,46 +94,47 @@ impl ToSchedulerRing {
 }
 
 impl SchedulerInbox {
-    /// Up to `most` messages that are there, in order. Never waits, not even for a
-    /// [`Self::wait`] in another thread.
+    /// Takes up to `max` messages, in order. Never waits, not even for a [`Self::wait`] in
+    /// another thread.
     #[must_use]
-    pub fn take(&self, most: usize) -> Vec<ToScheduler> {
+    pub fn take(&self, max: usize) -> Vec<ToScheduler> {
         let mut stash = self.stash();
-        let stashed = stash.len().min(most);
+        let stashed = stash.len().min(max);
         let mut messages: Vec<_> = stash.drain(..stashed).collect();
-        messages.extend(self.ring.try_iter().take(most - stashed));
+        messages.extend(self.ring.try_iter().take(max - stashed));
         messages
     }
 
-    /// Waits until there is a message, at most for `timeout`; says whether there is one.
+    /// Waits for a message, at most for `timeout`. Returns whether there is one.
     pub fn wait(&self, timeout: Duration) -> bool {
         if !self.stash().is_empty() {
             return true;
         }
-        // Without the lock, which is held by nobody for long.
+        // The lock is not held while this waits, so `take` never waits for it.
         let message = self.ring.recv_timeout(timeout).ok();
-        let there = message.is_some();
+        let is_there = message.is_some();
         self.stash().extend(message);
-        there
+        is_there
     }
 
-    /// Whether no message will come any more.
+    /// Whether the frontend's end was dropped, so that no new message will arrive.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.ring.is_disconnected()
     }
 
     fn stash(&self) -> MutexGuard<'_, VecDeque<ToScheduler>> {
-        // A queue is whole between any two of its calls.
+        // A queue is valid between any two calls, so a poisoned lock does no harm.
         self.stash.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The scheduler's end of the ring back; frames are as [`wire`](crate::wire) reads them.
+/// The scheduler's end of the ring from the scheduler. Its items are frames of
+/// [`wire`](crate::wire).
 #[derive(Clone, Debug)]
 pub struct FromSchedulerRing(flume::Sender<Vec<u8>>);
 
-/// A ring back with room for `capacity` frames, and its reading end.
+/// Makes a ring from the scheduler with room for `capacity` frames.
 #[must_use]
 pub fn from_scheduler(capacity: usize) -> (FromSchedulerRing, flume::Receiver<Vec<u8>>) {
     let (sender, frames) = flume::bounded(capacity);
@@ -141,11 +142,11 @@ pub fn from_scheduler(capacity: usize) -> (FromSchedulerRing, flume::Receiver<Ve
 }
 
 impl FromSchedulerRing {
-    /// Puts a frame in, if there is room.
+    /// Pushes a frame without waiting.
     ///
     /// # Errors
     ///
-    /// When there is none, or nobody reads any more.
+    /// When the ring is full or the frontend's end was dropped.
     pub fn push(&self, frame: Vec<u8>) -> Result<(), Refused<Vec<u8>>> {
         self.0.try_send(frame).map_err(|error| match error {
             flume::TrySendError::Full(frame) => Refused::Full(frame),
@@ -153,7 +154,8 @@ impl FromSchedulerRing {
         })
     }
 
-    /// Puts a frame in as soon as there is room. False when nobody reads any more.
+    /// Pushes a frame, and waits while the ring is full. Returns false when the frontend's
+    /// end was dropped.
     #[must_use]
     pub fn push_blocking(&self, frame: Vec<u8>) -> bool {
         self.0.send(frame).is_ok()
@@ -169,27 +171,28 @@ mod tests {
 
     use super::{Refused, ToScheduler, from_scheduler, to_scheduler};
 
-    const SOON: Duration = Duration::from_secs(20);
+    /// Longer than any operation in these tests takes.
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn message(name: u8) -> ToScheduler {
         ToScheduler::control(vec![name])
     }
 
     #[test]
-    fn ids_are_eight_bytes_each() {
+    fn each_id_takes_eight_bytes() {
         let message = ToScheduler::with_ids(vec![7], &[1, -2]);
         let expected = [1_i64, -2].map(i64::to_le_bytes).concat();
         assert_eq!(expected, message.ids);
     }
 
     #[test]
-    fn wait_stashes_then_take_returns_it() {
+    fn take_returns_the_messages_that_waits_stashed_first() {
         let (ring, inbox) = to_scheduler(8);
         for name in 0..4 {
             ring.push(message(name)).unwrap();
         }
-        assert!(inbox.wait(SOON));
-        assert!(inbox.wait(SOON));
+        assert!(inbox.wait(TIMEOUT));
+        assert!(inbox.wait(TIMEOUT));
         assert_eq!(Vec::<ToScheduler>::new(), inbox.take(0));
         assert_eq!(vec![message(0), message(1)], inbox.take(2));
         assert_eq!(vec![message(2), message(3)], inbox.take(256));
@@ -197,36 +200,36 @@ mod tests {
         assert!(!inbox.wait(Duration::ZERO));
     }
 
-    /// A thread that waits keeps no other from looking: it may hold the interpreter.
+    /// The thread that calls `take` may hold Python's interpreter lock.
     #[test]
     fn take_does_not_wait_for_a_wait() {
         let (ring, inbox) = to_scheduler(1);
         thread::scope(|scope| {
-            let waiter = scope.spawn(|| inbox.wait(SOON));
+            let waiter = scope.spawn(|| inbox.wait(TIMEOUT));
             let begin = Instant::now();
             while !waiter.is_finished() {
-                // Looks while the other waits, and then ends the wait.
+                // Takes while the other thread waits, then ends that wait.
                 assert_eq!(Vec::<ToScheduler>::new(), inbox.take(0));
                 if begin.elapsed() > Duration::from_millis(100) {
                     let _ = ring.push(message(1));
                 }
             }
-            assert!(begin.elapsed() < SOON / 2, "{:?}", begin.elapsed());
+            assert!(begin.elapsed() < TIMEOUT / 2, "{:?}", begin.elapsed());
             assert!(waiter.join().unwrap());
         });
         assert_eq!(vec![message(1)], inbox.take(1));
     }
 
     #[test]
-    fn wait_wakes_on_push() {
+    fn a_push_ends_a_wait() {
         let (ring, inbox) = to_scheduler(1);
-        let waiter = thread::spawn(move || (inbox.wait(SOON), inbox.take(1)));
+        let waiter = thread::spawn(move || (inbox.wait(TIMEOUT), inbox.take(1)));
         ring.push(message(1)).unwrap();
         assert_eq!((true, vec![message(1)]), waiter.join().unwrap());
     }
 
     #[test]
-    fn a_full_ring_gives_the_message_back() {
+    fn a_full_or_closed_ring_gives_the_message_back() {
         let (ring, inbox) = to_scheduler(1);
         ring.push(message(1)).unwrap();
         assert_eq!(Err(Refused::Full(message(2))), ring.push(message(2)));
@@ -236,18 +239,18 @@ mod tests {
     }
 
     #[test]
-    fn response_push_blocks_until_drained() {
+    fn a_blocking_push_waits_until_the_ring_has_room() {
         let (ring, frames) = from_scheduler(1);
         ring.push(vec![1]).unwrap();
         assert_eq!(Err(Refused::Full(vec![2])), ring.push(vec![2]));
         let pusher = thread::spawn(move || ring.push_blocking(vec![2]));
-        assert_eq!(Ok(vec![1]), frames.recv_timeout(SOON));
-        assert_eq!(Ok(vec![2]), frames.recv_timeout(SOON));
+        assert_eq!(Ok(vec![1]), frames.recv_timeout(TIMEOUT));
+        assert_eq!(Ok(vec![2]), frames.recv_timeout(TIMEOUT));
         assert!(pusher.join().unwrap());
     }
 
     #[test]
-    fn response_push_returns_false_when_closed() {
+    fn a_blocking_push_returns_false_when_the_ring_closes() {
         let (ring, frames) = from_scheduler(1);
         ring.push(vec![1]).unwrap();
         let blocked = ring.clone();

@@ -1,6 +1,7 @@
-//! Which threads run on which cores, where the scheduler has set some aside for us.
+//! Binds threads to the cores that the scheduler reserves for the server.
 //!
-//! Invariant: threads that compute have a core each, or nobody is bound to any.
+//! Invariant: either each tokenizer and detokenizer thread is assigned a separate core, or no
+//! thread is bound.
 
 use std::sync::{
     Arc,
@@ -11,19 +12,20 @@ use tracing::warn;
 
 use crate::workers::OnStart;
 
-/// What each kind of thread does first.
+/// For each kind of thread, the function that binds it. It runs first in the thread.
 #[derive(Clone)]
 pub(crate) struct Cores {
     http: Vec<usize>,
     pub(crate) tokenizer: OnStart,
     pub(crate) detokenizer: OnStart,
-    pub(crate) intake: OnStart,
-    pub(crate) dispatcher: OnStart,
+    pub(crate) to_scheduler: OnStart,
+    pub(crate) from_scheduler: OnStart,
 }
 
 impl Cores {
-    /// `cores` in order: HTTP, tokenizers, detokenizers, then up to two for the threads
-    /// that route, which else share those of HTTP. Too few: nobody is bound.
+    /// Assigns `cores` in order: to HTTP, tokenizers, detokenizers, then up to two to the
+    /// threads `to-scheduler` and `from-scheduler`. Without any left, these two share the
+    /// cores of HTTP. If there are fewer cores than threads, no thread is bound.
     pub(crate) fn plan(
         cores: &[usize],
         http: usize,
@@ -33,8 +35,8 @@ impl Cores {
         let needed = http + tokenizers + detokenizers;
         if cores.len() < needed {
             if !cores.is_empty() {
-                let there = cores.len();
-                warn!("{there} cores for {needed} threads: none is bound to a core");
+                let count = cores.len();
+                warn!("{count} cores for {needed} threads: no thread is bound to a core");
             }
             return Self::new(&[], &[], &[], &[]);
         }
@@ -59,20 +61,20 @@ impl Cores {
             http: http.to_vec(),
             tokenizer: bind_each(tokenizers),
             detokenizer: bind_each(detokenizers),
-            // The dispatcher has the first, the intake the second if there is one.
-            intake: bind_each(&routers[routers.len().saturating_sub(1)..]),
-            dispatcher: bind_each(&routers[..routers.len().min(1)]),
+            // `from-scheduler` gets the first core, `to-scheduler` the second if there is one.
+            to_scheduler: bind_each(&routers[routers.len().saturating_sub(1)..]),
+            from_scheduler: bind_each(&routers[..routers.len().min(1)]),
         }
     }
 
-    /// For the runtime, which numbers its threads by itself.
+    /// Binds the threads of the HTTP runtime, which passes no index: a counter supplies it.
     pub(crate) fn http(&self) -> impl Fn() + Send + Sync + 'static {
         let (bind, next) = (bind_each(&self.http), AtomicUsize::new(0));
         move || bind(next.fetch_add(1, Ordering::Relaxed))
     }
 }
 
-/// Binds thread `i` to `cores[i]`, and from the beginning again.
+/// Binds thread `i` to `cores[i % cores.len()]`; without cores it binds none.
 fn bind_each(cores: &[usize]) -> OnStart {
     let cores = cores.to_vec();
     Arc::new(move |index| {
@@ -85,11 +87,11 @@ fn bind_each(cores: &[usize]) -> OnStart {
 #[cfg(target_os = "linux")]
 fn bind(core: usize) {
     if core >= libc::CPU_SETSIZE as usize {
-        warn!("core {core} is beyond those that a thread can be bound to");
+        warn!("core {core} is above the highest core that a thread can be bound to");
         return;
     }
-    // SAFETY: a set is plain bits, of which zeros are none; `CPU_SET` is within it, as was
-    // just compared; and the call reads as many bytes as the set has.
+    // SAFETY: all zeros are a valid, empty `cpu_set_t`. `CPU_SET` stays inside the set,
+    // because `core` is below `CPU_SETSIZE`. The call reads exactly the size that it is given.
     let failed = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);
@@ -97,10 +99,10 @@ fn bind(core: usize) {
     };
     if failed != 0 {
         let error = std::io::Error::last_os_error();
-        warn!("a thread is not bound to core {core}: {error}");
+        warn!("cannot bind a thread to core {core}: {error}");
     }
 }
 
-/// Elsewhere threads run where the system puts them.
+/// Binding is implemented for Linux only.
 #[cfg(not(target_os = "linux"))]
 fn bind(_core: usize) {}

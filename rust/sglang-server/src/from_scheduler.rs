@@ -1,8 +1,8 @@
-//! The thread that reads the scheduler's frames and hands each request's part to the
-//! shard that has the request.
+//! The stage that reads the scheduler's frames and sends each request's part to the shard
+//! that has the request.
 //!
-//! Invariant: a frame that cannot be read fails every request that it names; nobody waits
-//! for what will not come.
+//! Invariant: a malformed frame fails every request that it names, so no client waits for an
+//! answer that cannot arrive.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -19,10 +19,10 @@ use crate::{
     wire::{Frame, MalformedFrame},
 };
 
-/// Reads until `stopped` is disconnected.
+/// Reads frames until `stopped` is disconnected.
 ///
-/// Each good frame counts in `activity`: the scheduler lives. A bug met on a frame counts in
-/// `panics`, and the next frame is read.
+/// `activity` counts the well-formed frames, as signs that the scheduler works. `panics`
+/// counts bugs that were caught; each costs one frame.
 pub(crate) fn run(
     frames: &flume::Receiver<Vec<u8>>,
     stopped: &flume::Receiver<()>,
@@ -31,7 +31,7 @@ pub(crate) fn run(
     panics: &AtomicU64,
 ) {
     let next = || {
-        // The first is looked at first: a busy scheduler is left, too.
+        // `stopped` comes first: a scheduler that never pauses must not keep the thread alive.
         flume::Selector::new()
             .recv(stopped, |_| None)
             .recv(frames, Result::ok)
@@ -41,7 +41,7 @@ pub(crate) fn run(
         let handled = catch_unwind(AssertUnwindSafe(|| handle(frame, shards, activity)));
         if handled.is_err() {
             panics.fetch_add(1, Ordering::Relaxed);
-            error!("the reader of frames panicked on one");
+            error!("the from-scheduler thread panicked on a frame");
         }
     }
 }
@@ -65,7 +65,7 @@ fn handle(frame: Vec<u8>, shards: &Inboxes, activity: &AtomicU64) {
     }
 }
 
-/// A shard that is gone has failed all that it had.
+/// Send errors are ignored: a shard that has ended has already failed all its requests.
 fn dispatch(frame: Frame, shards: &Inboxes) {
     match frame {
         Frame::Control { rid, payload } => {

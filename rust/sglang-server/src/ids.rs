@@ -1,10 +1,10 @@
-//! Names of requests.
+//! Request ids.
 //!
-//! A client may choose the name of its request, and use it again later. What travels to
-//! the scheduler is unique: the client's name with a suffix, so that a late frame of an
-//! ended request never reaches its successor.
+//! A client may choose the id of its request and reuse it later. The scheduler sees a unique
+//! id: the client's id and a suffix. So a late frame of an ended request never reaches a
+//! later request with the same client id.
 //!
-//! Invariant: the string is the identity; the shard that it hashes to only divides work.
+//! Invariant: the string is the identity. Its hash only chooses the shard.
 
 use std::{
     borrow::Borrow,
@@ -18,94 +18,95 @@ use std::{
 
 use uuid::Uuid;
 
-/// How health probes begin; the scheduler knows them by it.
+/// Prefix of the ids of health probes, by which the scheduler recognises them.
 pub const HEALTH_CHECK_PREFIX: &str = "HEALTH_CHECK_";
 
-/// `#`, eight digits of this process and eight of a counter.
+/// Length of the suffix: `#`, eight digits of the process and eight of a counter.
 const SUFFIX: usize = 17;
 
 static SEED: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 static PROCESS: LazyLock<u32> = LazyLock::new(|| Uuid::new_v4().as_fields().0);
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// The name of one request, cheap to clone. It is found in a map by its text.
+/// The id of one request, cheap to clone. A map with `Rid` keys can be searched by `str`.
 #[derive(Clone, Debug)]
 pub struct Rid {
-    name: Arc<str>,
-    /// Bytes of it that the client sees.
+    text: Arc<str>,
+    /// Length of the client's part, in bytes.
     client: usize,
 }
 
 impl Rid {
-    /// A fresh name for a client that gave none: a UUID of 32 hexadecimal digits.
+    /// A new id for a request whose client chose none: a UUID of 32 hexadecimal digits.
     #[must_use]
     pub fn mint() -> Self {
         Self::whole(Uuid::new_v4().simple().to_string())
     }
 
-    /// A fresh name for a probe of the scheduler's health.
+    /// A new id for a probe of the scheduler's health.
     #[must_use]
     pub fn health_check() -> Self {
         Self::whole(format!("{HEALTH_CHECK_PREFIX}{}", Uuid::new_v4().simple()))
     }
 
-    /// A name for the client's `name`, which other requests before it may have had.
+    /// A unique id for the id that the client chose. Earlier requests may have had the same.
     #[must_use]
-    pub fn from_client(name: &str) -> Self {
-        let mut unique = String::with_capacity(name.len() + SUFFIX);
+    pub fn from_client(id: &str) -> Self {
+        let mut unique = String::with_capacity(id.len() + SUFFIX);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        write!(unique, "{name}#{:08x}{count:08x}", *PROCESS).expect("strings take everything");
+        write!(unique, "{id}#{:08x}{count:08x}", *PROCESS).expect("a string takes any text");
         Self {
-            name: unique.into(),
-            client: name.len(),
+            text: unique.into(),
+            client: id.len(),
         }
     }
 
-    /// A name as the scheduler sent it; `client_facing` is the whole of it.
+    /// An id as the scheduler sent it, or one that has no suffix. All of it is the client's
+    /// part.
     #[must_use]
-    pub fn whole(name: String) -> Self {
+    pub fn whole(id: String) -> Self {
         Self {
-            client: name.len(),
-            name: name.into(),
+            client: id.len(),
+            text: id.into(),
         }
     }
 
-    /// The name that the scheduler knows.
+    /// The id that the scheduler sees.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.name
+        &self.text
     }
 
-    /// The name that the client knows.
+    /// The id that the client sees.
     #[must_use]
     pub fn client_facing(&self) -> &str {
-        &self.name[..self.client]
+        &self.text[..self.client]
     }
 
-    /// The shard, of `shards`, that has this request.
+    /// Which of `shards` shards has this request.
     ///
     /// # Panics
     ///
-    /// When there are no shards.
+    /// When `shards` is 0.
     #[must_use]
     pub fn shard(&self, shards: usize) -> usize {
-        shard_of(&self.name, shards)
+        shard_of(&self.text, shards)
     }
 }
 
-/// As [`Rid::shard`], for a name as it stands in a frame.
+/// Like [`Rid::shard`], for the text of an id in a frame.
 ///
 /// # Panics
 ///
-/// When there are no shards.
+/// When `shards` is 0.
 #[must_use]
-pub fn shard_of(name: &str, shards: usize) -> usize {
-    (SEED.hash_one(name) % shards as u64) as usize
+pub fn shard_of(id: &str, shards: usize) -> usize {
+    (SEED.hash_one(id) % shards as u64) as usize
 }
 
 impl PartialEq for Rid {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.text == other.text
     }
 }
 
@@ -113,19 +114,19 @@ impl Eq for Rid {}
 
 impl Hash for Rid {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.name.hash(state);
+        self.text.hash(state);
     }
 }
 
 impl Borrow<str> for Rid {
     fn borrow(&self) -> &str {
-        &self.name
+        &self.text
     }
 }
 
 impl fmt::Display for Rid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.name)
+        f.write_str(&self.text)
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
     use super::{HEALTH_CHECK_PREFIX, Rid, shard_of};
 
     #[test]
-    fn minted_names_are_32_digits() {
+    fn minted_ids_have_32_digits() {
         let rid = Rid::mint();
         assert_eq!(32, rid.as_str().len());
         let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
@@ -146,9 +147,9 @@ mod tests {
         assert!(probe.as_str().starts_with(HEALTH_CHECK_PREFIX), "{probe}");
     }
 
-    /// Whatever a client calls its request, it sees that name and nobody else has it.
+    /// The client sees the id that it chose, and the scheduler sees a different one each time.
     #[test]
-    fn client_names_are_made_unique() {
+    fn client_ids_are_made_unique() {
         for name in ["", "x", "a#0123456789abcdef", "ünïcödé", "x#"] {
             let rids: Vec<Rid> = (0..100).map(|_| Rid::from_client(name)).collect();
             let distinct: HashSet<&str> = rids.iter().map(Rid::as_str).collect();
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_found_by_the_text_of_its_name() {
+    fn a_map_entry_is_found_by_the_text_of_its_id() {
         let rid = Rid::from_client("x");
         let map = HashMap::from([(rid.clone(), 7)]);
         assert_eq!(Some(&7), map.get(rid.as_str()));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn names_spread_over_all_shards() {
+    fn ids_spread_over_all_shards() {
         let mut seen = [0; 8];
         for _ in 0..800 {
             let rid = Rid::mint();

@@ -1,38 +1,38 @@
-//! The log of a program that serves. A module that is merely imported sets nothing up.
+//! The log of the program that serves. Only that program sets it up, never an import.
 //!
-//! Invariant: nobody waits for a log that is not read; lines that find no room are counted
-//! and dropped.
+//! Invariant: logging never blocks. If stderr is not read, new lines are dropped and counted.
 
 use tracing_appender::non_blocking::{NonBlocking, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
-/// The thread that writes the log. Dropped, it writes what is left and ends.
+/// The thread that writes the log. Dropping it writes the remaining lines and ends the thread.
 #[derive(Debug)]
 pub struct Log(#[expect(dead_code, reason = "held until it is dropped")] WorkerGuard);
 
-/// The log cannot be set up.
+/// Why the log was not set up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// Neither a level nor directives.
+    /// The filter is neither a level nor a list of directives.
     #[error(
-        "`{0}` is no level of the log: use error, warn, info, debug or trace, or directives such as `sglang_server=debug`"
+        "`{0}` is not a log level: use error, warn, info, debug or trace, or directives such as `sglang_server=debug`"
     )]
     Filter(String),
-    /// Somebody was here before.
-    #[error("this process has a log already")]
+    /// The process has a `tracing` subscriber already.
+    #[error("this process already has a log")]
     Taken,
 }
 
-/// Sends events to stderr, a line each: those that `RUST_LOG` asks for, else `filter`.
+/// Writes events to stderr, one line each. `RUST_LOG` selects the events; if it is empty or
+/// not set, `filter` does.
 ///
 /// # Errors
 ///
-/// A filter that is none, or a process that has a log already.
+/// When the filter cannot be parsed, or the process already has a log.
 pub fn set_up(filter: &str) -> Result<Log, LogError> {
-    let asked = std::env::var(EnvFilter::DEFAULT_ENV)
+    let variable = std::env::var(EnvFilter::DEFAULT_ENV)
         .ok()
-        .filter(|asked| !asked.is_empty());
-    let directives = asked.as_deref().unwrap_or(filter);
+        .filter(|value| !value.is_empty());
+    let directives = variable.as_deref().unwrap_or(filter);
     let filter = EnvFilter::try_new(directives)
         .map_err(|_| LogError::Filter(directives.chars().take(100).collect()))?;
     let (writer, guard) = NonBlocking::new(std::io::stderr());

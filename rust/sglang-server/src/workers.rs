@@ -1,6 +1,7 @@
-//! Threads that end together.
+//! A group of threads that are started together and joined with a deadline.
 //!
-//! Invariant: nobody waits for a thread longer than he says.
+//! Invariant: a join never outlasts its deadline by more than a millisecond, whatever the
+//! threads do.
 
 use std::{
     io,
@@ -9,14 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What each thread does first, given its index: to pin itself to a core, for example.
+/// Runs first in each thread, with the thread's index: for example, binds it to a core.
 pub type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Threads with one name and a number.
+/// Threads that share a name and differ by a number.
 #[derive(Debug)]
 pub struct Workers {
     handles: Vec<JoinHandle<()>>,
-    /// Closed when the last thread has ended.
+    /// Disconnected when the last thread has ended.
     ended: flume::Receiver<()>,
 }
 
@@ -25,7 +26,8 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// When the system has no more threads. Those that run end when their inboxes close.
+    /// When the system refuses a thread. The threads started before it must end by
+    /// themselves, which they do when their inboxes close.
     pub fn spawn<F>(name: &str, on_start: &OnStart, bodies: Vec<F>) -> io::Result<Self>
     where
         F: FnOnce() + Send + 'static,
@@ -49,11 +51,11 @@ impl Workers {
         Ok(Self { handles, ended })
     }
 
-    /// Waits for all threads until `deadline`; gives how many still run.
+    /// Waits for all threads until `deadline`. Returns how many still run.
     #[must_use]
     pub fn join(self, deadline: Instant) -> usize {
         let left = deadline.saturating_duration_since(Instant::now());
-        // Nobody ever sends: an answer is that time is up, or that all have ended.
+        // No thread ever sends. So this returns when time is up or all threads have ended.
         let ended = self.ended.recv_timeout(left.max(Duration::from_millis(1)));
         if ended == Err(flume::RecvTimeoutError::Timeout) {
             return self
@@ -63,7 +65,7 @@ impl Workers {
                 .count();
         }
         for handle in self.handles {
-            // A panic has been reported by whoever caught it, or by the hook.
+            // A panic was already reported, by the code that caught it or by the panic hook.
             let _ = handle.join();
         }
         0
@@ -80,12 +82,12 @@ mod tests {
 
     use super::{OnStart, Workers};
 
-    fn soon() -> Instant {
+    fn in_20_seconds() -> Instant {
         Instant::now() + Duration::from_secs(20)
     }
 
     #[test]
-    fn threads_have_names_and_start_with_their_index() {
+    fn each_thread_is_numbered_and_starts_with_its_index() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let on_start: OnStart = {
             let seen = Arc::clone(&seen);
@@ -95,7 +97,7 @@ mod tests {
             })
         };
         let workers = Workers::spawn("tokenizer", &on_start, vec![|| (), || ()]).unwrap();
-        assert_eq!(0, workers.join(soon()));
+        assert_eq!(0, workers.join(in_20_seconds()));
         let mut seen = seen.lock().unwrap();
         seen.sort();
         let expected = [("tokenizer-0".to_owned(), 0), ("tokenizer-1".to_owned(), 1)];
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_does_not_end_is_given_up() {
+    fn a_thread_that_still_runs_at_the_deadline_is_counted() {
         let (hold, held) = flume::bounded::<()>(0);
         let wait = move || {
             let _ = held.recv();
@@ -115,9 +117,9 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_panics_has_ended() {
+    fn a_thread_that_panicked_counts_as_ended() {
         let on_start: OnStart = Arc::new(|_| ());
         let workers = Workers::spawn("broken", &on_start, vec![|| panic!("on purpose")]).unwrap();
-        assert_eq!(0, workers.join(soon()));
+        assert_eq!(0, workers.join(in_20_seconds()));
     }
 }

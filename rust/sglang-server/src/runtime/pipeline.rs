@@ -148,7 +148,7 @@ impl Plan {
             panics: Arc::clone(&self.signs.panics),
         });
         let run = move |stopped| intake.run(&inlets, &stopped);
-        Stage::start("to-scheduler", &self.cores.intake, run)
+        Stage::start("to-scheduler", &self.cores.to_scheduler, run)
     }
 
     /// The stage that takes the scheduler's frames to the shards.
@@ -163,7 +163,7 @@ impl Plan {
         );
         let run =
             move |stopped| from_scheduler::run(&frames, &stopped, &shards, &activity, &panics);
-        Stage::start("from-scheduler", &self.cores.dispatcher, run)
+        Stage::start("from-scheduler", &self.cores.from_scheduler, run)
     }
 }
 

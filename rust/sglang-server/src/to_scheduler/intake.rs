@@ -274,7 +274,7 @@ impl Intake {
         }
     }
 
-    /// Ends a request that its client gave up, or reads too slowly.
+    /// Ends a request whose client disconnected or reads too slowly.
     fn abort(&mut self, rid: Rid) {
         if self.skipped.remove(&rid) {
             return;
@@ -286,7 +286,7 @@ impl Intake {
         }
     }
 
-    /// Ends a request early; its client gets the answer so far.
+    /// Ends a request early; its client learns how it ended.
     fn give_up(&mut self, rid: Rid) {
         if self.tokenizing.remove(&rid).is_some() {
             let error = RequestError::Aborted {

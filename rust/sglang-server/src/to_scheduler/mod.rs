@@ -26,7 +26,7 @@ pub(crate) use intake::{Config, Intake};
 pub(crate) enum Submission {
     /// A generation.
     Generate(Box<GenerateRequest>, Sink),
-    /// A message that the scheduler answers with a message of its own.
+    /// A control message, which the scheduler answers with a control result.
     Control {
         rid: Rid,
         header: Vec<u8>,
