@@ -33,7 +33,7 @@ pub(crate) struct Frontend {
     pub(crate) args: Arc<ServerArgs>,
     pub(crate) config: FrontendConfig,
     pub(crate) names: LiveNames,
-    pub(crate) signs: Arc<Signs>,
+    pub(crate) status: Arc<Status>,
     entrance: Entrance,
     /// The tokenizer's inbox. Its threads end when every sender is dropped, so a shutdown
     /// takes this one out.
@@ -42,7 +42,7 @@ pub(crate) struct Frontend {
 
 /// Flags and counters of a running server.
 #[derive(Debug)]
-pub(crate) struct Signs {
+pub(crate) struct Status {
     start: Instant,
     /// Well-formed frames from the scheduler.
     pub(crate) frames: Arc<AtomicU64>,
@@ -57,13 +57,13 @@ pub(crate) struct Signs {
     pub(crate) refused: Arc<AtomicU64>,
     /// Requests whose client disconnected before their end.
     pub(crate) aborted: AtomicU64,
-    /// Bugs that were caught; each failed one request.
+    /// Bugs that were caught; each cost one request or one frame.
     pub(crate) panics: Arc<AtomicU64>,
     /// Holds one token for each [`Answer`].
     pub(crate) live: TaskTracker,
 }
 
-impl Signs {
+impl Status {
     pub(crate) fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -95,7 +95,7 @@ impl Frontend {
     pub(crate) fn new(
         args: Arc<ServerArgs>,
         config: FrontendConfig,
-        signs: Arc<Signs>,
+        status: Arc<Status>,
         entrance: Entrance,
         jobs: Option<flume::Sender<Job>>,
     ) -> Self {
@@ -103,7 +103,7 @@ impl Frontend {
             args,
             config,
             names: LiveNames::default(),
-            signs,
+            status,
             entrance,
             jobs: Mutex::new(jobs),
         }
@@ -194,8 +194,9 @@ impl Frontend {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the scheduler to abort the requests with the client's `name`, or all requests.
-    /// Each ends with the scheduler's last frame. Returns how many there are.
+    /// Aborts the requests with the client's `name`, or all requests. Each ends with the
+    /// scheduler's last frame, or with an error if the scheduler has not seen it. Returns how
+    /// many there are.
     pub(crate) fn abort(&self, name: Option<&str>) -> usize {
         let rids = self.names.rids(name);
         let count = rids.len();
@@ -208,13 +209,13 @@ impl Frontend {
 
     /// The number of requests that have not ended.
     pub(crate) fn live(&self) -> usize {
-        self.signs.live.len()
+        self.status.live.len()
     }
 
     /// Refuses new requests from now on. HTTP stops accepting connections.
     pub(crate) fn start_draining(&self) {
-        self.signs.draining.cancel();
-        self.signs.live.close();
+        self.status.draining.cancel();
+        self.status.live.close();
     }
 
     fn submit(
@@ -226,19 +227,19 @@ impl Frontend {
         let has_name = name.is_some();
         let (sink, events) = Sink::new(self.config.stage_cap, name);
         self.send(submission(sink))?;
-        self.signs.admitted.fetch_add(1, Ordering::Relaxed);
+        self.status.admitted.fetch_add(1, Ordering::Relaxed);
         Ok(Answer {
             rid: Some(rid),
             has_name,
             events,
             aborts: self.entrance.aborts.clone(),
-            signs: Arc::clone(&self.signs),
-            _live: self.signs.live.token(),
+            status: Arc::clone(&self.status),
+            _live: self.status.live.token(),
         })
     }
 
     fn send(&self, submission: Submission) -> Result<(), RequestError> {
-        if self.signs.draining.is_cancelled() {
+        if self.status.draining.is_cancelled() {
             return Err(RequestError::shutting_down());
         }
         let full = |error: flume::TrySendError<_>| matches!(error, flume::TrySendError::Full(_));
@@ -251,7 +252,7 @@ impl Frontend {
         if !full {
             return RequestError::shutting_down();
         }
-        self.signs.refused.fetch_add(1, Ordering::Relaxed);
+        self.status.refused.fetch_add(1, Ordering::Relaxed);
         RequestError::QueueFull("too many requests wait: try again later".into())
     }
 }
@@ -266,7 +267,7 @@ pub(crate) struct Answer {
     has_name: bool,
     events: mpsc::Receiver<ResponseEvent>,
     aborts: flume::Sender<Rid>,
-    signs: Arc<Signs>,
+    status: Arc<Status>,
     /// Counts this answer as live. It is the last field, so it is dropped after the abort was
     /// sent: a shutdown that sees no live answer has seen every abort.
     _live: TaskTrackerToken,
@@ -314,7 +315,7 @@ impl Drop for Answer {
         }
         if let Some(rid) = self.rid.take() {
             if self.has_name {
-                self.signs.aborted.fetch_add(1, Ordering::Relaxed);
+                self.status.aborted.fetch_add(1, Ordering::Relaxed);
             }
             // This fails only after the shutdown.
             let _ = self.aborts.send(rid);

@@ -69,7 +69,7 @@ async fn answer(frontend: &Arc<Frontend>, body: Bytes) -> Result<Response, Reque
     let parse = move || requests(&settings, &body);
     let (requests, stream, is_batch) = parse_body(size, parse).await??;
     let mut generations = submit(frontend, requests, stream, is_batch)?;
-    let panics = Arc::clone(&frontend.signs.panics);
+    let panics = Arc::clone(&frontend.status.panics);
     if is_batch {
         return Ok(if stream {
             events::stream(multiplexed(generations), panics)

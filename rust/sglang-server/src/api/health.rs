@@ -35,11 +35,11 @@ pub(crate) async fn health(State(frontend): State<Arc<Frontend>>) -> Response {
 
 /// The reason why the server cannot answer requests, if there is one.
 fn unhealthy(frontend: &Frontend) -> Option<String> {
-    if frontend.signs.draining.is_cancelled() {
+    if frontend.status.draining.is_cancelled() {
         return Some("the server is shutting down".into());
     }
     let limit = frontend.config.heartbeat_limit;
-    match frontend.signs.since_beat() {
+    match frontend.status.since_beat() {
         None => Some("the scheduler has not begun to take requests".into()),
         Some(age) if age > limit => {
             let seconds = age.as_secs();
@@ -63,7 +63,7 @@ pub(crate) async fn health_generate(State(frontend): State<Arc<Frontend>>) -> Re
 
 /// Requests one token and waits for any frame, because a busy scheduler sends other frames first.
 async fn probe(frontend: &Frontend) -> Result<(), RequestError> {
-    let frames = || frontend.signs.frames.load(Ordering::Relaxed);
+    let frames = || frontend.status.frames.load(Ordering::Relaxed);
     let before = frames();
     // Dropped on every return, which aborts the probe.
     let _answer = frontend.generate(Box::new(probe_request(frontend)), None)?;

@@ -26,14 +26,14 @@ pub(crate) async fn metrics(State(frontend): State<Arc<Frontend>>) -> Response {
 
 fn text(frontend: &Frontend) -> String {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let signs = &frontend.signs;
+    let status = &frontend.status;
     #[rustfmt::skip]
     let rows = [
-        ("requests_total",         "counter", "Requests admitted.",                                     count(&signs.admitted)),
-        ("requests_refused_total", "counter", "Requests refused because a queue was full.",             count(&signs.refused)),
-        ("requests_aborted_total", "counter", "Requests whose client disconnected before the end.",     count(&signs.aborted)),
-        ("panics_total",           "counter", "Requests that failed because of a bug in this server.",  count(&signs.panics)),
-        ("scheduler_frames_total", "counter", "Frames from the scheduler.",                             count(&signs.frames)),
+        ("requests_total",         "counter", "Requests admitted.",                                     count(&status.admitted)),
+        ("requests_refused_total", "counter", "Requests refused because a queue was full.",             count(&status.refused)),
+        ("requests_aborted_total", "counter", "Requests whose client disconnected before the end.",     count(&status.aborted)),
+        ("panics_total",           "counter", "Requests that failed because of a bug in this server.",  count(&status.panics)),
+        ("scheduler_frames_total", "counter", "Frames from the scheduler.",                             count(&status.frames)),
         ("requests_live",          "gauge",   "Requests in progress.",                                  frontend.live() as u64),
     ];
     let mut text = String::new();

@@ -48,7 +48,7 @@ pub(crate) fn router(frontend: Arc<Frontend>) -> Router {
         limit: frontend.config.body_limit,
         timeout: frontend.config.read_timeout,
     };
-    let panics = Arc::clone(&frontend.signs.panics);
+    let panics = Arc::clone(&frontend.status.panics);
     Router::new()
         .route("/generate", post(generate::generate))
         .route("/tokenize", post(tokenize::tokenize))

@@ -37,7 +37,7 @@ impl Http {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(listener)?
         };
-        let stop = frontend.signs.draining.clone();
+        let stop = frontend.status.draining.clone();
         let server = runtime.spawn(serve(listener, Arc::clone(frontend), stop));
         Ok(Self { runtime, server })
     }

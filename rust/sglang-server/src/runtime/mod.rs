@@ -116,7 +116,7 @@ impl Server {
     /// Takes up to `max` messages for the scheduler. Never waits.
     #[must_use]
     pub fn take(&self, max: usize) -> Vec<ToScheduler> {
-        self.frontend.signs.beat();
+        self.frontend.status.beat();
         self.inbox.take(max)
     }
 
@@ -124,9 +124,9 @@ impl Server {
     /// [`Self::take`] will find one.
     #[must_use]
     pub fn wait(&self, timeout: Duration) -> bool {
-        self.frontend.signs.beat();
+        self.frontend.status.beat();
         let is_there = self.inbox.wait(timeout);
-        self.frontend.signs.beat();
+        self.frontend.status.beat();
         is_there
     }
 
@@ -170,7 +170,7 @@ impl Server {
         };
         let _ending = Ending::of(&self.drain);
         self.frontend.start_draining();
-        let answered = self.frontend.signs.live.wait();
+        let answered = self.frontend.status.live.wait();
         let _ = self.drain.block_on(answered, Instant::now());
         self.frontend.release_tokenizer();
         stages.end(&self.drain);

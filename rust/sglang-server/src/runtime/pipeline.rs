@@ -16,7 +16,7 @@ use crate::{
     drain::Drain,
     error::RequestError,
     from_scheduler,
-    frontend::{Frontend, Signs},
+    frontend::{Frontend, Status},
     ids::Rid,
     stage::Stage,
     to_scheduler::{self, Inlets, Intake, Submission},
@@ -44,7 +44,7 @@ pub(super) struct Plan {
     tokenizer: Option<Arc<dyn TextTokenizer>>,
     http_threads: usize,
     cores: Cores,
-    signs: Arc<Signs>,
+    status: Arc<Status>,
 }
 
 impl Plan {
@@ -63,7 +63,7 @@ impl Plan {
             config,
             tokenizer,
             http_threads,
-            signs: Arc::new(Signs::new()),
+            status: Arc::new(Status::new()),
         }
     }
 
@@ -79,7 +79,7 @@ impl Plan {
         let (tokenizers, jobs) = self.start_tokenizers()?.unzip();
         let to_scheduler = self.start_to_scheduler(inlets, ring, inboxes.clone(), jobs.clone())?;
         let from_scheduler = self.start_from_scheduler(frames, inboxes)?;
-        let frontend = Frontend::new(self.args, self.config, self.signs, entrance, jobs);
+        let frontend = Frontend::new(self.args, self.config, self.status, entrance, jobs);
         let frontend = Arc::new(frontend);
         let http = Http::start(listener, &frontend, self.http_threads, &self.cores)?;
         Ok(Pipeline {
@@ -105,7 +105,7 @@ impl Plan {
             capacity: self.config.stage_cap,
             tokenizer: self.tokenizer.clone(),
             aborts,
-            panics: Arc::clone(&self.signs.panics),
+            panics: Arc::clone(&self.status.panics),
             shutdown,
         };
         let shards = Shards::start(&config, &self.cores.detokenizer)?;
@@ -123,7 +123,7 @@ impl Plan {
             tokenizer,
             self.args.tokenizer_worker_num,
             self.config.stage_cap,
-            &self.signs.panics,
+            &self.status.panics,
             &self.cores.tokenizer,
         )?;
         let inbox = pool.inbox();
@@ -144,8 +144,8 @@ impl Plan {
             ring,
             shards,
             tokenizer,
-            refused: Arc::clone(&self.signs.refused),
-            panics: Arc::clone(&self.signs.panics),
+            refused: Arc::clone(&self.status.refused),
+            panics: Arc::clone(&self.status.panics),
         });
         let run = move |stopped| intake.run(&inlets, &stopped);
         Stage::start("to-scheduler", &self.cores.to_scheduler, run)
@@ -158,8 +158,8 @@ impl Plan {
         shards: Inboxes,
     ) -> io::Result<Stage> {
         let (activity, panics) = (
-            Arc::clone(&self.signs.frames),
-            Arc::clone(&self.signs.panics),
+            Arc::clone(&self.status.frames),
+            Arc::clone(&self.status.panics),
         );
         let run =
             move |stopped| from_scheduler::run(&frames, &stopped, &shards, &activity, &panics);
