@@ -14,9 +14,8 @@ use std::{
 
 use serde::{Serialize, de::IgnoredAny};
 use sglang_server::{
-    channel::ToScheduler,
+    Server, ToScheduler,
     config::{FrontendConfig, ModelConfig, ServerArgs},
-    runtime::Server,
     wire,
 };
 

@@ -40,7 +40,7 @@ impl ToScheduler {
 
 /// Why a ring did not take a message; gives the message back.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refused<T> {
+pub(crate) enum Refused<T> {
     /// The ring is full.
     Full(T),
     /// The receiving end was dropped.
@@ -49,11 +49,11 @@ pub enum Refused<T> {
 
 /// The frontend's end of the ring to the scheduler.
 #[derive(Clone, Debug)]
-pub struct ToSchedulerRing(flume::Sender<ToScheduler>);
+pub(crate) struct ToSchedulerRing(flume::Sender<ToScheduler>);
 
 /// The scheduler's end of the ring to the scheduler.
 #[derive(Debug)]
-pub struct SchedulerInbox {
+pub(crate) struct SchedulerInbox {
     ring: flume::Receiver<ToScheduler>,
     /// Messages that [`Self::wait`] has taken out of the ring, for the next [`Self::take`].
     stash: Mutex<VecDeque<ToScheduler>>,
@@ -61,7 +61,7 @@ pub struct SchedulerInbox {
 
 /// Makes a ring to the scheduler with room for `capacity` messages.
 #[must_use]
-pub fn to_scheduler(capacity: usize) -> (ToSchedulerRing, SchedulerInbox) {
+pub(crate) fn to_scheduler(capacity: usize) -> (ToSchedulerRing, SchedulerInbox) {
     let (sender, ring) = flume::bounded(capacity);
     let stash = Mutex::default();
     (ToSchedulerRing(sender), SchedulerInbox { ring, stash })
@@ -73,23 +73,11 @@ impl ToSchedulerRing {
     /// # Errors
     ///
     /// When the ring is full or the scheduler's end was dropped.
-    pub fn push(&self, message: ToScheduler) -> Result<(), Refused<ToScheduler>> {
+    pub(crate) fn push(&self, message: ToScheduler) -> Result<(), Refused<ToScheduler>> {
         self.0.try_send(message).map_err(|error| match error {
             flume::TrySendError::Full(message) => Refused::Full(message),
             flume::TrySendError::Disconnected(message) => Refused::Closed(message),
         })
-    }
-
-    /// Messages in the ring.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether nothing waits.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
@@ -97,7 +85,7 @@ impl SchedulerInbox {
     /// Takes up to `max` messages, in order. Never waits, not even for a [`Self::wait`] in
     /// another thread.
     #[must_use]
-    pub fn take(&self, max: usize) -> Vec<ToScheduler> {
+    pub(crate) fn take(&self, max: usize) -> Vec<ToScheduler> {
         let mut stash = self.stash();
         let stashed = stash.len().min(max);
         let mut messages: Vec<_> = stash.drain(..stashed).collect();
@@ -106,7 +94,7 @@ impl SchedulerInbox {
     }
 
     /// Waits for a message, at most for `timeout`. Returns whether there is one.
-    pub fn wait(&self, timeout: Duration) -> bool {
+    pub(crate) fn wait(&self, timeout: Duration) -> bool {
         if !self.stash().is_empty() {
             return true;
         }
@@ -119,7 +107,7 @@ impl SchedulerInbox {
 
     /// Whether the frontend's end was dropped, so that no new message will arrive.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.ring.is_disconnected()
     }
 
@@ -132,11 +120,11 @@ impl SchedulerInbox {
 /// The scheduler's end of the ring from the scheduler. Its items are frames of
 /// [`wire`](crate::wire).
 #[derive(Clone, Debug)]
-pub struct FromSchedulerRing(flume::Sender<Vec<u8>>);
+pub(crate) struct FromSchedulerRing(flume::Sender<Vec<u8>>);
 
 /// Makes a ring from the scheduler with room for `capacity` frames.
 #[must_use]
-pub fn from_scheduler(capacity: usize) -> (FromSchedulerRing, flume::Receiver<Vec<u8>>) {
+pub(crate) fn from_scheduler(capacity: usize) -> (FromSchedulerRing, flume::Receiver<Vec<u8>>) {
     let (sender, frames) = flume::bounded(capacity);
     (FromSchedulerRing(sender), frames)
 }
@@ -147,7 +135,7 @@ impl FromSchedulerRing {
     /// # Errors
     ///
     /// When the ring is full or the frontend's end was dropped.
-    pub fn push(&self, frame: Vec<u8>) -> Result<(), Refused<Vec<u8>>> {
+    pub(crate) fn push(&self, frame: Vec<u8>) -> Result<(), Refused<Vec<u8>>> {
         self.0.try_send(frame).map_err(|error| match error {
             flume::TrySendError::Full(frame) => Refused::Full(frame),
             flume::TrySendError::Disconnected(frame) => Refused::Closed(frame),
@@ -157,7 +145,7 @@ impl FromSchedulerRing {
     /// Pushes a frame, and waits while the ring is full. Returns false when the frontend's
     /// end was dropped.
     #[must_use]
-    pub fn push_blocking(&self, frame: Vec<u8>) -> bool {
+    pub(crate) fn push_blocking(&self, frame: Vec<u8>) -> bool {
         self.0.send(frame).is_ok()
     }
 }
@@ -233,7 +221,7 @@ mod tests {
         let (ring, inbox) = to_scheduler(1);
         ring.push(message(1)).unwrap();
         assert_eq!(Err(Refused::Full(message(2))), ring.push(message(2)));
-        assert_eq!(1, ring.len());
+        assert_eq!(vec![message(1)], inbox.take(8));
         drop(inbox);
         assert_eq!(Err(Refused::Closed(message(2))), ring.push(message(2)));
     }

@@ -154,7 +154,7 @@ impl ModelConfig {
     pyo3::pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")
 )]
 pub struct DefaultSamplingParams {
-    /// See [`SamplingParams`](crate::message::SamplingParams), as for each field here.
+    /// As in the sampling parameters of a request, like each field here.
     pub temperature: Option<f64>,
     /// See `temperature`.
     pub top_p: Option<f64>,

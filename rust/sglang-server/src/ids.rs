@@ -19,7 +19,7 @@ use std::{
 use uuid::Uuid;
 
 /// Prefix of the ids of health probes, by which the scheduler recognises them.
-pub const HEALTH_CHECK_PREFIX: &str = "HEALTH_CHECK_";
+pub(crate) const HEALTH_CHECK_PREFIX: &str = "HEALTH_CHECK_";
 
 /// Length of the suffix: `#`, eight digits of the process and eight of a counter.
 const SUFFIX: usize = 17;
@@ -100,7 +100,7 @@ impl Rid {
 ///
 /// When `shards` is 0.
 #[must_use]
-pub fn shard_of(id: &str, shards: usize) -> usize {
+pub(crate) fn shard_of(id: &str, shards: usize) -> usize {
     (SEED.hash_one(id) % shards as u64) as usize
 }
 

@@ -17,11 +17,11 @@ const LAST: usize = 1;
 
 /// The names in use, and the requests of each name.
 #[derive(Clone, Debug, Default)]
-pub struct LiveNames(Arc<Mutex<HashMap<String, Vec<Rid>>>>);
+pub(crate) struct LiveNames(Arc<Mutex<HashMap<String, Vec<Rid>>>>);
 
-/// The reservation of one name. The requests of one body can share it.
+/// The reservation of one name. The `n` generations of one prompt share it.
 #[derive(Clone, Debug)]
-pub struct LiveName(Arc<Held>);
+pub(crate) struct LiveName(Arc<Held>);
 
 #[derive(Debug)]
 struct Held {
@@ -32,7 +32,7 @@ struct Held {
 impl LiveNames {
     /// Reserves `name`. Returns `None` when it is in use.
     #[must_use]
-    pub fn take(&self, name: &str) -> Option<LiveName> {
+    pub(crate) fn take(&self, name: &str) -> Option<LiveName> {
         let name = name.to_owned();
         match self.locked().entry(name.clone()) {
             Entry::Vacant(place) => place.insert(Vec::new()),
@@ -44,18 +44,12 @@ impl LiveNames {
 
     /// The requests that have `name`; without a name, all requests.
     #[must_use]
-    pub fn rids(&self, name: Option<&str>) -> Vec<Rid> {
+    pub(crate) fn rids(&self, name: Option<&str>) -> Vec<Rid> {
         let names = self.locked();
         match name {
             Some(name) => names.get(name).cloned().unwrap_or_default(),
             None => names.values().flatten().cloned().collect(),
         }
-    }
-
-    /// The number of names in use.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.locked().len()
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<Rid>>> {
@@ -66,7 +60,7 @@ impl LiveNames {
 
 impl LiveName {
     /// Adds a request to those that have this name.
-    pub fn add(&self, rid: Rid) {
+    pub(crate) fn add(&self, rid: Rid) {
         let Held { names, name } = self.0.as_ref();
         if let Some(rids) = names.locked().get_mut(name) {
             rids.push(rid);
@@ -85,14 +79,14 @@ impl Drop for Held {
 /// One place is reserved for the last event, so that a reader that is too slow still learns
 /// how its answer ended.
 #[derive(Debug)]
-pub struct Sink {
+pub(crate) struct Sink {
     events: mpsc::Sender<ResponseEvent>,
     name: Option<LiveName>,
 }
 
 /// Why a sink did not take an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SinkError {
+pub(crate) enum SinkError {
     /// The reader is too slow: the sink is full.
     Full,
     /// The reader has dropped its end.
@@ -102,14 +96,17 @@ pub enum SinkError {
 impl Sink {
     /// Makes a sink for up to `capacity` unread events and the last one, and its reading end.
     #[must_use]
-    pub fn new(capacity: usize, name: Option<LiveName>) -> (Self, mpsc::Receiver<ResponseEvent>) {
+    pub(crate) fn new(
+        capacity: usize,
+        name: Option<LiveName>,
+    ) -> (Self, mpsc::Receiver<ResponseEvent>) {
         let (events, reader) = mpsc::channel(capacity + LAST);
         (Self { events, name }, reader)
     }
 
     /// Whether the reader has dropped its end.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.events.is_closed()
     }
 
@@ -118,7 +115,7 @@ impl Sink {
     /// # Errors
     ///
     /// When the sink is full or its reader is gone.
-    pub fn send(&self, event: ResponseEvent) -> Result<(), SinkError> {
+    pub(crate) fn send(&self, event: ResponseEvent) -> Result<(), SinkError> {
         // This is the only sender, so the free capacity does not shrink before the send.
         if !event.is_last() && self.events.capacity() <= LAST && !self.events.is_closed() {
             return Err(SinkError::Full);
@@ -131,7 +128,7 @@ impl Sink {
     /// # Errors
     ///
     /// When the reader is gone.
-    pub fn end(self, last: ResponseEvent) -> Result<(), SinkError> {
+    pub(crate) fn end(self, last: ResponseEvent) -> Result<(), SinkError> {
         drop(self.name);
         try_send(&self.events, last)
     }
@@ -161,10 +158,10 @@ mod tests {
         let (sink, reader) = Sink::new(1, Some(held));
         drop(reader);
         assert!(names.take("x").is_none());
-        assert_eq!(1, names.count());
+        assert_eq!(1, names.locked().len());
         drop(sink);
         assert!(names.take("x").is_some());
-        assert_eq!(0, names.count());
+        assert_eq!(0, names.locked().len());
     }
 
     #[test]
@@ -174,7 +171,7 @@ mod tests {
             let (sink, mut reader) = Sink::new(1, Some(names.take("x").unwrap()));
             let ending = std::thread::spawn(move || sink.end(failed()));
             assert_eq!(Some(failed()), reader.blocking_recv());
-            assert_eq!(0, names.count());
+            assert_eq!(0, names.locked().len());
             assert_eq!(Ok(()), ending.join().unwrap());
         }
     }

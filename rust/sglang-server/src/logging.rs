@@ -28,6 +28,17 @@ pub enum LogError {
 /// # Errors
 ///
 /// When the filter cannot be parsed, or the process already has a log.
+///
+/// # Example
+///
+/// ```
+/// use sglang_server::logging::{LogError, set_up};
+///
+/// let log = set_up("warn,sglang_server=debug")?;
+/// assert_eq!(LogError::Taken, set_up("info").unwrap_err());
+/// drop(log); // Writes the lines that remain.
+/// # Ok::<(), LogError>(())
+/// ```
 pub fn set_up(filter: &str) -> Result<Log, LogError> {
     let variable = std::env::var(EnvFilter::DEFAULT_ENV)
         .ok()

@@ -1,7 +1,6 @@
 //! A group of threads that are started together and joined with a deadline.
 //!
-//! Invariant: a join never outlasts its deadline by more than a millisecond, whatever the
-//! threads do.
+//! Invariant: a join ends at its deadline, even when a thread hangs.
 
 use std::{
     io,
@@ -11,11 +10,11 @@ use std::{
 };
 
 /// Runs first in each thread, with the thread's index: for example, binds it to a core.
-pub type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
+pub(crate) type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
 
 /// Threads that share a name and differ by a number.
 #[derive(Debug)]
-pub struct Workers {
+pub(crate) struct Workers {
     handles: Vec<JoinHandle<()>>,
     /// Disconnected when the last thread has ended.
     ended: flume::Receiver<()>,
@@ -28,7 +27,7 @@ impl Workers {
     ///
     /// When the system refuses a thread. The threads started before it must end by
     /// themselves, which they do when their inboxes close.
-    pub fn spawn<F>(name: &str, on_start: &OnStart, bodies: Vec<F>) -> io::Result<Self>
+    pub(crate) fn spawn<F>(name: &str, on_start: &OnStart, bodies: Vec<F>) -> io::Result<Self>
     where
         F: FnOnce() + Send + 'static,
     {
@@ -53,7 +52,7 @@ impl Workers {
 
     /// Waits for all threads until `deadline`. Returns how many still run.
     #[must_use]
-    pub fn join(self, deadline: Instant) -> usize {
+    pub(crate) fn join(self, deadline: Instant) -> usize {
         let left = deadline.saturating_duration_since(Instant::now());
         // No thread ever sends. So this returns when time is up or all threads have ended.
         let ended = self.ended.recv_timeout(left.max(Duration::from_millis(1)));

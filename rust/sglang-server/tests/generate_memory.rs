@@ -3,7 +3,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use sglang_server::message::{BatchLimit, GenerateBody};
+use sglang_server::testing::{BatchLimit, GenerateBody};
 
 /// The system allocator, with a count of current and peak bytes per thread.
 struct CountingAllocator;

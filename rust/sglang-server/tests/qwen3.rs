@@ -13,7 +13,7 @@ use std::{
 use proptest::prelude::*;
 use serde::Deserialize;
 use sglang_server::{
-    detokenizer::{DecodeOptions, Decoder, StopFinder, Stops, decode_one},
+    testing::{DecodeOptions, Decoder, StopFinder, Stops, decode_one},
     tokenizer::{AutoSpecials, TextTokenizer, load},
 };
 

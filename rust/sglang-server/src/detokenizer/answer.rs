@@ -23,7 +23,7 @@ use crate::{
 
 /// The options of a request that affect its text.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub(crate) struct Options {
     /// How tokens become text.
     pub decode: DecodeOptions,
     /// Whether the stop string or stop token stays in the answer.
@@ -37,7 +37,7 @@ pub struct Options {
 impl Options {
     /// The options of `request`.
     #[must_use]
-    pub fn of(request: &GenerateRequest) -> Self {
+    pub(crate) fn of(request: &GenerateRequest) -> Self {
         let sampling = &request.sampling;
         Self {
             decode: DecodeOptions {

@@ -11,7 +11,7 @@ mod stop;
 #[cfg(test)]
 mod tests;
 
-pub use answer::Options;
+pub(crate) use answer::Options;
 pub use decoder::{DecodeOptions, Decoder, decode_one};
-pub use shard::{Config, Event, Gone, Inboxes, Shards};
+pub(crate) use shard::{Config, Event, Inboxes, Shards};
 pub use stop::{StopFinder, Stops};

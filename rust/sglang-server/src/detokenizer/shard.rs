@@ -29,7 +29,7 @@ use crate::{
 
 /// An event for a request.
 #[derive(Debug)]
-pub enum Event {
+pub(crate) enum Event {
     /// A new request.
     Register {
         /// The request.
@@ -59,7 +59,7 @@ pub enum Event {
 
 /// Settings of the shards.
 #[derive(Clone)]
-pub struct Config {
+pub(crate) struct Config {
     /// Number of shards; at least one is started.
     pub shards: usize,
     /// Capacity of each shard's inbox, in events.
@@ -77,18 +77,18 @@ pub struct Config {
 /// The threads `detokenizer-{i}`. They end at shutdown or when all senders are dropped. Requests
 /// that are still open then fail.
 #[derive(Debug)]
-pub struct Shards {
+pub(crate) struct Shards {
     inboxes: Inboxes,
     workers: Workers,
 }
 
 /// The senders to all shards. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Inboxes(Arc<[flume::Sender<Event>]>);
+pub(crate) struct Inboxes(Arc<[flume::Sender<Event>]>);
 
-/// The shard has ended. Contains the event that could not be sent.
+/// The shard has ended, and the event was dropped.
 #[derive(Debug)]
-pub struct Gone(pub Event);
+pub(crate) struct Gone;
 
 impl Shards {
     /// Starts the threads.
@@ -96,7 +96,7 @@ impl Shards {
     /// # Errors
     ///
     /// If the system cannot start a thread.
-    pub fn start(config: &Config, on_start: &OnStart) -> io::Result<Self> {
+    pub(crate) fn start(config: &Config, on_start: &OnStart) -> io::Result<Self> {
         let one = |_| {
             let (inbox, events) = flume::bounded(config.capacity);
             let shard = Shard {
@@ -117,13 +117,13 @@ impl Shards {
 
     /// The senders to the shards.
     #[must_use]
-    pub fn inboxes(&self) -> Inboxes {
+    pub(crate) fn inboxes(&self) -> Inboxes {
         self.inboxes.clone()
     }
 
     /// Waits until `deadline` for the threads to end. Returns how many still run.
     #[must_use]
-    pub fn join(self, deadline: Instant) -> usize {
+    pub(crate) fn join(self, deadline: Instant) -> usize {
         drop(self.inboxes);
         self.workers.join(deadline)
     }
@@ -135,9 +135,9 @@ impl Inboxes {
     /// # Errors
     ///
     /// If the shard has ended.
-    pub fn send(&self, rid: &Rid, event: Event) -> Result<(), Gone> {
+    pub(crate) fn send(&self, rid: &Rid, event: Event) -> Result<(), Gone> {
         let inbox = &self.0[rid.shard(self.0.len())];
-        inbox.send(event).map_err(|error| Gone(error.0))
+        inbox.send(event).map_err(|_| Gone)
     }
 
     /// Sends each step to the shard of its request; blocks while an inbox is full.
@@ -145,7 +145,7 @@ impl Inboxes {
     /// # Errors
     ///
     /// If a shard has ended. The steps for the other shards are sent anyway.
-    pub fn send_steps(&self, steps: Vec<(String, Step)>) -> Result<(), Gone> {
+    pub(crate) fn send_steps(&self, steps: Vec<(String, Step)>) -> Result<(), Gone> {
         let mut shares: Vec<Vec<(String, Step)>> = Vec::new();
         shares.resize_with(self.0.len(), Vec::new);
         for (rid, step) in steps {
@@ -153,10 +153,8 @@ impl Inboxes {
         }
         let mut sent = Ok(());
         for (inbox, share) in self.0.iter().zip(shares) {
-            if !share.is_empty()
-                && let Err(error) = inbox.send(Event::Steps(share))
-            {
-                sent = Err(Gone(error.0));
+            if !share.is_empty() && inbox.send(Event::Steps(share)).is_err() {
+                sent = Err(Gone);
             }
         }
         sent

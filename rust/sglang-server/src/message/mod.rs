@@ -3,14 +3,14 @@
 //! Invariant: this module uses no HTTP types, no wire frames and no threads.
 
 mod finish_reason;
-pub mod generate;
+pub(crate) mod generate;
 mod json;
-pub mod request;
-pub mod response;
-pub mod sampling;
+pub(crate) mod request;
+pub(crate) mod response;
+pub(crate) mod sampling;
 
-pub use finish_reason::{FinishReason, Matched};
+pub(crate) use finish_reason::{FinishReason, Matched};
 pub use generate::{BatchLimit, GenerateBody};
-pub use request::{GenerateRequest, Prompt};
-pub use response::{Chunk, Extras, ResponseEvent, Step};
-pub use sampling::SamplingParams;
+pub(crate) use request::{GenerateRequest, Prompt};
+pub(crate) use response::{Chunk, Extras, ResponseEvent, Step};
+pub(crate) use sampling::SamplingParams;

@@ -31,7 +31,7 @@ pub struct TokenLogprob {
 
 /// A [`TokenLogprob`] with the token's text, if the client asked for it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TextLogprob {
+pub(crate) struct TextLogprob {
     /// Natural logarithm of the token's probability; `None` if there is none.
     pub logprob: Option<f32>,
     /// The token id.
@@ -76,7 +76,7 @@ impl<T> Default for Extras<T> {
 
 /// One piece of an answer, as the client receives it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Chunk {
+pub(crate) struct Chunk {
     /// Text since the last chunk. Text that later tokens may still change is held back.
     pub text: String,
     /// Tokens since the last chunk, without the token that stopped the generation.
@@ -93,7 +93,7 @@ pub struct Chunk {
 
 /// An item that is sent to the sink of a request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum ResponseEvent {
+pub(crate) enum ResponseEvent {
     /// A piece of a generation.
     Chunk(Chunk),
     /// The answer to a control message, in the scheduler's encoding.
@@ -107,7 +107,7 @@ pub enum ResponseEvent {
 impl ResponseEvent {
     /// Whether this is the last event of its request.
     #[must_use]
-    pub fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         match self {
             Self::Chunk(chunk) => chunk.finish.is_some(),
             Self::Control(_) | Self::Text(_) | Self::Failed(_) => true,

@@ -23,6 +23,23 @@ pub use server::{RequestBatch, Server};
 /// # Errors
 ///
 /// When a class cannot be added.
+///
+/// # Example
+///
+/// The extension module of a package of models:
+///
+/// ```no_run
+/// use pyo3::prelude::*;
+/// use sglang_server::python::{Log, Server, register_boundary_types, set_up_logging};
+///
+/// #[pymodule]
+/// fn _server(module: &Bound<'_, PyModule>) -> PyResult<()> {
+///     register_boundary_types(module)?;
+///     module.add_class::<Server>()?;
+///     module.add_class::<Log>()?;
+///     module.add_function(wrap_pyfunction!(set_up_logging, module)?)
+/// }
+/// ```
 pub fn register_boundary_types(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<DefaultSamplingParams>()?;
     module.add_class::<DisaggregationMode>()?;
@@ -46,9 +63,13 @@ fn _server(module: &Bound<'_, PyModule>) -> PyResult<()> {
 pub struct Log(#[expect(dead_code, reason = "only its drop matters")] logging::Log);
 
 /// Writes the log to stderr. Only the program that serves calls this; an import sets up no log.
+///
+/// # Errors
+///
+/// `ValueError` when `level` is invalid or the process already has a log.
 #[pyfunction]
 #[pyo3(signature = (level="info"))]
-fn set_up_logging(level: &str) -> PyResult<Log> {
+pub fn set_up_logging(level: &str) -> PyResult<Log> {
     let log = logging::set_up(level);
     log.map(Log)
         .map_err(|error| PyValueError::new_err(error.to_string()))

@@ -41,12 +41,32 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts all threads and listens.
+    /// Starts all threads and listens on `args.port + port_offset`. The threads are bound to
+    /// `cores`, unless these are too few.
     ///
     /// # Errors
     ///
     /// When an argument is invalid, the tokenizer cannot be loaded, the address cannot be
     /// listened on, or the system refuses a thread.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use sglang_server::{
+    ///     Server,
+    ///     config::{FrontendConfig, ModelConfig, ServerArgs},
+    /// };
+    ///
+    /// let args = ServerArgs::of_model("model", ModelConfig::of_text(1024, 300));
+    /// let server = Server::start(args, FrontendConfig::default(), 0, &[])?;
+    /// assert_ne!(0, server.address().port());
+    /// assert!(server.take(256).is_empty());
+    ///
+    /// server.shutdown(Duration::ZERO);
+    /// assert!(server.is_shut_down());
+    /// # Ok::<(), sglang_server::StartError>(())
+    /// ```
     pub fn start(
         args: ServerArgs,
         config: FrontendConfig,
@@ -61,6 +81,22 @@ impl Server {
     /// # Errors
     ///
     /// As for [`Self::start`].
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use sglang_server::{
+    ///     Server,
+    ///     config::{FrontendConfig, ModelConfig, ServerArgs},
+    ///     tokenizer::ByteTokenizer,
+    /// };
+    ///
+    /// let args = ServerArgs::of_model("model", ModelConfig::of_text(1024, 300));
+    /// let tokenizer = Arc::new(ByteTokenizer::default());
+    /// let server = Server::start_with(args, FrontendConfig::default(), 0, &[], tokenizer)?;
+    /// # Ok::<(), sglang_server::StartError>(())
+    /// ```
     pub fn start_with(
         args: ServerArgs,
         config: FrontendConfig,

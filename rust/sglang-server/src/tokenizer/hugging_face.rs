@@ -28,7 +28,7 @@ const MAX_IDS: usize = 1 << 24;
 
 /// A tokenizer of the `tokenizers` library.
 #[derive(Debug)]
-pub struct HuggingFace {
+pub(crate) struct HuggingFace {
     tokenizer: Tokenizer,
     vocabulary: Vocabulary,
 }
@@ -39,7 +39,7 @@ impl HuggingFace {
     /// # Errors
     ///
     /// If the file is missing, unreadable or invalid.
-    pub fn load(path: &Path) -> Result<Self, LoadError> {
+    pub(crate) fn load(path: &Path) -> Result<Self, LoadError> {
         let path = if path.is_dir() {
             let file = path.join(FILE);
             if !file.exists() {
@@ -79,7 +79,7 @@ impl HuggingFace {
     /// # Errors
     ///
     /// If its decoder fails on one of its own tokens, or a token id is 2^24 or more.
-    pub fn new(mut tokenizer: Tokenizer) -> Result<Self, TokenizeError> {
+    pub(crate) fn new(mut tokenizer: Tokenizer) -> Result<Self, TokenizeError> {
         // Files may contain settings from training; prompts must not be truncated or padded.
         tokenizer.with_padding(None);
         tokenizer

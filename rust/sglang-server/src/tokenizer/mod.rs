@@ -20,8 +20,8 @@ use std::{
 };
 
 pub use bytes::ByteTokenizer;
-pub use hugging_face::HuggingFace;
-pub use pool::{Job, OnTokenized, Pool, Tokenized};
+pub(crate) use hugging_face::HuggingFace;
+pub(crate) use pool::{Job, OnTokenized, Pool, Tokenized};
 pub use vocabulary::{Joining, Piece, TokenText, Vocabulary};
 
 /// Converts between text and tokens.
@@ -116,6 +116,18 @@ pub enum LoadError {
 /// # Errors
 ///
 /// If the file is missing, unreadable or invalid.
+///
+/// # Example
+///
+/// ```
+/// use sglang_server::tokenizer;
+///
+/// let tokenizer = tokenizer::load(None)?;
+/// let ids = tokenizer.encode("hi")?;
+/// assert_eq!(vec![104, 105], ids);
+/// assert_eq!("hi", tokenizer.decode(&ids, true)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn load(path: Option<&Path>) -> Result<Arc<dyn TextTokenizer>, LoadError> {
     Ok(match path {
         Some(path) => Arc::new(HuggingFace::load(path)?),

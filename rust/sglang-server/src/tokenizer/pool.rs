@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A text to tokenize.
-pub struct Job {
+pub(crate) struct Job {
     /// The text.
     pub text: String,
     /// Whether special tokens are added.
@@ -34,7 +34,7 @@ pub struct Job {
 }
 
 /// Callback for the result of a [`Job`].
-pub type OnTokenized = Box<dyn FnOnce(Result<Tokenized, RequestError>) + Send>;
+pub(crate) type OnTokenized = Box<dyn FnOnce(Result<Tokenized, RequestError>) + Send>;
 
 impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +47,7 @@ impl fmt::Debug for Job {
 
 /// A tokenized prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tokenized {
+pub(crate) struct Tokenized {
     /// The tokens.
     pub ids: Vec<i32>,
     /// Length of the longest stop string in tokens; 0 if there are none.
@@ -57,7 +57,7 @@ pub struct Tokenized {
 /// The threads `tokenizer-{i}`. They end when every [`Pool::inbox`] is dropped and the queue is
 /// empty.
 #[derive(Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     inbox: flume::Sender<Job>,
     workers: Workers,
 }
@@ -69,7 +69,7 @@ impl Pool {
     /// # Errors
     ///
     /// If the system cannot start a thread.
-    pub fn start(
+    pub(crate) fn start(
         tokenizer: &Arc<dyn TextTokenizer>,
         threads: usize,
         capacity: usize,
@@ -95,14 +95,14 @@ impl Pool {
 
     /// The sender of the job queue.
     #[must_use]
-    pub fn inbox(&self) -> flume::Sender<Job> {
+    pub(crate) fn inbox(&self) -> flume::Sender<Job> {
         self.inbox.clone()
     }
 
     /// Closes this handle's sender, and waits until `deadline` for the threads to finish all
     /// jobs. Returns how many threads still run.
     #[must_use]
-    pub fn join(self, deadline: Instant) -> usize {
+    pub(crate) fn join(self, deadline: Instant) -> usize {
         drop(self.inbox);
         self.workers.join(deadline)
     }

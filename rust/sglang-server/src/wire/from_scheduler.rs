@@ -67,6 +67,23 @@ impl Frame {
 /// # Errors
 ///
 /// When the header has 4 GiB or more.
+///
+/// # Example
+///
+/// One request that gets its last two tokens; `WIRE.md` lists the columns.
+///
+/// ```
+/// use serde_json::json;
+/// use sglang_server::wire;
+///
+/// let finish = json!({"type": "length", "length": 2});
+/// let columns = json!([["request-1"], [finish], [3], [2]]);
+/// let header = rmp_serde::to_vec(&columns)?;
+/// let ids = [104_i32, 105].map(i32::to_le_bytes).concat();
+/// let frame = wire::batch_frame(&header, &[&ids])?;
+/// assert_eq!(1 + 4 + header.len() + ids.len(), frame.len());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn batch_frame(header: &[u8], columns: &[&[u8]]) -> Result<Vec<u8>, MalformedFrame> {
     let length = u32::try_from(header.len())
         .map_err(|_| MalformedFrame::new("the header has 4 GiB or more"))?;

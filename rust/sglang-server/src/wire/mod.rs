@@ -10,8 +10,11 @@ mod to_scheduler;
 
 pub use decode::MalformedFrame;
 pub(crate) use from_scheduler::control_result;
-pub use from_scheduler::{Frame, batch_frame, control_frame, error_frame};
-pub use to_scheduler::{abort, flush_cache, generate, internal_state};
+// Only this crate reads frames. Its integration tests, which link only what is public, do too.
+#[doc(hidden)]
+pub use from_scheduler::Frame;
+pub use from_scheduler::{batch_frame, control_frame, error_frame};
+pub(crate) use to_scheduler::{abort, flush_cache, generate, internal_state};
 
 #[cfg(test)]
 mod tests;

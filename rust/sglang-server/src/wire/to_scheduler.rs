@@ -143,7 +143,7 @@ impl<'a> Sampling<'a> {
 /// Encodes the header of a generation. `input_text` is the text of the prompt, if the client sent
 /// text. The token ids are sent next to the header.
 #[must_use]
-pub fn generate(request: &GenerateRequest, input_text: Option<&str>) -> Vec<u8> {
+pub(crate) fn generate(request: &GenerateRequest, input_text: Option<&str>) -> Vec<u8> {
     let bootstrap = &request.bootstrap;
     encoded(&Generate {
         tag: "TokenizedGenerateReqInput",
@@ -183,19 +183,19 @@ pub fn generate(request: &GenerateRequest, input_text: Option<&str>) -> Vec<u8> 
 
 /// Encodes the request to abort `rid`.
 #[must_use]
-pub fn abort(rid: &Rid) -> Vec<u8> {
+pub(crate) fn abort(rid: &Rid) -> Vec<u8> {
     encoded(&("AbortReq", rid.as_str(), (), false, (), ()))
 }
 
 /// Encodes the request for the scheduler's state, which comes as the control result for `rid`.
 #[must_use]
-pub fn internal_state(rid: &Rid) -> Vec<u8> {
+pub(crate) fn internal_state(rid: &Rid) -> Vec<u8> {
     encoded(&("GetInternalStateReq", rid.as_str(), ()))
 }
 
 /// Encodes the request to flush the cache, answered by the control result for `rid`.
 #[must_use]
-pub fn flush_cache(rid: &Rid) -> Vec<u8> {
+pub(crate) fn flush_cache(rid: &Rid) -> Vec<u8> {
     encoded(&("FlushCacheReq", rid.as_str(), ()))
 }
 

@@ -1,7 +1,7 @@
 //! Request ids of clients, and aborts by request id.
 
 use serde_json::json;
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::{Server, config::FrontendConfig};
 
 use crate::common::{
     args, eventually, expect_abort, finish, metric, post, read_answer, receive, send_generate,

@@ -13,9 +13,8 @@ use std::{
 
 use serde_json::{Value, json};
 use sglang_server::{
-    channel::ToScheduler,
+    Server, ToScheduler,
     config::{FrontendConfig, ModelConfig, ServerArgs},
-    runtime::Server,
     wire,
 };
 

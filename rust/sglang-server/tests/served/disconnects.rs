@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::{Server, config::FrontendConfig};
 
 use crate::common::{
     args, eventually, expect_abort, finish, get, metric, nothing_received, post, read_answer,

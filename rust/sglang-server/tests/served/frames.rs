@@ -11,8 +11,8 @@ use proptest::{
 };
 use serde_json::{Value, json};
 use sglang_server::{
+    Server,
     config::FrontendConfig,
-    runtime::Server,
     tokenizer::{ByteTokenizer, TextTokenizer as _},
     wire::{self, Frame},
 };

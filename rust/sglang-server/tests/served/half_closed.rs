@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sglang_server::{runtime::Server, wire};
+use sglang_server::{Server, wire};
 
 use crate::common::{
     TIMEOUT, eventually, expect_abort, finish, metric, nothing_received, receive, send,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::{Server, config::FrontendConfig};
 
 use crate::common::{args, eventually, expect_abort, get, receive};
 

@@ -11,7 +11,7 @@ use h2::{
     client::{ResponseFuture, SendRequest},
 };
 use serde_json::{Value, json};
-use sglang_server::runtime::Server;
+use sglang_server::Server;
 use tokio::{net::TcpStream, runtime::Runtime, task::JoinHandle};
 
 use crate::common::{

