@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ._model import State as State
     from ._model import Verdict as Verdict
 
-_HOMES = {
+_DEFINED_IN = {
     "can_load": "_api",
     "load_rust_extension": "_api",
     "Readiness": "_model",
@@ -73,8 +73,8 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)
-    # Not with `importlib`, which a plain interpreter has not loaded: `load_rust_extension` is part of the warm path.
-    home = __import__(f"{__name__}.{_HOMES.get(name, '_errors')}", fromlist=[name])
+    # `load_rust_extension` is on the warm path, and a fresh interpreter has not loaded `importlib`: use `__import__`.
+    home = __import__(f"{__name__}.{_DEFINED_IN.get(name, '_errors')}", fromlist=[name])
     return getattr(home, name)
 
 

@@ -1,9 +1,9 @@
 """
 The public functions: load an extension, or ask whether it could be loaded.
 
-Invariant: an unknown mode is refused first, and an imported module is never
-replaced. Part of the warm path: while the record is valid, this module imports
-only what `_hook` imports.
+Invariant: an unknown mode raises before anything else is done, and an imported
+module is never replaced. This module is on the warm path: while the record is
+valid, it imports only what `_hook` imports.
 """
 
 import _thread
@@ -32,13 +32,13 @@ def load_rust_extension(
     environment: "Mapping[str, str] | None" = None,
 ) -> "ModuleType":
     """
-    Import an extension module, building it first if it must be and may be.
+    Import an extension module. Builds it first if it is missing or stale and the mode allows a build.
 
     *module* is the dotted name of the module. *mode* is `auto`, `never` or `force`; the default is the value of
     `SGLANG_RUST_BUILD_MODE`, else `auto`. *workspace* is the folder of the cargo workspace that declares the module; the
     default is the workspace of the editable install that registered the name. *features* are cargo features in addition to
-    the declared ones; with them a bundled module is never used. *environment* replaces variables of `os.environ`, for the
-    facts and for the build.
+    the declared ones; a request with extra features never uses a bundled module. *environment* overrides variables of
+    `os.environ`, both in the cache key and in the build.
 
     Raises `SettingError` (a `ValueError`) for an unknown mode, and otherwise a `RustExtensionError` (an `ImportError`):
     `ExtensionNotFound`, `BuildFailed`, `ToolchainMissing`, `LockTimeout` and the other subclasses. An exception that the
@@ -57,7 +57,7 @@ def load_rust_extension(
         return _request(module, mode, where, cache, features, environment)
 
     def recorded(path: "Sequence[str] | None") -> "str | None":
-        # Requests with more than the declared settings have no record.
+        # A request with extra features or variables has no record.
         if where is None or features or environment:
             return None
         return _hook.recorded(module, where, chosen, cache, path)
@@ -78,7 +78,7 @@ def can_load(
     Whether `load_rust_extension` would succeed, and where the module would come from.
 
     Builds nothing. The verdict is true if the module can be loaded, or if a build may be attempted; otherwise its `why`
-    holds the reason. Raises only `SettingError`, for an unknown mode.
+    holds the reason. Raises `SettingError` for an unknown mode, and nothing else.
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
     chosen = _settings.build_mode(mode, _overlaid(environment))
@@ -136,7 +136,7 @@ class _OneModule:
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """
-        The spec of the module asked for; nothing else is ours.
+        The spec of the requested module; `None` for any other name and in any other thread.
         """
         if name != self._module or _thread.get_ident() != self._thread:
             return None

@@ -1,8 +1,8 @@
 """
 Decide what one request gets: the bundled library, a cached one, a build, or an error.
 
-`decide` reads *sightings*, that is what has been looked up so far. It returns a
-decision, or the question that must be answered first. It asks the cheap
+`decide` reads *sightings*: everything that has been looked up so far. It returns
+a decision, or the question that must be answered first. It asks the cheap
 questions first: a fresh bundled library is used without a toolchain.
 
 Invariant: pure. Nothing here reads the disk, the environment or the clock, so
@@ -42,7 +42,7 @@ class Question(enum.Enum):
     FACTS = enum.auto()
     #: Which cached entry has exactly these facts?
     CACHED = enum.auto()
-    #: Which cached entry differs from these facts in the toolchain at most?
+    #: Which cached entry has these facts, ignoring the toolchain's?
     CACHED_BY_ANY_TOOLCHAIN = enum.auto()
     #: What has changed since this checkout last used the module?
     HISTORY = enum.auto()
@@ -52,7 +52,7 @@ class Question(enum.Enum):
 
 class Unasked(enum.Enum):
     """
-    Stands for the answer of a question that was not asked yet.
+    Stands for the answer to a question that was not asked yet.
     """
 
     UNASKED = enum.auto()
@@ -79,13 +79,13 @@ class BundledLibrary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """
-    What this checkout used last, compared with what there is now.
+    What changed between the build that this checkout used last and the current facts.
     """
 
     changes: tuple[Change, ...] = ()
     #: Whether the checkout has used the module before.
     used_before: bool = False
-    #: Why caches that exist cannot be read.
+    #: For each existing cache root that cannot be read, the reason.
     unusable_roots: tuple[str, ...] = ()
     #: Folder of a damaged entry of the same sources.
     damaged: Path | None = None
@@ -93,14 +93,14 @@ class History:
     @property
     def why(self) -> str:
         """
-        Why no build of the present sources was found.
+        Why no build of the current sources was found.
         """
         return "; ".join([self.reason, *self.unusable_roots])
 
     @property
     def reason(self) -> str:
         """
-        The same, from the changes alone.
+        Why no build of the current sources was found, judging by the changes alone.
         """
         return reason([*self.changes], known=self.used_before)
 
@@ -108,11 +108,11 @@ class History:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sightings:
     """
-    What was looked up for one request.
+    The answers to the questions about one request, as far as they are known.
     """
 
     module: str
-    #: The declaration; why the workspace has none; or `None` without a workspace.
+    #: The declaration; an error if the workspace has none; `None` without a workspace.
     declaration: ExtensionSpec | ExtensionNotFound | None
     #: Whether the request asks for more features than are declared.
     extra_features: bool = False
@@ -126,16 +126,16 @@ class Sightings:
 
 class RecordBasis(enum.Enum):
     """
-    What a record of a decision rests on: if it changes, the decision is made again.
+    What a record of a decision depends on: if it changes, the decision is made again.
     """
 
     #: Every fact, the toolchain's included.
     ALL_FACTS = enum.auto()
     #: Every fact but the toolchain's.
     SOURCES = enum.auto()
-    #: Every fact but the toolchain's, and that no toolchain is installed.
+    #: Every fact but the toolchain's, and the absence of a toolchain.
     SOURCES_WITHOUT_TOOLCHAIN = enum.auto()
-    #: Nothing that could be watched: no record is written.
+    #: Something that cannot be watched, so no record is written.
     NOTHING = enum.auto()
 
 
@@ -208,7 +208,7 @@ def decide(sightings: Sightings, mode: Mode) -> Decision | Question:
         return UseBundled(
             bundled=sightings.bundled,
             state=State.BUNDLED,
-            why="its sidecar says: these sources, this ABI",
+            why="its sidecar matches these sources and this ABI",
             warnings=_rivals(sightings.module, sightings.bundled),
         )
     if mode is Mode.NEVER:
@@ -225,14 +225,14 @@ def _decide_installed(sightings: Sightings, mode: Mode) -> Decision | Question:
         return _not_found(
             undeclared,
             sightings.module,
-            "mode `force` builds from source, and no workspace is known that declares it",
+            "mode `force` builds from source, and no known workspace declares it",
             "pass `workspace=`, or install the project editable",
         )
     if sightings.extra_features:
         return _not_found(
             undeclared,
             sightings.module,
-            "extra features need a build, and no workspace is known that declares it",
+            "extra features need a build, and no known workspace declares it",
             "pass `workspace=`",
         )
     if isinstance(sightings.bundled, Unasked):
@@ -241,7 +241,7 @@ def _decide_installed(sightings: Sightings, mode: Mode) -> Decision | Question:
         return _not_found(
             undeclared,
             sightings.module,
-            "it is not installed, and no workspace is known that declares it",
+            "it is not installed, and no known workspace declares it",
             "pass `workspace=`, or install the project editable or a wheel that has it",
         )
     return UseBundled(
@@ -318,7 +318,7 @@ def _decide_without_toolchain(
         return Question.CACHED_BY_ANY_TOOLCHAIN
     entry = sightings.cached_by_any_toolchain
     if entry is not None:
-        # Any other problem than a missing toolchain can be repaired without changing a watched file.
+        # A broken toolchain, unlike a missing one, can be repaired without changing a watched file: no record then.
         absent = missing.problem == "missing"
         return UseCached(
             entry=entry,
@@ -384,7 +384,7 @@ def _not_built(module: str, history: History) -> ExtensionNotFound:
     if history.damaged:
         problem = f"its cached copy was damaged (see {history.damaged})"
     elif history.changes:
-        problem = f"it is not built from the present sources ({summary([*history.changes])})"
+        problem = f"it is not built from the current sources ({summary([*history.changes])})"
     else:
         problem = "it is not built"
     if not history.damaged:

@@ -1,13 +1,14 @@
 """
-Answer one request: which library is a module, built first if it must be.
+Answer one request: find the library of a module, and build it first if necessary.
 
     declaration -> sightings -> decision -> carry it out -> note it
 
 `locate` carries the decision out, and builds if the decision says so; `judge`
 only reports it. Both ask `_decide`, so they cannot differ.
 
-Invariant: a library is returned only if it matches the present facts, or else
-with a warning that names what differs. No lock is held when a module is imported.
+Invariant: a returned library matches the current facts. A stale library is
+returned only with a warning that names the differences. No lock is held when a
+module is imported.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ __all__ = (
 
 def locate(request: Request) -> str:
     """
-    The path of the library to load, built first if it must be and may be.
+    The path of the library to load. Builds it first if necessary and if the mode allows a build.
 
     Raises a `RustExtensionError` whose text says what to do.
     """
@@ -71,7 +72,7 @@ def judge(request: Request) -> Verdict:
     """
     Where the module would come from. Builds nothing; an error becomes part of the verdict.
     """
-    # An impossible mode is the caller's error, whatever the module.
+    # Checked outside `try`: an unknown mode is a mistake in the call, so it raises.
     _ = request.effective_mode
     try:
         declaration = _declaration(request)
@@ -103,7 +104,7 @@ def _carry_out(decision: Decision, gatherer: Gatherer | None) -> str:
         raise decision.error
     if isinstance(decision, UseBundled):
         bundled = decision.bundled
-        # A stale library is used without a note, so that every process warns.
+        # For a stale library no record is written, so that every process warns.
         if gatherer is None or bundled.staleness:
             return str(bundled.library)
         return _note.note(gatherer, bundled.library, gatherer.sources, bundled.seen)
@@ -147,7 +148,7 @@ class Changes:
 
 def changes(request: Request) -> Changes:
     """
-    What changed since this checkout last used the module; without a toolchain, of all other facts.
+    What changed since this checkout last used the module. Without a toolchain, only the other facts are compared.
     """
     gatherer = _declared(request)
     observed = gatherer.observed
@@ -156,14 +157,14 @@ def changes(request: Request) -> Changes:
 
 def observe(request: Request) -> Observed:
     """
-    Every fact of a declared extension, as far as a toolchain is usable.
+    Every fact of a declared extension; without a usable toolchain, every fact but the toolchain's.
     """
     return _declared(request).observed
 
 
 def stored(request: Request) -> Entry | None:
     """
-    The cache entry of the present facts, with its digest verified; without a toolchain, of any toolchain.
+    The cache entry of the current facts, with its digest verified. Without a toolchain, an entry of any toolchain.
     """
     gatherer = _declared(request)
     if gatherer.observed.missing is not None:
@@ -178,13 +179,13 @@ class Pulled:
     """
 
     entry: Entry | None
-    #: Whether the entry came from the remote; `False` if it was here.
+    #: Whether the entry came from the remote; `False` if the local cache had it.
     fetched: bool
 
 
 def pull(request: Request) -> Pulled:
     """
-    Fetch the entry of the present facts from the remote unless it is here. Builds nothing.
+    Fetch the entry of the current facts from the remote, unless the local cache has it. Builds nothing.
 
     Raises `RemoteUnavailable`, `SettingError`, `ToolchainMissing` or `OSError`.
     """
@@ -202,7 +203,7 @@ def pull(request: Request) -> Pulled:
 
 def push(request: Request, signer: Signer) -> Pushed:
     """
-    Sign the entry of the present facts and publish it at the remote.
+    Sign the entry of the current facts and publish it at the remote.
 
     Raises `ExtensionNotFound`, `RemoteUnavailable`, `SettingError` or `ToolchainMissing`.
     """
@@ -222,7 +223,7 @@ def _required_facts(gatherer: Gatherer) -> Snapshot:
 
 def _declared(request: Request) -> Gatherer:
     if request.workspace is None:
-        raise ExtensionNotFound(request.module, "no workspace is known that could declare it", "name one")
+        raise ExtensionNotFound(request.module, "no workspace is known", "pass `workspace=`")
     return Gatherer(target_of(request, _discover.find(request.module, Path(request.workspace))))
 
 
@@ -255,8 +256,9 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     """
     Another library in place of a cached one that the dynamic linker refused.
 
-    The error of a bundled library is raised as it is, and so is any error in mode `never`. A library that lacks another
-    library is rebuilt once, which helps if the other one was renamed. If the result lacks the same, it is not rebuilt again.
+    The error of a bundled library is raised as it is, and so is any error in mode `never`. If a shared library that the
+    module needs is missing, the module is rebuilt once: that helps if the needed library was renamed. If the rebuilt module
+    lacks the same library, it is not rebuilt again.
     """
     if not os.path.lexists(library):
         # Garbage collection removed it between the look-up and the load; look again.

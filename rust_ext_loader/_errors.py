@@ -2,7 +2,7 @@
 The errors and warnings that this package raises.
 
 `RustExtensionError` is the base class. It is an `ImportError`, so a fallback
-written as `except ImportError` works. Each subclass holds its facts as fields, a
+written as `except ImportError` works. Each subclass holds its details as fields, a
 stable `reason` for programs, and a text that says what happened, where, and what
 to do next.
 

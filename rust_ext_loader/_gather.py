@@ -1,8 +1,8 @@
 """
 Answer the questions of `_decide` for one request, each at most once.
 
-Invariant: looks only. Nothing here builds, writes a record or changes an entry.
-A damaged entry that a look-up finds is quarantined by the cache.
+Invariant: read-only. Nothing here builds, writes a record or changes an entry. One
+exception: the cache quarantines a damaged entry that a look-up finds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def parent_folders(module: str) -> list[str]:
         if imported is not None:
             folders = list(getattr(imported, "__path__", ()))
             continue
-        # Only the last part: a namespace package looked up by its full name would ask for its parent, which is not imported.
+        # Looked up by the last part of its name: with the full name, a namespace package would need its parent imported.
         spec = PathFinder.find_spec(parts[length - 1], folders)
         if spec is None or spec.submodule_search_locations is None:
             return []
@@ -62,7 +62,7 @@ def take_sources(target: Target) -> Snapshot:
 
 def take_facts(target: Target) -> Snapshot:
     """
-    Read every fact. A build reads them again to see whether something changed.
+    Read every fact. A build reads them again, to detect changes during the build.
 
     Raises `ToolchainMissing`, or another `RustExtensionError` when the crate or its dependencies cannot be read.
     """
@@ -71,7 +71,7 @@ def take_facts(target: Target) -> Snapshot:
 
 def with_toolchain(target: Target, sources: Snapshot) -> Snapshot:
     """
-    The same facts and the toolchain's; raises `ToolchainMissing`.
+    The facts *sources* with the toolchain's added; raises `ToolchainMissing`.
     """
     return _snapshot.with_toolchain(sources, target.environment, notes_root(target))
 
@@ -100,7 +100,7 @@ def cached(
 
 def cached_by_any_toolchain(target: Target, sources: Snapshot) -> _store.Entry | None:
     """
-    The newest entry that differs from these facts in the toolchain at most.
+    The newest entry with these facts, ignoring the toolchain's.
     """
     return _store.equal_but_for(
         _roots.readable(target.request.cache_dir, target.environment),
@@ -113,13 +113,13 @@ def cached_by_any_toolchain(target: Target, sources: Snapshot) -> _store.Entry |
 
 def history(target: Target, now: Snapshot) -> History:
     """
-    What changed since this checkout last used the module. Without toolchain facts in *now*, those are left out.
+    What changed since this checkout last used the module. Toolchain facts are compared only if *now* has them.
     """
     cache_dir, environment = target.request.cache_dir, target.environment
     roots = _roots.readable(cache_dir, environment)
     found = History(
         unusable_roots=tuple(_roots.unusable(cache_dir, environment)),
-        # Only a refusal names it, and finding it reads every entry of these sources.
+        # Only a refusal reports a damaged entry, and the search reads every entry of these sources.
         damaged=_store.damaged(roots, target.spec.module, now.fingerprint) if target.mode is Mode.NEVER else None,
     )
     for root in filter(None, [notes_root(target), *roots]):
@@ -135,7 +135,7 @@ def history(target: Target, now: Snapshot) -> History:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """
-    All facts; where no toolchain is usable, all but its own and the reason.
+    All facts. If no toolchain is usable: all facts but the toolchain's, and the reason.
     """
 
     facts: Snapshot
@@ -174,7 +174,7 @@ class Gatherer:
     @cached_property
     def observed(self) -> Observed:
         """
-        Every fact, as far as a toolchain is usable.
+        Every fact; without a usable toolchain, every fact but the toolchain's.
         """
         try:
             return Observed(facts=with_toolchain(self.target, self.sources))
@@ -183,7 +183,7 @@ class Gatherer:
 
     def decide(self) -> Decision:
         """
-        Look up what is asked until a decision is reached.
+        Answer the questions of `decide` until it returns a decision.
         """
         sightings = Sightings(module=self.target.spec.module, declaration=self.target.declared)
         while isinstance(outcome := decide(sightings, self.target.mode), Question):
@@ -201,7 +201,7 @@ class Gatherer:
             case Question.CACHED_BY_ANY_TOOLCHAIN:
                 return replace(sightings, cached_by_any_toolchain=cached_by_any_toolchain(self.target, self.sources))
             case Question.HISTORY:
-                # Without a question for all facts, as in mode `never`, no toolchain is asked.
+                # If the question `FACTS` was not asked, as in mode `never`, the toolchain is not run.
                 now = self.observed.facts if "observed" in vars(self) else self.sources
                 return replace(sightings, history=history(self.target, now))
             case Question.STALE_IS_ERROR:

@@ -15,7 +15,7 @@ import _thread
 import os
 import sys
 
-# Not from `importlib.machinery`: it imports `importlib` and `warnings`, a seventh of the cost of a warm import.
+# `importlib.machinery` would import `importlib` and `warnings`: a seventh of the cost of a warm import.
 from _frozen_importlib import ModuleSpec
 from _frozen_importlib_external import ExtensionFileLoader
 
@@ -68,7 +68,7 @@ def recorded(
 
 def spec_of(name: str, library: "str | None", request: "Callable[[], Request]") -> "ModuleSpec":
     """
-    The spec of an extension. An unknown library is located when the module is created.
+    The spec of an extension. If *library* is `None`, the library is located when the module is created.
     """
 
     def locate() -> str:
@@ -121,7 +121,7 @@ def _current_path(module: str, workspace: str) -> str:
 
 class RustExtensionLoader(ExtensionFileLoader):
     """
-    Loads one extension module from a library that is located late.
+    Loads one extension module. Its library may be located as late as when the module is created.
     """
 
     def __init__(
@@ -140,7 +140,8 @@ class RustExtensionLoader(ExtensionFileLoader):
         """
         Locate the library, which may build it, and open it.
 
-        If the dynamic linker refuses the library, it is repaired once. An error of the module's own init is not changed.
+        If the dynamic linker refuses the library, `repair` is called once. An error that the module's own initialisation
+        raises is not changed.
         """
         library = self._library or self._locate()
         try:

@@ -37,7 +37,7 @@ class ExtensionSpec:
     source_inputs: tuple[str, ...] = ()
     #: Environment variables that the build reads.
     env: tuple[str, ...] = ()
-    #: Installed distributions whose version is a fact.
+    #: Installed Python distributions whose versions are facts.
     key_on: tuple[str, ...] = ()
     #: Globs of files that are not inputs, relative to the crate.
     exclude: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ class Readiness(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """
-    Whether a module could be imported, and from where. It is true unless the import is known to fail.
+    Whether a module could be imported, and from where. A verdict is truthy unless the import is known to fail.
     """
 
     module: str

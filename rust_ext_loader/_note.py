@@ -79,7 +79,7 @@ def _write_record(
     workspace = target.request.workspace or str(target.spec.workspace)
     identity = _record.identify(target.spec.module, workspace, target.mode.value, target.environment, gatherer.folders)
     declared = _discover.extensions(Path(workspace))
-    # Both were looked up before the facts were read, and a build may have run since.
+    # The declaration and the bundled library were looked up before the facts. If one changed since, write no record.
     bundled = _bundled.find(target.spec.leaf, gatherer.folders)
     if declared.specs.get(target.spec.module) != target.declared or bundled != gatherer.bundled:
         return
@@ -88,7 +88,8 @@ def _write_record(
     signatures = {path: found for path in paths.present if (found := _stat.signature(path)) is not None}
     if len(signatures) != len(paths.present):
         return
-    # Checked after the stat of the pointer was taken: a pointer that was replaced since leads elsewhere.
+    # Checked after the stat: if the pointer was replaced before, the record would hold the new pointer's stat with the
+    # old library.
     if paths.renamed and not _store.is_current(library):
         return
     data = _record.compose(
@@ -117,7 +118,7 @@ class _Paths:
 
     present: frozenset[str]
     absent: frozenset[str]
-    #: Paths that are only replaced as a whole: a forced build replaces an entry without changing a fact.
+    #: Paths that are replaced by rename, never written in place. They show that a forced build replaced the entry.
     renamed: frozenset[str]
 
 

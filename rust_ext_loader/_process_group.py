@@ -61,8 +61,8 @@ class ProcessGroup:
     """
     A command and every process that it starts; its output arrives through two pipes.
 
-    Raises `OSError` if the command cannot be started. The caller calls `go`, and must call `close` at the end, with `kill`
-    unless the command is to end by itself.
+    Raises `OSError` if the command cannot be started. The caller calls `go`, and must call `close` at the
+    end: with `kill=True`, unless the command should end by itself.
     """
 
     stdout: IO[bytes]

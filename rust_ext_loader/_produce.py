@@ -3,9 +3,9 @@ Carry out the decision to build: wait for a build that is running, or build and 
 
     lock -> look again -> pull -> build -> publish
 
-Invariant: the lock saves work; correctness does not rest on it. Each process
-looks again after it has taken the lock. Where locks do not work, each process
-builds in a folder of its own, and the first to publish wins.
+Invariant: the lock saves work; correctness does not depend on it. Each process
+reads the facts and the cache again after it has taken the lock. Where locks do
+not work, each process builds in a private folder, and the first to publish wins.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _IMPORTED = time.time()
 
 def produce(gatherer: Gatherer, now: Snapshot) -> str:
     """
-    The path of a library made from the facts *now*, or from the facts that a later look finds.
+    The path of a library that was built from the facts *now*, or from newer facts if these change while it waits.
 
     Raises `BuildFailed`, `InvalidArtifact`, `SourcesMoved`, `LockTimeout` or `CacheUnavailable`.
     """
@@ -69,7 +69,7 @@ def produce(gatherer: Gatherer, now: Snapshot) -> str:
 
 def _acceptable(target: Target, now: Snapshot) -> _store.Entry | None:
     """
-    An entry of these facts that another process may have published since.
+    An entry of these facts that this request accepts. Another process may have published it since the decision.
     """
     if target.mode is not Mode.FORCE:
         return _gather.cached(target, now)
@@ -78,7 +78,7 @@ def _acceptable(target: Target, now: Snapshot) -> _store.Entry | None:
     token = target.environment.get(_settings.FORCE_TOKEN)
 
     def is_fresh_enough(entry: _store.Entry) -> bool:
-        # A begin in the future means that the clock was set back since: the real age is unknown.
+        # A start time in the future means that the clock was set back since: the real age is unknown.
         return _process_began() <= entry.began <= time.time() or (token is not None and entry.token == token)
 
     return _gather.cached(target, now, is_fresh_enough)
@@ -117,7 +117,7 @@ class _Run:
         target = self.target
         # While this process waited for the lock, sources may have changed and another process may have built them.
         now = _gather.take_facts(target)
-        # The remote is asked under the lock: of all processes that wait for this build, one pulls.
+        # The remote is asked under the lock, so only one of the processes that wait for this build pulls.
         entry = _acceptable(target, now) or _exchange.instead_of_building(target, now, self.root, self.progress)
         if entry is not None:
             return _note.note(self.gatherer, entry.library, now, entry.seen)
@@ -155,7 +155,7 @@ class _Run:
 
     def _publish(self, built: _build.Built) -> str:
         target, now = self.target, built.snapshot
-        # Without a lock another process may have published first. Its entry stays in force: it may be loaded already.
+        # Without a lock another process may have published first. Its entry stays current: it may be loaded already.
         entry = _acceptable(target, now)
         if entry is not None:
             return _note.note(self.gatherer, entry.library, now, entry.seen)
@@ -164,7 +164,7 @@ class _Run:
         try:
             entry = _store.publish(self.root, target.spec.module, now.fingerprint, built.artifact, name, origin)
         except OSError as error:
-            # The library is right; only the next process has to build again.
+            # The library is correct. It is only not stored, so the next process has to build again.
             text = f"{target.spec.module} is loaded from {built.artifact}: storing it failed ({error})"
             warnings.warn(CacheWarning(text), stacklevel=2)
             return str(built.artifact)
@@ -173,7 +173,8 @@ class _Run:
 
     def _origin(self, built: _build.Built) -> _store.Origin:
         target, now = self.target, built.snapshot
-        # Hashes of the same values differ in each build, because their keys do. The same set of inputs keeps one pointer.
+        # Equal values have different hashes in each build, because each hash has a random key. The values of an earlier
+        # entry with the same inputs are reused, so that one set of inputs keeps one pointer.
         before = _gather.cached(target, now, lambda found: found.seen.keys() == built.seen.keys())
         return _store.Origin(
             toolchain=now.toolchain.release if now.toolchain else "",

@@ -8,9 +8,10 @@ Otherwise the full decision is made again, by content.
 
 Invariant: a record only saves time; deleting it never changes a decision. No
 record is written while a timestamp is so young that a later edit in the same clock
-tick would not change it. One edit is invisible: of the same length, in place, after
-the clock was set back to the tick of the previous edit. This module imports only
-modules that a plain interpreter has already loaded, and `files` ones that do the same.
+tick would not change it. One kind of edit is not detected: an edit in place, of the same
+length, after the clock was set back to the tick of the previous edit. This module
+imports only modules that a fresh interpreter has already loaded, and modules of
+this package that do the same.
 """
 
 import _imp
@@ -35,7 +36,7 @@ FORMAT = 4
 #: Index of the field that names the library.
 _LIBRARY = 7
 
-#: Prefixes of variables that can change the build or the compiler. A needless one only causes more records.
+#: Prefixes of variables that can change the build or the compiler. An unneeded prefix only causes more records.
 _RELEVANT = (
     "AR",
     "CARGO",

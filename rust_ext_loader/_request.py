@@ -1,8 +1,8 @@
 """
-What a caller asks for, and one declared extension in the settings of that call.
+The request of a caller, and the declared extension that it is for.
 
-Invariant: frozen values. The process's environment is read through `Request`
-only; nothing here reads the disk.
+Invariant: the values are frozen. The process's environment is read only through
+`Request`; nothing here reads the disk.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Request:
     overlay: Mapping[str, str] | None = None
     #: With mode `force`: compile even if another process has just built the module.
     always: bool = False
-    #: If a build is needed: remove the compiled objects in the target folder first.
+    #: If a build is needed, first remove the compiled objects in the target folder.
     from_scratch: bool = False
 
     @property
@@ -73,7 +73,7 @@ class Target:
     mode: Mode
     #: The extension as its crate declares it.
     declared: ExtensionSpec
-    #: The extension as it is built: with the profile that the environment asks for.
+    #: The extension as it is built: the declaration, with the profile from the environment if that sets one.
     spec: ExtensionSpec
     environment: Mapping[str, str]
 
@@ -82,7 +82,7 @@ def target_of(request: Request, declared: ExtensionSpec) -> Target:
     """
     The target of a request whose module is declared.
 
-    Raises `SettingError` for an impossible mode or profile.
+    Raises `SettingError` for an unknown mode or an invalid profile name.
     """
     environment = request.environment
     profile = _settings.profile(environment)

@@ -1,8 +1,8 @@
 """
 Every environment variable and its default.
 
-Reads settings and converts them to values. The names of the `sglang` project are
-defaults that only this module knows.
+Reads settings and converts them to values. Only this module contains names of the
+`sglang` project; they are defaults.
 
 Invariant: imports only `os` and `sys`, because the warm path uses it.
 """
@@ -25,7 +25,7 @@ STALE = "SGLANG_RUST_STALE"
 CACHE_DIR = "RUST_EXT_CACHE_DIR"
 #: Parent folder of the host project's caches; this cache is its subfolder `rust_extensions`.
 HOST_CACHE_DIR = "SGLANG_CACHE_DIR"
-#: Further roots that are read but never written, separated as in PATH: part of an image, or site-wide.
+#: Further roots that are read but never written, separated as in PATH. Example: a root in a container image.
 CACHE_PATH = "RUST_EXT_CACHE_PATH"
 #: Folders on network file systems that the kernel does not report as such, separated as in PATH.
 NETWORK_PATHS = "RUST_EXT_NETWORK_PATHS"
@@ -47,7 +47,8 @@ CARGO_ARGUMENTS = "RUST_EXT_CARGO_ARGS"
 #: `1`: cargo may not use the network. Together with `--locked`, which is always passed, that is cargo's `--frozen`.
 #: A remote cache is then used only if it is a folder.
 OFFLINE = "RUST_EXT_OFFLINE"
-#: Size limit of the cache, as in `10G`; `0` for none. Past it the least recently used entries are removed. Default: 10 GB.
+#: Size limit of the cache, as in `10G`; `0`: no limit. Above it, the least recently used entries are removed.
+#: Default: 10 GB.
 CACHE_LIMIT = "RUST_EXT_CACHE_LIMIT"
 #: `1`: show compiler warnings of a successful build.
 SHOW_WARNINGS = "RUST_EXT_SHOW_WARNINGS"
@@ -134,7 +135,7 @@ def profile(environment: "Mapping[str, str]") -> "str | None":
     """
     The cargo profile that replaces the declared ones.
 
-    Raises `SettingError` for a name that no profile can have.
+    Raises `SettingError` for a name that is not valid for a profile.
     """
     chosen = environment.get(PROFILE)
     if chosen and not chosen.replace("-", "").replace("_", "").isalnum():
@@ -214,8 +215,8 @@ def cache_root(argument: "str | None", environment: "Mapping[str, str]") -> str:
     """
     Absolute path of the preferred root to write to.
 
-    Not by `platformdirs`: this runs on every warm import, and importing that package would cost more than the import
-    itself.
+    `platformdirs` is not used: this function runs on every warm import, and importing that package would cost more than
+    the warm import itself.
     """
     if argument:
         return os.path.abspath(argument)

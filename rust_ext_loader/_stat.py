@@ -1,12 +1,12 @@
 """
-Decide by `stat` alone whether a file is still the one that was read.
+Decide by `stat` alone whether a file is unchanged since it was read.
 
 A *signature* is size, mtime, inode and ctime. ctime is compared as well as
 mtime: tools can set mtime, but not ctime. A signature is *settled* when both
 times are older than `UNSETTLED_NS` before reading began. A younger time could
 hide a later edit in the same clock tick.
 
-Invariant: imports nothing of ours, because the warm path asks it.
+Invariant: imports no other module of this package, because it is on the warm path.
 """
 
 import os
@@ -35,7 +35,7 @@ def signature(path: str) -> "Signature | None":
 
 def is_settled(found: "Signature", started_ns: int) -> bool:
     """
-    Whether an edit after `started_ns` (wall clock, ns) must show in the signature.
+    Whether every edit after `started_ns` (wall clock, ns) changes the signature.
     """
     return max(found[1], found[3]) < started_ns - UNSETTLED_NS
 
@@ -51,8 +51,8 @@ def started_at(began: "tuple[int, int]", now: "tuple[int, int]") -> int:
     """
     The wall clock at which reading began, in nanoseconds.
 
-    The clock may have been set back since. Then an edit after that carries a time of the new clock, and must not seem older
-    than the read. So the start is computed from both clocks, and the earlier result counts.
+    If the clock was set back since, later edits have earlier times, but must still count as later than the read. So the
+    start is computed from both clocks, and the earlier result counts.
     """
     began_wall, began_monotonic = began
     now_wall, now_monotonic = now

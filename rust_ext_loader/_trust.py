@@ -4,7 +4,7 @@ Decide whether a file or folder may be run as code, by its owner and permissions
 Everything that is loaded from a cache is code. A file that another user owns or
 can write is therefore a miss, never an error.
 
-Invariant: imports nothing of ours, because the warm path asks it.
+Invariant: imports no other module of this package, because it is on the warm path.
 """
 
 import os

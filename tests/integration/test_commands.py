@@ -76,7 +76,7 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
         1, f"fx.alpha  stale       {moved.strip().replace(chr(10), '; ')}\n", ""
     )
     refused = (
-        "it is not built from the present sources (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never "
+        "it is not built from the current sources (alpha/src/part.rs changed), and SGLANG_RUST_BUILD_MODE=never "
         "forbids building it"
     )
     assert refused in rust_ext(plain, "build", "--mode", "never", "fx.alpha").err

@@ -222,19 +222,17 @@ INSTALLED = [
         wheel,
         auto=BUNDLED,
         never=BUNDLED,
-        force=Fails("ExtensionNotFound", ("mode `force` builds from source, and no workspace is known", "workspace=")),
+        force=Fails("ExtensionNotFound", ("mode `force` builds from source, and no known workspace", "workspace=")),
     ),
     *row(
         "nothing installed",
         nothing_installed,
-        auto=Fails(
-            "ExtensionNotFound", ("no Rust extension fx.alpha: it is not installed, and no workspace is known",)
-        ),
+        auto=Fails("ExtensionNotFound", ("no Rust extension fx.alpha: it is not installed, and no known workspace",)),
         never=Fails(
             "ExtensionNotFound",
-            ("it is not installed, and no workspace is known that declares it; pass `workspace=`, or ",),
+            ("it is not installed, and no known workspace declares it; pass `workspace=`, or ",),
         ),
-        force=Fails("ExtensionNotFound", ("no workspace is known that declares it",)),
+        force=Fails("ExtensionNotFound", ("no known workspace declares it",)),
     ),
 ]
 

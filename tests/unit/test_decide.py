@@ -245,7 +245,7 @@ def test_answers_one_by_one_lead_to_the_same_decision(sightings: Sightings, mode
         pytest.param(
             replace(INSTALLED, extra_features=True),
             Mode.AUTO,
-            "no Rust extension fx.alpha: extra features need a build, and no workspace is known that declares it; "
+            "no Rust extension fx.alpha: extra features need a build, and no known workspace declares it; "
             "pass `workspace=`",
             id="extra features without a workspace",
         ),
@@ -258,7 +258,7 @@ def test_answers_one_by_one_lead_to_the_same_decision(sightings: Sightings, mode
         pytest.param(
             replace(CHECKOUT, history=CHANGED),
             Mode.NEVER,
-            "no Rust extension fx.alpha: it is not built from the present sources (src/lib.rs changed), and "
+            "no Rust extension fx.alpha: it is not built from the current sources (src/lib.rs changed), and "
             "SGLANG_RUST_BUILD_MODE=never forbids building it; run `rust-ext build fx.alpha` or set "
             "SGLANG_RUST_BUILD_MODE=auto",
             id="never, changed since the last use",
