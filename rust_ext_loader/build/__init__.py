@@ -1,5 +1,5 @@
 """
-Run cargo, watch what it reads, and return a library that matches the sources.
+Run cargo, find out what it read, and return a library that matches the sources.
 
 Invariant: a library is returned only if its sources did not change during the
 build. No compiler outlives the Python process that started it.

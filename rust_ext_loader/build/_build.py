@@ -1,10 +1,11 @@
 """
 Compile one extension in a private target folder.
 
-Before cargo runs, every package whose inputs changed since this folder compiled it
-is cleaned: cargo compares modification times, and an older time would hide a
-change. After cargo ran, its other inputs are collected and every input is read
-again. If one changed, the result is discarded and built again.
+Before cargo runs, packages are cleaned whose inputs changed since they were compiled
+in this folder: cargo compares only modification times, and an older time would hide
+a change. After cargo has run, the undeclared inputs of the build are collected, and
+every input is read again. If one changed, the result is discarded and the extension
+is built again.
 
 Invariant: a library is returned with exactly the facts that it was compiled from.
 An interrupted build leaves its packages marked as unknown.
@@ -34,10 +35,10 @@ if TYPE_CHECKING:
     from ..facts._snapshot import Snapshot
     from ._progress import Progress
 
-#: How often to build if the sources change during the build.
+#: Number of builds before giving up, if the sources change during each of them.
 ATTEMPTS = 3
 
-#: How much older than the write itself a file's timestamp can be, in ns.
+#: A file's timestamp can be older than the write by this many ns.
 _CLOCK_TICK_NS = 20_000_000
 
 #: Log files kept per module.
@@ -66,14 +67,14 @@ def target_folder(root: Path, snapshot: Snapshot) -> Path:
     The target folder of one checkout and one set of toolchain, ABI and flags.
     """
     checkout = _checkouts.checkout_name(snapshot.spec.workspace)
-    # Compilers create files for their own user only, so each member of a group has a target folder.
+    # Compilers create files for their own user only, so each member of a group has its own target folder.
     member = f"-{os.getuid()}" if _trust.is_shared() and hasattr(os, "getuid") else ""
     return root / "targets" / f"{checkout}-{snapshot.flavour}{member}"
 
 
 def build(
     snapshot: Snapshot,
-    look_again: Callable[[], Snapshot],
+    read_again: Callable[[], Snapshot],
     *,
     folder: Path,
     logs: Path,
@@ -97,7 +98,7 @@ def build(
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
             compiled = _compile.compile_once(snapshot, job, log, log_path)
         seconds = time.monotonic() - began_monotonic
-        after = look_again()
+        after = read_again()
         seen = {package.key: after.current_inputs.record(package.names) for package in compiled.packages}
         known_files = after.current_inputs.watched(_observe.all_names(compiled.packages)).present
         together = {name: value for read in seen.values() for name, value in read.items()}
@@ -111,7 +112,7 @@ def build(
         touched |= _vanished(seen, compiled.packages, snapshot.spec.workspace)
         moved = after.changed_since(snapshot) or _from_root(touched, snapshot.spec.workspace)
         if not moved:
-            state.settle(snapshot.packages, seen)
+            state.mark_known(snapshot.packages, seen)
             for gap in (gap for package in compiled.packages for gap in package.unknown):
                 progress.note(f"{gap}; its undeclared inputs are unknown")
             return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor)
@@ -126,9 +127,9 @@ class _ScriptOutput:
     What build scripts wrote into the sources during one build.
     """
 
-    #: Every undeclared file that the build read, by digest.
+    #: The digest of every undeclared file that the build read, by name.
     files: Mapping[str, str]
-    #: The files among them that a build script wrote.
+    #: The files that were written while a build script ran.
     paths: frozenset[str]
 
 
@@ -138,7 +139,9 @@ def _stamps(paths: Iterable[str]) -> dict[str, _stat.Signature | None]:
 
 def _touched(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
     """
-    Files that were written since the build began, whatever they contain now. Unknown files are judged by their timestamps.
+    Files that were written since the build began, even if their content is the same.
+
+    A file without an entry in *stamps* is judged by its timestamps.
     """
     threshold = _stat.started_at(clocks, _stat.clocks()) - _CLOCK_TICK_NS
     paths = {path for path, stamp in stamps.items() if _stat.signature(path) != stamp}
@@ -151,7 +154,7 @@ def _touched(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str], 
 
 def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Package]) -> frozenset[str]:
     """
-    Files that were last written while a build script ran, so before the package that it prepares was compiled.
+    Files that were last written while a build script ran. So they were written before the script's package was compiled.
     """
     runs = [package.script_ran for package in packages if package.script_ran]
     stamps = {path: stamp for path in paths if (stamp := _stat.signature(path)) is not None}
@@ -164,7 +167,7 @@ def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Packag
 
 def _vanished(seen: Mapping[str, Mapping[str, str]], packages: Iterable[_observe.Package], root: Path) -> set[str]:
     """
-    Files that a compiler opened and that no longer exist.
+    Files that a compiler opened and that do not exist any more.
     """
     gone = {name for package in packages for name in package.opened if _seen.is_nothing(seen[package.key][name])}
     return {os.path.join(root, name[len(_seen.FILE) :]) for name in gone}

@@ -100,7 +100,7 @@ def clean(
     profile: str,
 ) -> CargoResult:
     """
-    Remove the objects of some packages, so that cargo compiles them whatever their timestamps are.
+    Remove the objects of some packages, so that cargo compiles these packages regardless of timestamps.
 
     *environment* names the target triple and the target folder, as for the build.
     """
@@ -133,7 +133,7 @@ def _run(
         group.go()
         limit = _follow(group, output, events, progress, None if time_limit is None else began + time_limit)
         if limit or output.finished is None:
-            # Cargo may have died without its compilers.
+            # Cargo may have died while its compilers still run.
             group.kill()
         ordinary = True
     finally:
@@ -159,7 +159,7 @@ def _follow(
     group: ProcessGroup, output: Output, events: Events, progress: Progress | None, deadline: float | None
 ) -> bool:
     """
-    Report progress until cargo has ended and its output is read. Returns whether the time limit ended it.
+    Report progress until cargo has ended and its output is read. Returns whether the time limit was reached.
     """
     reading, quiet_since, chunks = 2, time.monotonic(), 0
     while reading or not group.poll():

@@ -1,9 +1,9 @@
 """
-Run cargo once in a target folder, and check the library that it made.
+Run cargo once in a target folder, and check the library that it built.
 
-Packages whose inputs changed are cleaned first. A failure that a damaged output
-may have caused is retried once in an empty folder, and a damaged library is
-compiled again.
+Packages whose inputs changed are cleaned first. If a damaged output may have caused
+a failure, cargo is run once more in an empty folder. A damaged library is compiled
+again.
 
 Invariant: a returned library can be imported on this host. All packages are marked
 as unknown before cargo runs.
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..facts._snapshot import Snapshot
     from ._progress import Progress
 
-#: Messages of compiler and linker that a damaged earlier output causes. Wrong sources cause some of them as well.
+#: Messages of compiler and linker if an earlier output is damaged. Wrong sources can cause some of them as well.
 _DAMAGE = re.compile(
     r"error\[E0(?:460|461|462|463|514|786)\]|error: linking with |file too short|invalid ELF header|internal compiler error"
     r"|could not execute process `[^`]*build-script|build-script-[^`]*` \(signal"
@@ -54,7 +54,7 @@ class Job:
     folder: Path
     environment: Mapping[str, str]
     progress: Progress
-    #: Remove what the folder holds of the workspace's packages first.
+    #: Whether to clean all packages of the closure first.
     from_scratch: bool
 
 
@@ -103,7 +103,7 @@ def compile_once(snapshot: Snapshot, job: Job, log: IO[bytes], log_path: Path) -
     except InvalidArtifact:
         if not artifact.fresh or job.from_scratch:
             raise
-    # The library was valid when it was compiled. Cargo trusts its outputs by timestamp, so it would never rebuild this one.
+    # The library was damaged after it was compiled. Cargo trusts outputs by timestamp, so it would never rebuild it.
     job.progress.note(f"{artifact.library} is damaged; compiling again")
     return compile_once(snapshot, replace(job, from_scratch=True), log, log_path)
 
@@ -144,7 +144,7 @@ def _clean_changed_packages(snapshot: Snapshot, job: Job, child: Mapping[str, st
     _staging.private_folder(job.folder)
     locked = _locked_names(snapshot)
     changed = state.outdated(snapshot.packages, locked, snapshot.current_inputs, all_of_them=job.from_scratch)
-    state.unsettle(snapshot.packages)
+    state.mark_unknown(snapshot.packages)
     if changed:
         cleaned = _cargo.clean(
             changed, cargo=toolchain.cargo, directory=spec.directory, environment=child, profile=spec.profile
@@ -184,7 +184,7 @@ def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
         "--package",
         spec.package,
         "--lib",
-        # With `rlib` beside it, link-time optimisation would be lost without a message.
+        # If an `rlib` were built as well, there would silently be no link-time optimisation.
         "--crate-type",
         "cdylib",
         "--profile",
@@ -232,7 +232,7 @@ def _full_disk(folder: Path) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Artifact:
     library: Path
-    #: Whether cargo had compiled it before.
+    #: Whether cargo found it up to date, so did not compile it in this run.
     fresh: bool
 
 

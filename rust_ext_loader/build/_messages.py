@@ -129,7 +129,7 @@ def _script(message: dict[str, object]) -> BuildScript:
 
 
 def _path(text: object) -> str:
-    # Under `LANG=C` Python may decode file names as ASCII, so the bytes are compared.
+    # Decoded like every other file name: under `LANG=C` Python may decode file names as ASCII.
     return os.fsdecode(str(text).encode("utf-8", "surrogateescape"))
 
 
@@ -151,7 +151,8 @@ class Screen:
         for piece, end in zip(pieces[::2], pieces[1::2], strict=False):
             (passing if end == "\r" else stay).append(piece)
         self._rest = pieces[-1]
-        # A final carriage return may be half of a line end. After a bar it is not, and the next output may take seconds.
+        # A final carriage return may be the first half of a line end, so it is kept. After a progress bar it is not, and
+        # the bar is passed on at once: the next output may take seconds.
         if self._rest.endswith("\r") and _BAR.match(_ANSI.sub("", self._rest)):
             passing.append(self._rest)
             self._rest = ""

@@ -6,9 +6,9 @@ of `env!` and `option_env!`. Build scripts print `rerun-if-changed` and
 `rerun-if-env-changed` lines. Cargo's messages name the packages of the build, so
 no other file in the folder is read.
 
-Invariant: only inputs that no fact covers are reported. Output folders, registries
-and packages that the lockfile pins are not such inputs. Files outside a pinned
-package that it reads are.
+Invariant: only inputs that no fact covers are reported. Files in output folders, in
+registries and in packages that the lockfile pins are not reported. A file that a
+pinned package reads outside its own folder is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: Parsed as cargo does: the line may be indented, and the value may begin with a space.
 _DIRECTIVE = re.compile(rb"\s*cargo::?(rerun-if-changed|rerun-if-env-changed)=(.*)", re.DOTALL)
 _ENV_DEP = re.compile(r"# env-dep:([^=]*)")
-#: Variables with the path of the package, which the compiled code may contain.
+#: Variables that hold the package's path. `env!` may have put the path into the compiled code.
 _PLACES = frozenset({"CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"})
 
 
@@ -156,7 +156,7 @@ def _read_dep_info(artifact: Artifact, package: Package, around: Surroundings, s
 
 def _dep_info_of(artifact: Artifact) -> Path | None:
     """
-    The dep-info file of an artifact, which cargo may have moved to another folder and name.
+    The dep-info file of an artifact. Cargo may have moved the artifact to another folder and name.
     """
     for name in map(Path, artifact.filenames):
         if "custom-build" in artifact.kinds:
@@ -167,7 +167,7 @@ def _dep_info_of(artifact: Artifact) -> Path | None:
             else name.stem
         )
         for folder in (name.parent, name.parent / "deps"):
-            # Outside `deps` cargo writes a `.d` file of its own, which has less information.
+            # Outside `deps`, the `.d` file was written by cargo and has less information than that of rustc.
             if folder.name == "deps":
                 exact = folder / f"{stem}.d"
                 found = (
@@ -208,13 +208,13 @@ def _add_file(name: str, start: str, package: Package, around: Surroundings) -> 
         return
     package.names.add(called)
     if package.local and os.path.isabs(found) and _share_a_folder(found, around.root):
-        # The package may have computed this path from its own: in another checkout it would read another file.
+        # The package may have computed this path from its own path: in another checkout it would read another file.
         package.names.add(f"{_seen.PLACE}.")
 
 
 def _share_a_folder(one: str, other: str) -> bool:
     """
-    Whether two absolute paths share a folder below the root of the disk.
+    Whether two absolute paths have a common parent folder other than the root of the disk.
     """
     try:
         common = os.path.commonpath([one, other])

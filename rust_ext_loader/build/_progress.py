@@ -72,7 +72,7 @@ class Progress:
 
     def tick(self) -> None:
         """
-        Print what is due by the clock. Cheap: it is called several times a second.
+        Print the progress if it is time to. Cheap: it is called several times a second.
         """
         now = self._clock()
         if now - self._began < QUIET:
@@ -153,7 +153,7 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def _columns(stream: TextIO | None) -> int:
     try:
         columns = os.get_terminal_size(stream.fileno()).columns if stream is not None else 0
-    except Exception:  # noqa: BLE001 - as in `_write`; streams without a descriptor raise several things
+    except Exception:  # noqa: BLE001 - as in `_write`; streams without a descriptor raise several kinds of errors
         columns = 0
     return max(columns or shutil.get_terminal_size().columns, 20)
 

@@ -6,9 +6,10 @@ of its content and the undeclared files that it read. A package that no longer
 matches is cleaned before cargo runs. The state is kept per profile, because cargo
 compiles and cleans each profile separately.
 
-Invariant: a package is unknown from before its compiler starts until its inputs
-are known not to have changed; an unknown package is cleaned. A damaged state file
-counts as missing, because part of a state would hide a package.
+Invariant: a package is marked as unknown before its compiler starts, and as known
+only after a check that its inputs did not change. An unknown package is cleaned. A
+damaged state file counts as missing: an incomplete one could omit a package that
+must be cleaned.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .._model import PathPackage
     from ..facts._seen import CurrentInputs
 
-    #: By a package's folder, or by name and version for a fetched package; `None` if unknown.
+    #: The state of each package; `None` if unknown. The key is the package's folder, or name and version if fetched.
     Known = dict[str, dict[str, Any] | None]
 
 
@@ -50,10 +51,10 @@ class TargetState:
         self, packages: Sequence[PathPackage], locked: Collection[str], current: CurrentInputs, *, all_of_them: bool
     ) -> list[str]:
         """
-        The packages whose objects do not match the present sources, as `cargo clean` names them.
+        The packages whose objects do not match the current sources, as `cargo clean` names them.
 
         *locked* are the names in the lockfile: `cargo clean` fails for a name that it does not know. A package that was never
-        compiled here is left out, since each call of cargo costs a process.
+        compiled here is omitted: with nothing to clean, cargo is not run. With *all_of_them*, matching packages are listed too.
         """
         compiled = self._compiled()
         digests = {os.fspath(package.directory): package.digest for package in packages}
@@ -78,7 +79,7 @@ class TargetState:
         names = [name for known in self._compiled().values() if isinstance(known, dict) for name in _seen_of(known)]
         return current.watched(names).present
 
-    def unsettle(self, packages: Sequence[PathPackage]) -> None:
+    def mark_unknown(self, packages: Sequence[PathPackage]) -> None:
         """
         Mark packages as unknown: a build that starts now may be interrupted or read changed sources.
         """
@@ -86,11 +87,11 @@ class TargetState:
         foreign = {key: None for key in compiled if not os.path.isabs(key)}
         self._write({**compiled, **foreign, **{os.fspath(package.directory): None for package in packages}})
 
-    def settle(self, packages: Sequence[PathPackage], seen: Mapping[str, Mapping[str, str]]) -> None:
+    def mark_known(self, packages: Sequence[PathPackage], seen: Mapping[str, Mapping[str, str]]) -> None:
         """
-        Note that all packages were compiled from this content; *seen* holds each package's undeclared inputs.
+        Record that all packages were compiled from this content; *seen* holds each package's undeclared inputs.
         """
-        # Only files: cargo compares the values of variables itself.
+        # Only files are stored: cargo compares the values of variables itself.
         compiled = {key: known for key, known in self._compiled().items() if os.path.isabs(key)}
         for package in packages:
             key = os.fspath(package.directory)

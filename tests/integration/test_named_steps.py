@@ -66,8 +66,8 @@ STEPS = {
     "looking up again": Step("after", "build/_progress.Progress.announce"),
     "before cleaning": Step("before", "build/_cargo.clean"),
     "after cleaning": Step("after", "build/_cargo.clean"),
-    "before the folder is marked unsettled": Step("before", WRITE, STATE),
-    "after the folder is marked unsettled": Step("after", WRITE, STATE),
+    "before the packages are marked unknown": Step("before", WRITE, STATE),
+    "after the packages are marked unknown": Step("after", WRITE, STATE),
     "cargo has begun": Step("before", "build/_cargo._follow"),
     "cargo has ended, its result is not read": Step("after", "build/_cargo._follow", number=2),
     "before the sources are checked again": Step("after", "build/_cargo.run"),
@@ -119,7 +119,7 @@ _NUMBERS = itertools.count(10)
 #: An interrupt unwinds the stack, a kill does not. These are the steps at which unwinding releases something.
 INTERRUPTED = [
     "lock taken",
-    "after the folder is marked unsettled",
+    "after the packages are marked unknown",
     "cargo has begun",
     "before the sources are checked again",
     "before the folder is marked settled",

@@ -262,9 +262,9 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
         return state.outdated([package], locked, inputs_of(tree), all_of_them=all_of_them)
 
     assert (state.is_known(), outdated(ours)) == (False, [])
-    state.unsettle([ours])
+    state.mark_unknown([ours])
     assert (state.is_known(), outdated(ours)) == (True, ["ours"])
-    state.settle(
+    state.mark_known(
         [ours],
         {
             str(tree / "ours"): inputs_of(tree).record(["seen/file/file"]),
@@ -283,7 +283,7 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
     assert outdated(ours) == ["openssl@1", "ours"]
     locked.remove("openssl")
     assert outdated(ours) == ["ours"]
-    state.unsettle([ours])
+    state.mark_unknown([ours])
     locked.add("openssl")
     assert outdated(ours) == ["openssl@1", "ours"]
 
@@ -293,7 +293,7 @@ def test_damaged_target_state_is_ignored(tree: Path) -> None:
     With any bit flipped, the whole state is ignored: a partial one could hide a package that must be cleaned.
     """
     state = TargetState(tree, "release")
-    state.settle(
+    state.mark_known(
         [PathPackage("ours", "0.1.0", tree / "ours", "d1")],
         {str(tree / "ours"): inputs_of(tree).record(["seen/file/file"])},
     )
