@@ -33,7 +33,7 @@ FORMAT = 2
 @dataclass(frozen=True, slots=True)
 class Bundled:
     """
-    The library that `import` would load, and further ones of the same module.
+    The library that `import` would load, and further libraries of the same module.
     """
 
     library: Path
@@ -75,7 +75,7 @@ def find(leaf: str, folders: Sequence[str]) -> Bundled | None:
 
 def describe(library: Path, leaf: str) -> Described | None:
     """
-    What the sidecar says; `None` unless it describes exactly these bytes.
+    What the sidecar says about its library; `None` unless size and digest are those of *library*.
     """
     try:
         sidecar: dict[str, Any] = json.loads(sidecar_of(library, leaf).read_bytes())
@@ -110,8 +110,8 @@ def differences(described: Described | None, wanted: Fingerprint, current: Curre
     """
     Why a bundled library does not match the sources; empty if it does.
 
-    Source key, ABI, undeclared inputs and, for code that is made for one CPU, its features are compared. Toolchain and flags
-    of the machine that built the library are not: a wheel is used as shipped.
+    Source key, ABI and undeclared inputs are compared, and CPU features if the code is built for one CPU. Toolchain and
+    flags of the machine that built the library are not compared: a wheel is used as shipped.
     """
     if described is None:
         return ("no sidecar describes it",)

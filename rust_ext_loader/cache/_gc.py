@@ -1,13 +1,13 @@
 """
 Keep a cache within its limits by removing the least recently used items.
 
-Items are entries, quarantined entries, local copies and target folders. Use is
-stamped at most once a day: on a file beside the library, and on the records of the
-warm path, which name their library.
+Items are entries, quarantined entries, local copies and target folders. The time of
+the last use is updated at most once a day. It is the timestamp of a file beside the
+library, or of a record of the warm path that names the library.
 
-Invariant: no item is removed that was used within the last hour, because a process
-may be about to load it, and no target folder with a running build. An item is
-renamed before it is removed, so its name is complete or absent. A removed entry is
+Invariant: an item that was used within the last hour is kept, because a process may
+be about to load it. A target folder with a running build is kept, too. An item is
+renamed before it is removed, so its path holds all of it or nothing. A removed entry is
 a miss, never an error.
 """
 
@@ -82,14 +82,14 @@ class Limits:
     max_size: int | None = None
     #: Seconds without use.
     max_age: float | None = None
-    #: Number of most recently used entries of each module that are kept whatever the other limits are.
+    #: Number of most recently used entries of each module that are kept regardless of the other limits.
     keep: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
     """
-    The removed items, and the size of the root before.
+    The removed items, and the size of the root before the removal.
     """
 
     removed: tuple[Item, ...]
@@ -98,7 +98,7 @@ class Collected:
     @property
     def freed(self) -> int:
         """
-        Bytes that were freed.
+        The size of the removed items, in bytes.
         """
         return sum(item.size for item in self.removed)
 

@@ -1,8 +1,8 @@
 """
 Decide which roots of the cache can be written, and which can be read.
 
-Invariant: an unusable root gives a reason as text, never an error. Nothing is
-written to find out whether a root can be read.
+Invariant: an unusable root gives a reason as text, never an error. Checking
+whether a root can be read writes nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _CACHEDIR_TAG = (
 
 def readable(cache_dir: str | None, environment: Mapping[str, str]) -> list[Path]:
     """
-    Roots that entries may come from. Looked up each time: a root may appear while a process waits for a lock.
+    Roots that entries may be read from. Not cached: a root may appear while a process waits for a lock.
     """
     return [root for root in map(Path, _settings.read_roots(cache_dir, environment)) if may_serve(root)]
 
 
 def unusable(cache_dir: str | None, environment: Mapping[str, str]) -> list[str]:
     """
-    Why roots that exist cannot be read; the entry that was looked for may be in one of them.
+    For each existing root that cannot be read, the reason. A missing entry may be in one of them.
     """
     roots = map(Path, _settings.read_roots(cache_dir, environment))
-    return [reason for root in roots if os.path.lexists(root) and (reason := closed(root))]
+    return [reason for root in roots if os.path.lexists(root) and (reason := reason_not_to_load(root))]
 
 
 def first_writable(cache_dir: str | None, environment: Mapping[str, str]) -> Path | None:
@@ -96,10 +96,10 @@ def may_serve(root: Path) -> bool:
     """
     Whether the libraries of a root are trusted and can be loaded.
     """
-    return closed(root) is None
+    return reason_not_to_load(root) is None
 
 
-def closed(root: Path) -> str | None:
+def reason_not_to_load(root: Path) -> str | None:
     """
     Why no library is loaded from a root; `None` if it can be used.
     """

@@ -5,14 +5,14 @@ Keep built extensions on disk and find them again.
     <root>/artifacts/<module>/<source key>/<build key>/current[-...]   pointer: name of the current generation, replaced atomically
     <root>/quarantine/                                                 damaged entries
 
-Builds of the same facts differ if they read different undeclared inputs. Each set
-of *seen* inputs has its own pointer, and a look-up checks whether the set is
-unchanged. Folder names hold shortened keys; the manifest holds the whole keys,
-which are compared.
+The folder of one build key is a *slot*. Two builds of the same facts differ if they
+read different undeclared inputs, here called *seen* inputs. Each set of seen inputs
+has its own pointer, and a look-up checks whether the set is unchanged. Folder names
+hold shortened keys. The manifest holds the full keys, and these are compared.
 
 Invariant: an entry is written once, by rename. An entry that cannot be trusted,
 read or verified is a miss, never an error. A damaged entry of this user is
-quarantined; an entry that only suits another host stays.
+quarantined. An entry that is valid, but only for other hosts, stays.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Origin:
 
 class _Damaged(Exception):
     """
-    An entry of this user does not match its manifest. Later look-ups would find the same.
+    An entry of this user does not match its manifest. It is quarantined, since every later look-up would fail too.
     """
 
 
@@ -138,7 +138,7 @@ def damaged(roots: Sequence[Path], module: str, fingerprint: Fingerprint) -> Pat
         for folder in _folders(root / "quarantine"):
             if folder.name.startswith(f"{module}-{fingerprint.source_key[:SHORT]}-"):
                 return folder
-        # In a root that cannot be written, a damaged entry stays in its place.
+        # In a root that cannot be written, a damaged entry is not moved to the quarantine.
         for slot in _folders(root / "artifacts" / module / fingerprint.source_key[:SHORT]):
             for pointer in _pointers(slot):
                 with contextlib.suppress(OSError):
@@ -229,7 +229,7 @@ def _quarantine(root: Path, path: Path) -> None:
 
 def _clear_slot(root: Path, slot: Path, pointer: Path) -> None:
     """
-    Quarantine folders in the place of an entry that are not trusted or cannot be replaced by a rename.
+    Quarantine what blocks the path of an entry: folders that are not trusted, files, and a folder in the pointer's place.
     """
     for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
         if os.path.lexists(folder) and (_trust.distrust(folder) or not folder.is_dir()):
@@ -350,7 +350,7 @@ def _describes(manifest: dict[str, Any], root: Path, folder: Path) -> bool:
         and facts.build_key == manifest["build_key"]
         and folder.parent == _slot(root, manifest["module"], facts.source_key, facts.build_key)
         and (folder / manifest["library"]).parent == folder
-        # The keys do not cover seen inputs; the suffix of the folder's name does.
+        # The keys do not cover seen inputs, but the suffix of the folder's name does.
         and folder.name.endswith(_suffix(manifest["seen"]))
     )
 

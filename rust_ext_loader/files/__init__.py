@@ -1,7 +1,7 @@
 """
 Files on disk: write atomically, lock, find network file systems, notice changes.
 
-Invariant: imports no other wing.
+Invariant: imports no other subpackage.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-#: Bytes that one read asks for.
+#: Bytes per read.
 CHUNK = 1 << 20
 
 

@@ -1,8 +1,8 @@
 """
 Decide which paths are on network file systems.
 
-Locks depend on server and mount options there. A process that has mapped a file
-dies if another host replaces it.
+There, locks depend on server and mount options, and a process that has mapped a
+file dies if another host replaces the file.
 
 Invariant: reads the kernel's mount table and a setting, and never asks the
 server, which may not answer.
@@ -48,7 +48,9 @@ def _mount_table() -> str:
 
 def file_system_of(path: str, mount_table: str) -> str:
     """
-    Type of the file system that a resolved path is on, by the text of `/proc/self/mountinfo`; empty if unknown.
+    Type of the file system that a resolved path is on, according to *mount_table*; empty if unknown.
+
+    *mount_table* is the text of `/proc/self/mountinfo`.
     """
     best, kind = "", ""
     for line in mount_table.splitlines():

@@ -1,13 +1,13 @@
 """
 Let one process at a time build in a folder. The others wait and report it.
 
-The kernel holds the lock, so a dead holder blocks no process, whatever files it
-left. A waiting process says which process builds and since when. It stops waiting
+The kernel holds the lock, so a dead holder blocks no process, even if its files
+remain. A waiting process reports which process builds and for how long. It stops waiting
 as soon as another process has published the entry that it waits for.
 
-Invariant: correctness does not rest on the lock. If the file system cannot lock,
-or if its locks exclude no process, `LockUnavailable` tells the caller to build in
-a private folder. Each file system is tested first.
+Invariant: correctness does not depend on the lock. If the file system cannot lock,
+or if two processes can hold the same lock, `LockUnavailable` tells the caller to
+build in a private folder. Each file system is tested first.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TEST_TIMEOUT = 5.0
 
 class LockUnavailable(Exception):
     """
-    The file system cannot lock, or its locks exclude no process. Internal: never leaves the package.
+    The file system cannot lock, or two processes can hold the same lock. Internal: never leaves the package.
     """
 
     def __init__(self, lock_file: str, problem: str) -> None:
@@ -133,7 +133,8 @@ def _require_working_locks(lock_file: Path) -> None:
     """
     Raise `LockUnavailable` unless the file system answers, and a held lock excludes a second holder.
 
-    On some file systems a non-blocking call blocks for ever, so a daemon thread makes it. Others grant every lock.
+    On some file systems a non-blocking call blocks for ever, so a daemon thread makes the call. Other file systems grant
+    every lock.
     """
     if sys.platform == "win32":
         return
@@ -159,7 +160,7 @@ def _lock_problem(lock_file: Path) -> str:
             try:
                 fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):
-                # The error depends on the file system.
+                # Which of these errors is raised depends on the file system.
                 return ""
             return "two processes can hold the same lock"
     except OSError as error:
@@ -233,11 +234,11 @@ def _write_holder_file(lock_file: Path, what: str) -> None:
 
 def _holder(lock_file: Path) -> str:
     """
-    The process that holds the lock, as far as its holder file says.
+    The process that holds the lock, according to its holder file.
     """
     try:
         record = json.loads(_holder_file(lock_file).read_text(encoding="utf-8"))
         seconds = max(time.time() - float(record["since"]), 0.0)
-        return f"pid {int(record['pid'])} on {record['host']} (building {record['what']} since {seconds:.0f} s)"
+        return f"pid {int(record['pid'])} on {record['host']} (building {record['what']} for {seconds:.0f} s)"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "another process"

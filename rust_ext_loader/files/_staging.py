@@ -112,7 +112,7 @@ def _sweep(own: Path) -> None:
     Remove staging folders of killed builds.
     """
     with contextlib.suppress(OSError):
-        # By the clock of the file system: this host's clock may be days ahead, and a young folder may be in use.
+        # The clock of the file system is used: this host's clock may be days ahead, and a young folder may be in use.
         now = own.stat().st_mtime
         for item in os.scandir(own.parent):
             # Other files may be in the folder too: only names that `unique_name` makes are removed.

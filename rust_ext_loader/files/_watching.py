@@ -1,9 +1,9 @@
 """
 Decide which paths must be watched to notice that a looked-up path changed.
 
-An existing path is watched itself; a missing path is watched for appearing. For a
-dangling link the folder of the link and its target are watched, since either can
-change the result.
+An existing path is watched for changes, a missing path for its creation. For a
+dangling link, the folder of the link and the link's target are watched, since
+either can change the result.
 
 Invariant: a path in `absent` does not exist in any form, so a later look that
 does not follow links finds it absent too.
@@ -34,7 +34,7 @@ def watch(paths: Iterable[str]) -> Watched:
         else:
             present.add(os.path.dirname(path))
             target = os.path.realpath(path)
-            # In a circle of links the resolved path is itself a link.
+            # In a loop of links the resolved path is itself a link.
             if not os.path.lexists(target):
                 absent.add(target)
     return Watched(frozenset(present), frozenset(absent))

@@ -141,7 +141,7 @@ def test_a_waiter_names_the_holder_until_the_timeout(tmp_path: Path) -> None:
         pytest.fail("two hold one lock")
 
     assert [round(at) for at, _ in said] == [2, 17, 32]
-    assert f"pid {other.pid} on {socket.gethostname()} (building app._mm since " in said[0][1]
+    assert f"pid {other.pid} on {socket.gethostname()} (building app._mm for " in said[0][1]
     assert str(lock_file) in said[0][1]
     assert time.now == pytest.approx(40)
     assert time.slept[0] == 0.02
