@@ -25,7 +25,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     parser.add_argument(
         "--mode",
         choices=_settings.MODES,
-        help=f"`force` always compiles; `never` only looks (default: {_settings.BUILD_MODE}, else `auto`)",
+        help=f"`force` always compiles; `never` builds nothing (default: {_settings.BUILD_MODE}, else `auto`)",
     )
     parser.set_defaults(run=run)
 

@@ -26,7 +26,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
 
 def run(options: argparse.Namespace) -> int:
     """
-    Print one line per changed fact; without a toolchain its facts are left out, with a note.
+    Print one line per changed fact. Without a toolchain its facts are left out, and a note says so.
     """
     request = _ensure.Request(
         options.module, mode="auto", workspace=str(options.workspace), cache_dir=options.cache_dir

@@ -33,7 +33,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
         help=f"total size to keep, as in 5G (default: {_settings.CACHE_LIMIT})",
     )
     parser.add_argument(
-        "--max-age", metavar="AGE", type=_age, help="remove what was not used for so long, as in 30d or 12h"
+        "--max-age", metavar="AGE", type=_age, help="remove what was not used for this long, as in 30d or 12h"
     )
     parser.add_argument(
         "--keep",

@@ -89,7 +89,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
-        "--workspace", type=Path, metavar="DIR", help="folder of the cargo workspace (default: found from here upward)"
+        "--workspace",
+        type=Path,
+        metavar="DIR",
+        help="folder of the cargo workspace (default: searched upward from here)",
     )
     common.add_argument(
         "--cache-dir",

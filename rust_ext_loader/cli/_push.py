@@ -1,5 +1,5 @@
 """
-`rust-ext push`: sign what is built here and share it with other hosts; run in CI.
+`rust-ext push`: sign what is built here, and publish it for other hosts. Meant for CI.
 
 A module that is valid on this host only is listed and skipped; that is not a
 failure. A module that could be shared, but was not, is a failure.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class _Input:
     """
-    An input that the build has read and no crate declares.
+    An undeclared input: the build read it, and no crate declares it.
     """
 
     kind: str
@@ -42,7 +42,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     Declare the command.
     """
     parser = commands.add_parser(
-        "verify", parents=[common], help="check every byte of cached libraries; with --inputs, list what they read"
+        "verify",
+        parents=[common],
+        help="check every byte of cached libraries; with --inputs, list what their builds read",
     )
     add_modules(parser)
     parser.add_argument(

@@ -69,7 +69,7 @@ class Declared:
     #: Errors of members that cannot be read or whose declaration is invalid.
     broken: tuple[ManifestError, ...]
     workspace: Path
-    #: Crates declare in `[package.metadata.<table>]`.
+    #: The `<table>` in `[package.metadata.<table>]`, where crates declare their modules.
     table: str = _settings.METADATA_TABLE
     #: By module, the error of its broken declaration, if the module's name could be read.
     broken_modules: Mapping[str, ManifestError] = field(default_factory=dict)
@@ -190,8 +190,8 @@ def find_again(module: str, workspace: str, start: str) -> str | None:
     """
     The workspace that declares a module, after its project was moved; `None` if it is not found.
 
-    A project and its virtual environment are usually moved together. So every folder above *start* is tried, and in it
-    the folder of the old workspace's name. Folders that another user could have written are skipped.
+    A project and its virtual environment are usually moved together. So every folder above *start* is tried, and also its
+    subfolder with the name of the old workspace. Folders that another user could have written are skipped.
     """
     folder = os.path.abspath(start)
     while (parent := os.path.dirname(folder)) != folder:
@@ -245,7 +245,7 @@ def _workspaces(start: Workspace, table: str, broken: list[ManifestError], probe
 
 def _metadata_table(workspace: Workspace) -> str:
     """
-    Name of the metadata table in which the crates declare; listed workspaces use the same one.
+    Name of the metadata table in which the crates declare their modules. Listed workspaces use the same name.
     """
     where, section = workspace.root / MANIFEST, f"workspace.metadata.{_settings.WORKSPACE_TABLE}"
     metadata = _manifest.table(workspace.manifest, "workspace", "metadata", _settings.WORKSPACE_TABLE)

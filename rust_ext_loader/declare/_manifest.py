@@ -28,7 +28,7 @@ _DEV = ("dev-dependencies", "dev_dependencies")
 
 _TABLES = (*_NORMAL, *_BUILD, *_DEV)
 
-#: Tables that cannot change the library: other targets, metadata of other tools, settings that only a root may have.
+#: Tables that cannot change the library: other targets, metadata of other tools, settings that only a root can have.
 _WITHOUT_EFFECT = frozenset({"bench", "test", "example", "badges", "workspace", "profile", "patch", "replace"})
 
 
@@ -94,9 +94,9 @@ def package_version(resolved: Mapping[str, Any]) -> str:
 
 def relative_to_root(path: str, directory: Path, root: Path) -> str:
     """
-    A path that is written in *directory*, relative to *root*: the same wherever the checkout is.
+    A path from a manifest in *directory*, made relative to *root*, so that it is the same in every checkout.
 
-    Of an absolute path outside the root only the last part is kept.
+    An absolute path outside the root is reduced to its last part.
     """
     absolute = os.path.normpath(directory / path)
     if os.path.isabs(path) and not is_inside(absolute, root):

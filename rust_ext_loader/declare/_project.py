@@ -5,16 +5,15 @@ Decide which remote cache a workspace uses, and which public keys it trusts.
     url = "s3://bucket/prefix"
     public-keys = ["ed25519:..."]
 
-The table is read from the `pyproject.toml` of the workspace's root. If that has
-no such table, it is read from the nearest one above whose
+The table is read from the `pyproject.toml` of the workspace's root. If that file has
+no such table, the nearest `pyproject.toml` above is used whose
 `[tool.rust-ext-loader] workspace` names this root. Environment variables replace
 the URL or the keys. An empty URL switches the remote off.
 
-Invariant: a URL grants no trust; only keys do. Keys in the project's file are
-the project's choice, keys in the environment are the user's: the environment of
-a process already decides what code it runs. A file above the workspace counts
-only if the owner of the workspace, this user or root owns it, and no other user
-can write it.
+Invariant: a URL grants no trust; only keys do. The project chooses the keys in its
+file, and the user those in the environment: the environment of a process decides
+anyway which code it runs. A file above the workspace is used only if the owner of
+the workspace, this user or root owns it, and no other user can write it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class Workspace:
 
 def read_workspace(path: Path) -> Workspace:
     """
-    The workspace of a folder or a `Cargo.toml`: its own, or the one above of which it is a member.
+    The workspace of a folder or a `Cargo.toml`: its own, or the workspace above that it is a member of.
 
     Raises `ManifestError` if the manifest cannot be read.
     """
@@ -86,7 +86,7 @@ def root_of(folder: Path, manifest: Mapping[str, Any]) -> Path | None:
 
 def has_manifest(folder: Path) -> bool:
     """
-    Whether a manifest is visible in a folder; in a folder without permission none is.
+    Whether a folder has a manifest. A folder that this user cannot read counts as having none.
     """
     return os.path.isfile(folder / MANIFEST)
 

@@ -4,7 +4,7 @@ Decide which Pythons can load a built library.
 A crate that enables one of PyO3's `abi3-pyXY` features builds one library for
 all later Pythons, so the key holds only that feature's name. Any other library
 is for one implementation, version and build of Python. Machine and C library
-count for both.
+are facts in both cases.
 
 Invariant: a free-threaded or a debug build of Python never shares a library
 with another kind. Patch versions and paths of interpreters are not facts.
@@ -120,7 +120,8 @@ def _build_environment(python: Interpreter, features: frozenset[str], abi3: str 
     variables = {"PYO3_BUILD_EXTENSION_MODULE": "1"}
     if python.executable:
         variables["PYO3_PYTHON"] = python.executable
-    # Then PyO3 runs no interpreter, and two Pythons share one build. On Windows older releases of PyO3 need one.
+    # With this variable PyO3 runs no interpreter, so two Pythons share one build. On Windows, older releases of PyO3 need
+    # an interpreter.
     if abi3 is not None and python.platform != "win32" and any(_ABI3.fullmatch(feature) for feature in features):
         variables["PYO3_NO_PYTHON"] = "1"
     return variables
@@ -141,7 +142,7 @@ def current() -> Interpreter:
         cache_tag=sys.implementation.cache_tag or "",
         soabi=soabi,
         pointer_bits=bits,
-        # Counts even if the GIL is switched on at run time: structures are laid out differently.
+        # How Python was built, even if the GIL is switched on at run time: the layout of structures differs.
         gil=not sysconfig.get_config_var("Py_GIL_DISABLED"),
         debug=hasattr(sys, "gettotalrefcount"),
         platform=sys.platform,

@@ -31,7 +31,7 @@ FOLDER = ".cargo"
 #: Tables that can change the output.
 _TABLES = ("build", "target", "profile", "env", "patch", "source", "unstable", "paths")
 
-#: Keys in these tables that cannot: how the build runs, where it writes, documentation.
+#: Keys in these tables that cannot change it: how the build runs, where it writes, documentation.
 _WITHOUT_EFFECT = {
     "build": {
         "artifact-dir",

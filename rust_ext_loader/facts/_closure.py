@@ -41,7 +41,7 @@ class Package:
     resolved: Mapping[str, Any]
     #: The root manifest that it inherits from, if that is another file.
     inherits_from: Path | None
-    #: Reached by an absolute path outside the workspace, so it has no relative path.
+    #: Whether it is reached by an absolute path and outside the workspace. Then it has no relative path.
     elsewhere: bool
     member: bool
 
@@ -55,7 +55,7 @@ class Package:
     @property
     def declared(self) -> frozenset[str]:
         """
-        The package names of these dependencies.
+        The package names of its dependencies, without those of tests.
         """
         return frozenset(dependency.package for dependency in self.dependencies)
 
@@ -74,6 +74,7 @@ class Closure:
     locked: dict[str, str] = field(default_factory=dict)
     #: Names of all packages, on disk and locked.
     names: set[str] = field(default_factory=set)
+    #: Manifests that do not exist; if one appeared, the closure could change.
     absent: set[str] = field(default_factory=set)
     #: Folders of path patches, by the name of the package that they replace.
     patches: dict[str, list[Path]] = field(default_factory=dict)
@@ -112,7 +113,7 @@ def patch_tables(workspace: Workspace) -> Iterator[tuple[str, str, Any]]:
 
 def patched_name(key: str, value: object) -> str:
     """
-    Name of the package that such an entry replaces.
+    Name of the package that an entry of `[patch]` or `[replace]` replaces.
     """
     name = value.get("package") if isinstance(value, dict) else None
     # A key of `[replace]` is a package id: `name:version` or `url#name:version`.

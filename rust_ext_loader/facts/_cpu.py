@@ -17,7 +17,7 @@ import sys
 from ..files import _digest
 from ._fingerprint import CPU
 
-#: The kernel's label of that line, in lower case: x86, ARM and LoongArch, RISC-V, POWER.
+#: Labels of the lines of `/proc/cpuinfo` that list features, in lower case: x86, ARM and LoongArch, RISC-V, POWER.
 _LINES = ("flags", "features", "isa", "cpu")
 
 
@@ -38,7 +38,7 @@ def _from_linux() -> str:
 
 def digest_of_cpuinfo(text: str) -> str:
     """
-    Digest of the features of all kinds of cores; empty if the text has none. The number of cores does not count.
+    Digest of the features of all kinds of cores; empty if the text has none. The number of cores has no effect.
     """
     kinds = set()
     for line in text.splitlines():

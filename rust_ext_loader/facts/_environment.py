@@ -1,9 +1,9 @@
 """
 Decide which variables and cargo settings can change what is built.
 
-Variables with compiler flags belong to the request and count in both keys. Other
-variables and configuration files belong to the group `flags` and count in the
-build key only. Values are stored in clear only for variables of known meaning.
+Variables with compiler flags belong to the request and are part of both keys. Other
+variables and configuration files belong to the group `flags` and are part of the
+build key only. Values are stored in plain text only for variables of known meaning.
 For any other variable that a crate declares, a hash of name and value is stored.
 The hash has no secret key: it prevents accidental display, not guessing.
 
@@ -165,7 +165,7 @@ def declared_names(spec: ExtensionSpec, config: _cargo_config.Config) -> tuple[s
 
 def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """
-    The names and values of these variables.
+    The variables of `declared_names` with their values; `None` if not set.
     """
     config = _cargo_config.read(spec.directory, environment, spec.workspace)
     return [(name, environment.get(name)) for name in declared_names(spec, config)]
@@ -235,7 +235,7 @@ def _rustflags(environment: Mapping[str, str], root: Path) -> Iterator[tuple[str
 
 def _overrides_rustflags(environment: Mapping[str, str]) -> bool:
     """
-    Whether a variable overrides every other source of flags; for cargo an empty one does so too.
+    Whether a variable overrides every other source of flags; for cargo even an empty one does.
     """
     return "CARGO_ENCODED_RUSTFLAGS" in environment or "RUSTFLAGS" in environment
 
@@ -268,7 +268,7 @@ def child_environment(environment: Mapping[str, str], keep: Collection[str] = ()
     `CacheUnavailable` if the user has no home and no safe one can be made.
     """
     child = {name: value for name, value in environment.items() if name in keep or not _IRRELEVANT.fullmatch(name)}
-    # A build must not install toolchains without being told to.
+    # A build must not install toolchains by itself.
     child["RUSTUP_AUTO_INSTALL"] = "0"
     if "CARGO_HOME" not in child and _cargo_config.user_home(child) is None:
         # Cargo does not run without a home; in a container the user may have none.

@@ -59,7 +59,7 @@ _REPORT_ORDER = (SOURCE, SEEN, REQUEST, FLAGS, RESOLUTION, TOOLCHAIN, CPU, ABI)
 @dataclass(frozen=True, slots=True)
 class Change:
     """
-    One fact that differs; `None` if the fact does not exist.
+    One fact that differs. A value is `None` if the fact does not exist.
     """
 
     name: str
@@ -126,14 +126,14 @@ class Fingerprint:
     @property
     def source_key(self) -> str:
         """
-        64 hex digits over the facts that a checkout alone decides.
+        The digest of the facts that depend on the checkout alone, 64 hex digits.
         """
         return _key("source", self.select(SOURCE_GROUPS))
 
     @property
     def build_key(self) -> str:
         """
-        64 hex digits over all facts; a cache entry is stored under this key.
+        The digest of all facts, 64 hex digits. A cache entry is stored under this key.
         """
         return _key("build", self.facts)
 
@@ -157,7 +157,7 @@ def _key(kind: str, facts: Mapping[str, str]) -> str:
 
 def digest_of(facts: Mapping[str, str]) -> str:
     """
-    64 hex digits over any facts.
+    The digest of any facts, 64 hex digits.
     """
     return _key("facts", facts)
 

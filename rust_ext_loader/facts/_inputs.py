@@ -1,10 +1,10 @@
 """
-Gather the facts that a checkout alone decides: sources, resolution, request.
+Gather the facts that depend on the checkout alone: sources, resolution, request.
 
 Sources are the files of the crate and of every package on this disk that it
-depends on. Resolution is what cargo resolves from: manifests as values, the
-reachable part of the lockfile, patches, profiles. The request is what the crate
-declares about itself.
+depends on. Resolution is the input of cargo's resolver: manifests as values, the
+reachable part of the lockfile, patches, profiles. The request is the crate's
+declaration of its module.
 
 Invariant: no toolchain is needed and no process is started. Paths in facts are
 relative to the workspace root, so a copied checkout has the same facts.
@@ -71,7 +71,7 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         present |= {str(package.inherits_from)} if package.inherits_from else set()
         absent |= sources.absent
         hashed |= sources.files
-        # Cargo does not know Python distributions. The changed digest makes it recompile for another version.
+        # Cargo does not know Python distributions. Another version changes this digest, so the package is recompiled.
         versions = {f"key-on {found.name}": found.version for found in distributions} if is_own else {}
         packages.append(
             PathPackage(package.name, package.version, package.directory, _package_digest(package, sources, versions))
@@ -245,7 +245,7 @@ def _package_digest(package: _closure.Package, sources: _sources.Sources, versio
     """
     Digest over everything that the package itself contributes; if it changes, cargo must recompile the package.
 
-    The manifest counts both by its bytes and by its resolved value.
+    Both the bytes of the manifest and its resolved value are part of the digest.
     """
     return _digest.sha256(
         _digest.framed_items(sources.digests),

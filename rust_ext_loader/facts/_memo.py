@@ -1,13 +1,13 @@
 """
-Remember the output of a process until a file that decides about it changes.
+Remember the output of a process until a file that it depends on changes.
 
 A memo holds the answer and the signature of every such file. It is used only if
 all signatures are the same, and only if no other user could have written it.
-It is separate from `_toolchain`, which decides what to ask, because it decides
+This is separate from `_toolchain`: that module decides what to ask, and this one
 whether an old answer may be used.
 
-Invariant: only a shortcut. In doubt, or after an error, there is no memo.
-Losing all memos changes no result.
+Invariant: a memo only saves time; losing all memos changes no result. If reading
+fails or a signature is in doubt, the memo is not used.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def signatures(paths: Iterable[str]) -> Signatures:
 
 def are_settled(found: Signatures, started_ns: int) -> bool:
     """
-    Whether an edit after `started_ns` (wall clock, ns) must show in every signature.
+    Whether every edit after `started_ns` (wall clock, ns) changes a signature.
     """
     return all(_stat.is_settled(signature, started_ns) for signature in found.values() if signature is not None)
 

@@ -1,14 +1,14 @@
 """
 Decide which files of a package are inputs of its build, and read them.
 
-Every regular file counts, unless it can never reach the compiler: Python files,
+Every regular file is an input, unless it can never reach the compiler: Python files,
 built libraries, files of editors and test runners, version control, nested
 packages, and a few names directly under the package's root (`target`, `tests`,
 ...; deeper down these are ordinary modules). If a build reads a skipped file
 anyway, dep-info shows it after the build.
 
-Invariant: path and content alone decide; Git and timestamps are never used. A
-link counts by its target and by the content behind it.
+Invariant: only path and content decide; Git and timestamps are never used. For a
+link, both its target and the content behind it are inputs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ _FOREIGN_FOLDERS = frozenset(
         ".vscode",
     }
 )
-#: Names that other modules read (toolchain, configuration, lockfile, manifest), or that a library's build never reads.
+#: Names that are skipped directly under a package's root. Other modules read them (toolchain, configuration, lockfile,
+#: manifest), or the build of a library never does.
 _ROOT_ONLY = frozenset(
     {
         "target",
@@ -67,8 +68,9 @@ _EDITOR_FILES = r"""
     .*~ | \.?\#.* | \..*\.sw[a-p] | \.DS_Store | Thumbs\.db | 4913
     | \.coverage(?:\..*)? | .*\.prof(?:raw|data)
 """
-#: These files, Python files and built libraries.
+#: Files that are no inputs of a package: `_EDITOR_FILES`, Python files and built libraries.
 _NEVER = re.compile(rf"{_EDITOR_FILES} | .*\.(?:py|pyi|pyc|pyo) | .*\.(?:so|pyd|dll|dylib|pdb)", re.VERBOSE | re.DOTALL)
+#: Files that are no inputs of a folder that a build was seen to read.
 _NEVER_IF_SEEN = re.compile(_EDITOR_FILES, re.VERBOSE | re.DOTALL)
 
 _NOT_REGULAR = "no regular file"
@@ -80,7 +82,7 @@ class Sources:
     The files found so far.
     """
 
-    #: Gives a path its name in a fact.
+    #: Returns the name of a path in facts.
     name_of: Callable[[str], str]
     digests: dict[str, str] = field(default_factory=dict)
     #: The regular files among `present`, under the paths by which they were found.
@@ -96,7 +98,7 @@ class Sources:
 
     def add_declared(self, folder: str, pattern: str) -> None:
         """
-        Add what an entry of `source-inputs` matches; an entry without a match is recorded as well.
+        Add the files that an entry of `source-inputs` matches; an entry without a match is recorded as well.
         """
         path = os.path.normpath(os.path.join(folder, pattern))
         if _patterns.is_glob(pattern):
@@ -151,7 +153,7 @@ class Sources:
         target = os.readlink(path)
         if os.path.isabs(target):
             name = self.name_of(os.path.normpath(target))
-            # The place of the checkout must not count; the content behind the link counts in any case.
+            # The path of the checkout must not become a fact. The content behind the link is an input in any case.
             target = "(outside)" if name.startswith("..") else name
         arrow = f" -> {_manifest.posix(target)}"
         try:
@@ -173,7 +175,7 @@ class Sources:
         self.present.add(folder)
         entries = _entries(folder)
         if relative and walk.is_package and any(entry.name == MANIFEST for entry in entries):
-            # Another package: it is an input only if it is a dependency, and then it is added separately.
+            # Another package. It is an input only if it is a dependency, and then it is added separately.
             self.present.add(os.path.join(folder, MANIFEST))
             return
         if relative and not walk.is_package and any(entry.name == _CACHE_TAG for entry in entries):
@@ -205,7 +207,7 @@ class Sources:
         real = self._add_link(entry.path)
         if real is None or real in walk.linked or _patterns.covers(below, walk.exclude):
             return
-        # A folder that contains the link is being walked already, and would lead back here.
+        # If the link's target contains the link, it is being walked already: following the link would loop.
         if not _manifest.is_inside(os.path.realpath(os.path.dirname(entry.path)), real):
             walk.linked.add(real)
             self._walk(walk, entry.path, below)

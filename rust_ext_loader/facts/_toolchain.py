@@ -3,7 +3,7 @@ Decide which Rust toolchain cargo would use in a crate's folder, and whether it 
 
 Cargo and rustc are run once to get their versions. The answer is remembered with
 the signatures of the real compiler, of rustup's settings and of every file that
-could select another toolchain. Each way to be unusable has its own advice:
+could select another toolchain. The error has its own advice for each problem:
 missing, no home, no default, not installed, too old, no answer.
 
 Invariant: never installs anything, always has a time limit, and leaves no
@@ -58,7 +58,7 @@ _HOST = f"{TOOLCHAIN}/host"
 @dataclass(frozen=True, slots=True)
 class _Tools:
     """
-    The programs that would be run, and the files that decide about them.
+    The programs that would be run, and the files that select them.
     """
 
     #: Empty if not found.
@@ -68,7 +68,7 @@ class _Tools:
     rustc_name: str
     directory: Path
     environment: Mapping[str, str]
-    #: Files that exist, and paths at which a new file would be found first.
+    #: Files that select the programs, and paths where a new file would select another program.
     deciding_paths: tuple[str, ...]
 
 
@@ -153,7 +153,7 @@ def _configured_rustc(config: _cargo_config.Config, directory: Path) -> str:
 
 def _which(tool: str, directory: Path, environment: Mapping[str, str]) -> tuple[str, list[str]]:
     """
-    The program with this name in *directory*, or an empty string; and every path that was tried.
+    The path of the program that *tool* means in *directory*, or an empty string; and every path that was tried.
     """
     suffix = ".exe" if os.name == "nt" and not tool.lower().endswith(".exe") else ""
     if os.path.dirname(tool):
@@ -187,7 +187,7 @@ def _query_and_remember(tools: _Tools, needed_for: str, file: Path | None, subje
     started_ns = _memo.now_ns()
     before = _memo.signatures(tools.deciding_paths)
     answer = _query(tools, needed_for)
-    # Either read before the tools were run, or old enough to be unchanged since.
+    # The signatures of the compilers are read after the run. If they are settled, no compiler changed since the run began.
     found = {**before, **_memo.signatures(answer["compilers"])}
     if file is not None and _memo.are_settled(found, started_ns):
         _memo.keep(file, subject, found, answer)

@@ -67,16 +67,16 @@ _NEVER_STABLE = frozenset(
 
 def inspect(path: Path) -> LibraryFile:
     """
-    Read a library; raises `ValueError` if the file is no library or damaged, `OSError` if it cannot be read.
+    Read a library; raises `ValueError` if the file is not a library or is damaged, `OSError` if it cannot be read.
     """
     return read(path.read_bytes())
 
 
 def problem(library: LibraryFile, *, leaf: str, machine: str, system: str, abi3: bool) -> str | None:
     """
-    Why this library cannot be the module, as the end of a sentence about it; `None` if it can.
+    Why this library cannot be the module; `None` if it can. The text continues a sentence that starts with the library.
 
-    *leaf* is the last part of the module's name, *machine* that of this process, *system* is `sys.platform`.
+    *leaf* is the last part of the module's name, *machine* the machine of this process, *system* is `sys.platform`.
     """
     expected = _FORMATS.get(system.lower(), "elf")
     if library.format != expected:

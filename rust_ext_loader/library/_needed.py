@@ -1,8 +1,8 @@
 """
-Find the libraries that a module needs and the dynamic linker cannot find.
+Find the libraries that a module needs and that the dynamic linker cannot find.
 
-The dynamic linker names only the first one, in a message that sounds as if the
-module itself were missing. This opens every library that the module names, as
+The dynamic linker names only the first missing library, in a message that sounds
+as if the module itself were missing. This opens every library that the module names, as
 the linker would, so that one error can list all of them.
 
 Invariant: called only after the linker has refused the module. Returns `()`

@@ -349,7 +349,7 @@ def _mach_o(data: bytes) -> LibraryFile:
 
 def _mach_o_symbols(view: _View, table: int, count: int, strings: int, *, wide: bool) -> Iterator[tuple[str, bool]]:
     for name, kind, *_ in view.rows("IBBHQ" if wide else "IBBHI", table, _bounded(count)):
-        # External, not a debugger's symbol, and not private to its image. C names have a leading underscore.
+        # Only external symbols, without those for debuggers or private to the image. C names start with an underscore.
         if kind & 0x01 and not kind & 0xF0:
             yield view.text(strings + name).removeprefix("_"), kind & 0x0E != 0
 

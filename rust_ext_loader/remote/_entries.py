@@ -43,7 +43,7 @@ FORMAT = 1
 #: Bytes; an entry's manifest has one line per fact.
 _LARGEST_ENTRY = 8 << 20
 _LARGEST_LIBRARY = 512 << 20
-#: Entries of one build key that are read at most.
+#: Limit for the number of entries of one build key that are read.
 _MOST_ENTRIES = 64
 
 #: Exceptions while reading fields of malformed JSON.
@@ -74,7 +74,7 @@ class Answer:
     The result of a lookup.
     """
 
-    #: Where the downloaded library comes from; `None` if there was none.
+    #: The origin of the downloaded library; `None` if no library was downloaded.
     origin: _store.Origin | None
     #: Names of refused entries, each with the reason.
     refused: tuple[str, ...]

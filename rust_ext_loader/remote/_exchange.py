@@ -4,7 +4,7 @@ Move entries between the local cache and the remote cache of a workspace.
     pull: remote configured? -> look up and verify -> publish into the local cache
     push: in the local cache? -> valid on other hosts? -> sign -> publish in the remote
 
-This is separate from `_entries`, so that an import without a remote does not
+This is separate from `_entries`, so that a process without a remote does not
 import the optional libraries.
 
 Invariant: no build depends on the remote. Every failure is a miss. It is
@@ -49,7 +49,7 @@ def instead_of_building(target: Target, now: Snapshot, root: Path, progress: Pro
     """
     An entry with exactly these facts from the remote; `None` if there is none or if none may be used.
     """
-    # With `from_scratch` a pulled library could not be loaded, so it is not pulled again.
+    # `from_scratch` means that a library failed to load. It may have been pulled, so it is not pulled again.
     if target.mode is not Mode.AUTO or target.request.from_scratch or _failures:
         return None
     try:
@@ -80,7 +80,7 @@ def remote_of(target: Target) -> RemoteSettings | None:
 
 def required_remote(target: Target) -> RemoteSettings:
     """
-    The same, but raises `RemoteUnavailable` if no remote is configured.
+    The remote of the requested workspace; raises `RemoteUnavailable` if none is configured.
     """
     settings = remote_of(target)
     if settings is None:
@@ -119,7 +119,7 @@ class Pushed:
     The result for one module.
     """
 
-    #: `pushed`, `present` (it was there already) or `host-bound` (it is valid on this host only).
+    #: `pushed`, `present` (the remote already had it) or `host-bound` (it is valid on this host only).
     outcome: str
     #: The facts and inputs that are valid on this host only.
     bound_by: tuple[str, ...] = ()

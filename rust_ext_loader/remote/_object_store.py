@@ -4,8 +4,8 @@ Access an object store with a time limit.
 Every failure (no network, no such bucket, no permission, no answer) becomes one
 kind of exception with one line of text.
 
-Invariant: no caller waits longer than its limit, and no more bytes than allowed
-are received. No text contains a secret from a URL. A native thread that enters
+Invariant: no caller waits longer than its limit or receives more bytes than
+allowed. No text contains a secret from a URL. A native thread that enters
 an interpreter during shutdown aborts the process. So at exit the interpreter
 waits for abandoned requests to end, and the native library gets no Python
 object to release later: no coroutines are used, and data is passed in files.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     _Result = TypeVar("_Result")
 
-#: Seconds after the limit at which an abandoned request ends.
+#: An abandoned request ends at most this many seconds after the limit.
 _GRACE = 1.0
 #: Seconds that one request may take, even if the whole operation may take longer.
 _LONGEST_REQUEST = 60.0
@@ -110,7 +110,7 @@ class Bucket:
     """
 
     store: ObjectStore
-    #: By the monotonic clock; 0 after the caller has left.
+    #: By the monotonic clock; 0 after the caller has stopped waiting.
     deadline: float
 
     def _check(self) -> None:
@@ -119,7 +119,7 @@ class Bucket:
 
     def names(self, prefix: str, at_most: int) -> list[str]:
         """
-        Names of objects below a prefix, at most so many.
+        Names of the first *at_most* objects below a prefix.
         """
         self._check()
         found: list[str] = []
@@ -190,7 +190,7 @@ def _open(url: str, seconds: float, *, writing: bool) -> Bucket:
     options: dict[str, Any] = {"mkdir": True} if writing and url.startswith("file:") else {}
     if not url.startswith("file:"):
         limit = timedelta(seconds=_request_limit(seconds))
-        # These options replace those from the environment, so the one that matters is copied.
+        # These options replace those from the environment, so the permission for plain http is copied from there.
         plain = url.startswith("http://") or any(
             os.environ.get(name, "").lower() in ("1", "true", "yes") for name in _ALLOW_HTTP
         )

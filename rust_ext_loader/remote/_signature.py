@@ -2,9 +2,9 @@
 Decide whether an entry was published by a trusted signer.
 
 A *statement* is the signed data: the format, the module, the build key and the
-digests of library and manifest. Each has its length in front, so no part can
-be mistaken for part of its neighbour. A first line names the purpose, so a
-signature for another purpose does not fit.
+digests of library and manifest. Each part is preceded by its length, so no part can
+be mistaken for part of its neighbour. The first line names the purpose, so a
+signature for another purpose is not valid here.
 
 Invariant: the verifier takes format, module and build key from its own request,
 never from the received data. Keys are Ed25519. A private key is read only from
@@ -108,7 +108,7 @@ def public_key(text: str, setting: str = "public key") -> Ed25519PublicKey:
     """
     kind, _, encoded = text.partition(":")
     try:
-        # With another prefix nothing is decoded: empty bytes are not a key.
+        # After another prefix, empty bytes are used. They are not a valid key, so the next line raises.
         raw = base64.b64decode(encoded, validate=True) if f"{kind}:" == _KIND else b""
         return Ed25519PublicKey.from_public_bytes(raw)
     except ValueError as error:
