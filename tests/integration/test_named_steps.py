@@ -22,7 +22,7 @@ class Step:
     """
 
     when: str
-    #: `wing/_module.function`, where a wing is a subpackage.
+    #: `subpackage/_module.function`.
     call: str
     #: Condition on the call's arguments, over `first` and `name` (the name of a path).
     condition: str = "True"
@@ -33,12 +33,12 @@ class Step:
         """
         Code after which this process gets a signal at that moment.
         """
-        wing, _, call = self.call.rpartition("/")
+        package, _, call = self.call.rpartition("/")
         room, _, function = call.rpartition(".")
         module = room.partition(".")[0]
         return f"""
 import os, signal
-from rust_ext_loader{"." if wing else ""}{wing} import {module}
+from rust_ext_loader{"." if package else ""}{package} import {module}
 signal.signal(signal.SIGINT, signal.default_int_handler)
 inner, calls = {room}.{function}, []
 def step(*arguments, **named):
