@@ -42,7 +42,7 @@ def check(expected: tuple[int, int, pillow_oracle.Bits], got: tuple[int, int, pi
 )
 def test_values_equal_the_published_values(value: int, expected: list[int]) -> None:
     """
-    For an image of one pixel in patches of one pixel: one patch, and one patch of padding.
+    An image of one pixel, in patches of one pixel, gives one patch and one patch of padding.
     """
     assert [*expected, 0xBFE7, 0xBFE2, 0xBFBF] == inkling.patchify_rgb(np.full((1, 1, 3), value, np.uint8), 1).tolist()
 
@@ -51,7 +51,7 @@ def test_values_equal_the_published_values(value: int, expected: list[int]) -> N
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
 def test_patches_of_golden_images_equal_the_oracles(path: Path) -> None:
     """
-    With the model's serving settings and without rescaling. Files that Pillow refuses are refused.
+    Images are processed with the serving settings and without rescaling. Files that Pillow refuses are refused.
     """
     data = path.read_bytes()
     image = golden_pictures.decoded(data)
@@ -99,7 +99,7 @@ def test_patches_equal_the_oracles_for_any_settings(
     height: int, width: int, patch_size: int, fraction: float | None, cap: int | None
 ) -> None:
     """
-    For random images of any size, both as an array and as a file.
+    Images of random content and size are processed both as an array and as a file.
     """
     image = noise(height, width)
     expected = pillow_oracle.inkling(image, patch_size, fraction, cap)
@@ -119,7 +119,9 @@ def test_patches_equal_the_oracles_for_any_settings(
 )
 def test_grid_of_special_sizes(shape: tuple[int, int], patches: int) -> None:
     """
-    Height 0 gives no patches, width 0 patches of padding, and a width of whole patches one more column of padding.
+    Height 0 gives no patches, and width 0 gives patches of padding.
+
+    A width of whole patches gives one more column of padding.
     """
     bits = inkling.patchify_rgb(np.zeros((*shape, 3), np.uint8), 40).reshape(patches, 40, 40, 3)
 
@@ -214,7 +216,7 @@ FILE = saved(IMAGE)
         pytest.param("patchify_rgb", (IMAGE[0], 4), TypeError, "three dimensions", id="two dimensions"),
         pytest.param("patchify_rgb", (IMAGE.astype(np.float32), 4), TypeError, "uint8", id="floats"),
         pytest.param("patchify_rgb", (IMAGE, -1), OverflowError, "negative", id="negative patch size"),
-        pytest.param("patchify_rgb", (IMAGE, 2**40), ValueError, "more memory than there is", id="huge patch size"),
+        pytest.param("patchify_rgb", (IMAGE, 2**40), ValueError, "not enough memory", id="huge patch size"),
         pytest.param("patchify_rgb", (IMAGE, 2**70), OverflowError, "too", id="patch size of more than 64 bits"),
         pytest.param(
             "decode_patchify", (FILE, 0), ValueError, "^patch_size must be greater than zero$", id="file, patch size 0"
@@ -227,7 +229,7 @@ FILE = saved(IMAGE)
         pytest.param(
             "decode_patchify", (FILE, 4, 1e300), ValueError, "more pixels than can be addressed", id="huge fraction"
         ),
-        pytest.param("decode_patchify", (FILE, 4, 1e8), ValueError, "more memory than there is", id="large fraction"),
+        pytest.param("decode_patchify", (FILE, 4, 1e8), ValueError, "not enough memory", id="large fraction"),
         pytest.param(
             "decode_patchify_batch",
             ([], 0),

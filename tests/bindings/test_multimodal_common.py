@@ -55,7 +55,7 @@ def resized_by_pillow(image: NDArray[np.uint8], width: int, height: int, resampl
 )
 def test_resize_gives_pillows_bytes(resample: PilResample, before: tuple[int, int], after: tuple[int, int]) -> None:
     """
-    For typical sizes; the returned array is flat and writable.
+    The sizes are typical ones. The returned array is flat and writable.
     """
     image = noise(*before)
     height, width = after
@@ -75,7 +75,7 @@ def test_resize_gives_pillows_bytes_at_any_size(
     before: tuple[int, int], after: tuple[int, int], resample: PilResample
 ) -> None:
     """
-    For random images of any size and any target size.
+    The images, their sizes and the target sizes are random.
     """
     image = noise(*before)
     height, width = after
@@ -87,7 +87,7 @@ def test_resize_gives_pillows_bytes_at_any_size(
 
 def test_pass_order_selects_which_pass_is_first() -> None:
     """
-    For a very high image: the bytes are those of two single-pass resizes in the order of the rule.
+    The bytes of a very high image are those of two single-pass resizes in the order of the rule.
     """
     tall = noise(1001, 10)
     across = common.resize_rgb(tall, 5, 1001, "pil_bicubic").reshape(1001, 5, 3)
@@ -178,7 +178,7 @@ def test_scaled_dims(arguments: tuple[Any, ...], expected: tuple[int, int]) -> N
 @given(st.binary())
 def test_base64_decodes_what_python_encodes(data: bytes) -> None:
     """
-    With and without whitespace at the ends.
+    The text is decoded with and without whitespace at its ends.
     """
     text = base64.b64encode(data).decode()
 
@@ -201,13 +201,11 @@ IMAGE = np.zeros((4, 6, 3), np.uint8)
         pytest.param(
             lambda: untyped.resize_rgb(IMAGE[:0], 1, 1), ValueError, "input size must be positive", id="empty image"
         ),
-        pytest.param(
-            lambda: untyped.resize_rgb(IMAGE, 2**62, 2**62), ValueError, "more memory than there is", id="huge size"
-        ),
+        pytest.param(lambda: untyped.resize_rgb(IMAGE, 2**62, 2**62), ValueError, "not enough memory", id="huge size"),
         pytest.param(
             lambda: untyped.resize_rgb(IMAGE, 1, 2**62, "aten_u8"),
             ValueError,
-            "more memory than there is",
+            "not enough memory",
             id="huge height",
         ),
         pytest.param(lambda: untyped.resize_rgb(IMAGE, -1, 1), OverflowError, "negative", id="negative width"),
@@ -283,7 +281,7 @@ def test_invalid_arguments_raise_the_documented_error(
 )
 def test_every_form_of_import_gives_the_module(form: str) -> None:
     """
-    As the first import in a new process.
+    Each form is the first import in a new process.
     """
     code = f"{form}\nprint(common.__name__, common.content_hash(b'hello'))"
 
@@ -295,7 +293,7 @@ def test_every_form_of_import_gives_the_module(form: str) -> None:
 @pytest.mark.parametrize("name", common.__all__)
 def test_function_has_docstring_and_signature(name: str) -> None:
     """
-    So that `help()` shows them.
+    `help()` shows both.
     """
     function = getattr(common, name)
 

@@ -214,8 +214,8 @@ def decode_in_child_process(kind: str, beyond: int) -> str:
     """
     Decodes a progressive JPEG with almost no data, whose header states 3000 by 3000 pixels.
 
-    The result is the memory used, in bytes per pixel, or the error. Unless *beyond* is 0, the process may allocate the
-    memory of the samples and *beyond* bytes more.
+    The result is the memory used, in bytes per pixel, or the error. If *beyond* is positive, the process may allocate
+    only the memory of the samples and *beyond* bytes more.
     """
     return subprocess.run(
         [sys.executable, "-c", PROGRESSIVE, kind, str(beyond)], check=True, capture_output=True, text=True, timeout=600
@@ -229,4 +229,4 @@ def test_progressive_jpeg_takes_three_times_the_memory_of_its_samples(kind: str,
     The coefficients take twice the memory of the samples, and nothing else is proportional to the size.
     """
     assert float(decode_in_child_process(kind, 0)) < most + 0.5
-    assert decode_in_child_process(kind, 16 << 20) == "image decode: the picture needs more memory than there is"
+    assert decode_in_child_process(kind, 16 << 20) == "image decode: not enough memory for the image"

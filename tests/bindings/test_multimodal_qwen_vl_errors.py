@@ -176,7 +176,7 @@ BOMB = (
         pytest.param(
             lambda: untyped.mrope_image_only_py(2**62, [], 2),
             ValueError,
-            "more memory than there is",
+            "not enough memory",
             id="positions larger than memory",
         ),
     ],

@@ -1,13 +1,13 @@
-//! Processes one request: fetches the sources, hashes and decodes them, has the family
-//! process each image, expands the prompt, and computes its positions.
+//! Processes one request: fetches the sources, hashes and decodes them, calls the family for
+//! each image, expands the prompt, and computes its positions.
 //!
-//! Sources are fetched in order on the calling thread, never on the thread pool: a caller
-//! that has few threads can fetch itself and pass the bytes, which are borrowed. The items
-//! are processed in parallel after that. A request without a prompt fetches nothing.
+//! Sources are fetched in order on the calling thread, never on the thread pool. A caller with
+//! few threads can fetch the sources itself and pass the bytes, which are borrowed. Then the
+//! items are processed in parallel. A request without a prompt fetches nothing.
 //!
-//! Invariant: results are in the order of the request. If several items fail, the error is
-//! that of the first one in order. A panic while an item is processed is an error of its
-//! request.
+//! Invariant: results are in the order of the request. If several items fail, the driver
+//! returns the error of the failed item that comes first in the request. A panic while an item
+//! is processed is an error of its request.
 
 mod packed;
 
@@ -126,7 +126,7 @@ pub enum DriverError {
         source: Panicked,
     },
     /// The allocation of the one array for the features of all items failed.
-    #[error("multimodal request: the features of all items need more memory than there is")]
+    #[error("multimodal request: not enough memory for the features of all items")]
     TooLarge,
     /// The tokenizer failed.
     #[error("multimodal request: the text could not be tokenized: {0}")]

@@ -1,5 +1,5 @@
-//! Damaged and malicious files are refused without a panic, without a hang and without allocating
-//! what they declare.
+//! Damaged and malicious files are refused without a panic, without a hang, and without allocating
+//! the memory for the size that they declare.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -329,11 +329,11 @@ fn the_pixel_limit_is_a_setting() {
 fn errors_name_the_format_and_the_problem() {
     #[rustfmt::skip]
     let rows: &[(&str, &[u8], &str)] = &[
-        ("empty", b"", "image decode: an empty file is not served: send a JPEG, PNG, WebP, GIF or BMP file"),
+        ("empty", b"", "image decode: an empty file is not supported: send a JPEG, PNG, WebP, GIF or BMP file"),
         (
             "an AVIF file",
             b"\0\0\0\x20ftypavif\0\0\0\0",
-            "image decode: an AVIF file is not served: send a JPEG, PNG, WebP, GIF or BMP file",
+            "image decode: an AVIF file is not supported: send a JPEG, PNG, WebP, GIF or BMP file",
         ),
         ("a start of JPEG", b"\xff\xd8\xff", "image decode: JPEG file is truncated: it ends inside the headers"),
         ("a start of BMP", b"BM", "image decode: BMP file is truncated: it ends inside the header"),

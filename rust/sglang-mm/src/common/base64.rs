@@ -16,7 +16,7 @@ pub enum Base64Error {
     #[error("base64 decode error: {0}")]
     Text(#[from] DecodeError),
     /// The system refused memory for the bytes.
-    #[error("base64 decode error: the bytes need more memory than there is")]
+    #[error("base64 decode error: not enough memory for the decoded bytes")]
     OutOfMemory,
 }
 

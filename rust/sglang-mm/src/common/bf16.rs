@@ -13,7 +13,7 @@ pub fn bf16_bits(value: f32) -> u16 {
         // Sets the quiet bit, so that dropping the low bits cannot turn a NaN into infinity.
         return (bits >> 16) as u16 | 0x40;
     }
-    // Just below one half, or exactly one half if the kept part is odd: ties go to even.
+    // Adds one half if the kept part is odd, and just below one half otherwise: ties go to even.
     let rounding = 0x7fff + ((bits >> 16) & 1);
     ((bits + rounding) >> 16) as u16
 }

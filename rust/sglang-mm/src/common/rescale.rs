@@ -3,7 +3,7 @@
 //! The fraction applies to the longer side. The cap limits the *growth* of that side and never
 //! shrinks an image that is already above the cap.
 //!
-//! Invariant: a size with pixels keeps at least one pixel in each direction.
+//! Invariant: if both sides of an image are positive, both sides of the scaled image are too.
 
 use super::Size;
 use super::decode::{DecodeError, DecodeOptions, RgbImage, decode_rgb_with};

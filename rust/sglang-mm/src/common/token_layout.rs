@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::pipeline::{Segment, TokenLayout, TokenPattern};
 
 /// The largest number of tokens that a prompt may expand to: 64 images of the largest size that is
-/// decoded, unscaled. More is an error in a layout, and would only waste memory.
+/// decoded, unscaled. A longer expansion is a mistake in the layout and would only waste memory.
 pub const MAX_EXPANDED_TOKENS: usize = 1 << 24;
 
 /// An expanded prompt.

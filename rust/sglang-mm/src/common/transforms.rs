@@ -25,7 +25,7 @@ pub enum TransformError {
         got: usize,
     },
     /// A patch or a grid cell without pixels.
-    #[error("a patch must have pixels, got one {0}")]
+    #[error("a patch must have pixels, got a patch {0}")]
     EmptyPatch(Size),
     /// The image is not a whole number of patches.
     #[error("an image {size} cannot be cut into patches {patch}: pad it first")]
@@ -36,7 +36,7 @@ pub enum TransformError {
         patch: Size,
     },
     /// The system refused memory for the result.
-    #[error("an image {0} needs more memory than there is")]
+    #[error("not enough memory for an image {0}")]
     TooLarge(Size),
 }
 

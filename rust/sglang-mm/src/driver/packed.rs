@@ -2,8 +2,7 @@
 //! is written directly to its part of the array, so no feature is copied. The image headers
 //! give the length of each part.
 //!
-//! Invariant: the results, and which error is returned, do not depend on the number of
-//! threads.
+//! Invariant: the results and the returned error do not depend on the number of threads.
 
 use std::borrow::Cow;
 
@@ -80,8 +79,8 @@ pub fn process_packed<E: Into<FamilyError>>(
     })
 }
 
-/// The feature lengths of the items before the first one that is refused, and the error of that
-/// one, if there is one.
+/// The feature lengths of all items before the first refused item, and the error of that item. The
+/// error is `None` if no item is refused.
 fn feature_lens(
     family: &dyn PackedFamily,
     files: &[Cow<'_, [u8]>],

@@ -44,8 +44,9 @@ pub enum Dsv41Error {
     /// A side is 0, the canvas is not a multiple of the patch size, the image exceeds the
     /// canvas, or the buffer does not have the image's size.
     #[error(
-        "invalid V4.1 image geometry: {got} bytes as an RGB image {image}, resized to {}, {} from the top and {} from the left \
-         of a canvas {} in patches of {}", .plan.image(), .plan.top, .plan.left, .plan.canvas(), .plan.patch_size
+        "invalid V4.1 image geometry: {got} bytes as an RGB image {image}, resized to {}, \
+         {} from the top and {} from the left of a canvas {} in patches of {}",
+        .plan.image(), .plan.top, .plan.left, .plan.canvas(), .plan.patch_size
     )]
     Geometry {
         /// The stated size of the image.
@@ -56,7 +57,7 @@ pub enum Dsv41Error {
         plan: ImagePlan,
     },
     /// The memory for the patches could not be allocated.
-    #[error("V4.1 output size overflow: a canvas {0} needs more memory than there is")]
+    #[error("V4.1 output size overflow: not enough memory for a canvas {0}")]
     TooLarge(Size),
     /// The resize failed.
     #[error(transparent)]
@@ -145,8 +146,8 @@ pub fn resize_patchify_with(
     })
 }
 
-/// The bf16 bits for each sample value. It divides by 255: a multiplication by the reciprocal
-/// would give other bits.
+/// The bf16 bits for each sample value. Samples are divided by 255: a multiplication by the
+/// reciprocal would give other bits.
 fn values() -> [u16; 256] {
     std::array::from_fn(|value| bf16_bits((value as f32 / 255.0 - 0.5) / 0.5))
 }

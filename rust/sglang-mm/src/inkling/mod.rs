@@ -45,14 +45,14 @@ pub enum InklingError {
     #[error(transparent)]
     Resize(#[from] ResizeError),
     /// The memory for the patches could not be allocated.
-    #[error("an image {size} in patches of {patch_size} needs more memory than there is")]
+    #[error("not enough memory for an image {size} in patches of {patch_size}")]
     TooLarge {
         /// Size of the image.
         size: Size,
         /// Height and width of a patch.
         patch_size: usize,
     },
-    /// An image of a batch failed; if several fail, the first one in order.
+    /// An image of a batch failed. If several fail, this is the first of them in the batch.
     #[error("{error} (image {index} of the batch, counted from 0)")]
     InBatch {
         /// Index of the image.
@@ -148,7 +148,7 @@ pub fn decode_patchify(file: &[u8], options: Options) -> Result<Patches, Inkling
 ///
 /// # Errors
 ///
-/// If a file fails: the error of the first one in order.
+/// If files fail: the error of the first of them in the batch.
 pub fn decode_patchify_batch<F>(files: &[F], options: Options) -> Result<Vec<Patches>, InklingError>
 where
     F: AsRef<[u8]> + Sync,

@@ -66,7 +66,7 @@ impl<'py> FromPyObject<'_, 'py> for Encoded {
 
 /// The items of a list, a tuple, an array or another indexable iterable, in order.
 ///
-/// `PyO3`'s own conversion to `Vec` reserves as much memory as the reported length asks for.
+/// `PyO3`'s own conversion to `Vec` reserves memory for the reported length, which may be wrong.
 pub(super) struct Items<T>(pub(super) Vec<T>);
 
 impl<'py, T: FromPyObjectOwned<'py>> FromPyObject<'_, 'py> for Items<T> {

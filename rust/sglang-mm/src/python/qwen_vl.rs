@@ -154,7 +154,7 @@ fn process_mm<'py>(
             images: images.0.iter().map(Source::borrowed).collect(),
         };
         // Never called: the prompt is not text.
-        let tokenize = |_: &str| Err::<_, FamilyError>("no tokenizer here".into());
+        let tokenize = |_: &str| Err::<_, FamilyError>("the prompt has token ids".into());
         Ok(process_packed(&family, input, &policy, tokenize)?)
     };
     let packed = detached(py, work)?.map_err(family_error)?;

@@ -71,7 +71,7 @@ pub enum QwenVlError {
     #[error(transparent)]
     Resize(#[from] ResizeError),
     /// The memory for the patches could not be allocated.
-    #[error("qwen_vl: patches of an image resized to {0} need more memory than there is")]
+    #[error("qwen_vl: not enough memory for the patches of an image resized to {0}")]
     TooLarge(Size),
 }
 

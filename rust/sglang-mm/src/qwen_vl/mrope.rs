@@ -1,9 +1,9 @@
 //! Computes the three position rows (time, height, width) of a prompt with still images.
 //!
 //! A text token increases the position by one in all rows. For the tokens of an image, the
-//! time row repeats the position at which the image starts; the height row adds the token's
-//! row to it, the width row the token's column. The text after the image continues at the
-//! start plus the longer side. This is the rule of `get_rope_index` in Hugging Face
+//! time row repeats the position at which the image starts. The height row adds the token's
+//! row to that position, and the width row adds the token's column. The text after the image
+//! continues at the start plus the longer side. This is the rule of `get_rope_index` in Hugging Face
 //! transformers. For still images it is the same in every generation of the family.
 //!
 //! Invariant: every token gets exactly one position per row, and belongs to at most one item.
@@ -48,7 +48,7 @@ pub enum MRopeError {
         grids: usize,
     },
     /// The memory for the positions could not be allocated.
-    #[error("mrope: positions of {len} tokens need more memory than there is")]
+    #[error("mrope: not enough memory for the positions of {len} tokens")]
     TooLong {
         /// Length of the prompt.
         len: usize,
@@ -56,7 +56,7 @@ pub enum MRopeError {
     /// A span overlaps or precedes the span before it, or exceeds the prompt.
     #[error(
         "mrope: item {item} at tokens {start} to {end} is out of order/bounds: \
-         token {next} of {len} is the next free one"
+         it must start at token {next} or later and end before token {len}"
     )]
     OutOfOrder {
         /// Index of the item.
@@ -269,7 +269,7 @@ mod tests {
         #[rustfmt::skip]
         let cases: &[(&str, &[ImageSpan], usize, &str)] = &[
             ("merge size 0", &[valid], 0, "merge_size must be positive"),
-            ("same span twice", &[valid, valid], 2, "item 1 at tokens 1 to 2 is out of order/bounds: token 3 of 6"),
+            ("same span twice", &[valid, valid], 2, "must start at token 3 or later and end before token 6"),
             ("wrong order", &[span(4, 5, [1, 2, 4]), valid], 2, "item 1 at tokens 1 to 2 is out of order/bounds"),
             ("exceeds the prompt", &[span(5, 6, [1, 2, 4])], 2, "item 0 at tokens 5 to 6 is out of order/bounds"),
             ("end is the largest integer", &[span(0, usize::MAX, [1, 2, 4])], 2, "out of order/bounds"),
@@ -278,7 +278,8 @@ mod tests {
             ("no frames", &[span(1, 2, [0, 2, 4])], 2, "which is not a still image"),
             ("odd height", &[span(1, 2, [1, 3, 4])], 2, "height and width are multiples of merge_size 2"),
             ("odd width", &[span(1, 2, [1, 2, 5])], 2, "height and width are multiples of merge_size 2"),
-            ("one token too many", &[span(1, 3, [1, 2, 4])], 2, "span does not match grid [1, 2, 4]: 3 token(s), not 2"),
+            ("one token too many", &[span(1, 3, [1, 2, 4])], 2,
+                "span does not match grid [1, 2, 4]: 3 token(s), not 2"),
             ("huge grid", &[span(1, 2, [1, u32::MAX, u32::MAX])], 1, "token span does not match grid"),
         ];
         for (name, items, merge_size, expected) in cases {

@@ -34,9 +34,10 @@ mod tests {
     );
     const HALF: ([f32; 3], [f32; 3]) = ([0.5; 3], [0.5; 3]);
 
-    /// The expected counts were taken from the tables of the two Hugging Face processors.
+    /// For each channel, the number of samples whose values differ between the two backends. The
+    /// expected numbers were counted in the tables of the two Hugging Face processors.
     #[test]
-    fn backends_differ_in_as_many_values_as_the_originals() {
+    fn backends_differ_in_the_expected_number_of_values() {
         for (name, (image_mean, image_std), expected) in [
             ("CLIP", CLIP, [167, 216, 154]),
             ("one half", HALF, [128; 3]),

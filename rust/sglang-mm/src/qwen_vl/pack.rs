@@ -54,7 +54,7 @@ pub enum PackError {
         item: usize,
     },
     /// The memory for all features together could not be allocated.
-    #[error("qwen_vl pack: the features of all items need more memory than there is")]
+    #[error("qwen_vl pack: not enough memory for the features of all items")]
     TooLarge,
 }
 
@@ -200,7 +200,7 @@ mod tests {
     fn a_single_item_is_moved() {
         let output = output(vec![item(&[1.0, 2.0], &[1, 2, 4], 7)]);
         let TensorData::F32(feature) = &output.items[0].feature.data else {
-            unreachable!("made above")
+            unreachable!("`item` makes features of f32")
         };
         let before = feature.as_ptr();
         assert_eq!(before, pack_output(output).unwrap().features.as_ptr());

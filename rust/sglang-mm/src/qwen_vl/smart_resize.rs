@@ -2,8 +2,8 @@
 //!
 //! Each side is rounded to a multiple of the factor. If the area is outside the pixel limits,
 //! both sides are scaled by the same ratio to bring it inside. This is the rule of Hugging
-//! Face transformers since 5.24, with the same `f64` operations. As there, a side does not
-//! shrink below one factor, so a thin image may exceed the upper limit.
+//! Face transformers since 5.24, with the same `f64` operations. As in transformers, a side does
+//! not shrink below one factor, so a thin image may exceed the upper limit.
 //!
 //! Invariant: no side of a returned size is 0.
 
@@ -26,7 +26,7 @@ pub enum SmartResizeError {
     /// With these limits the result has no pixels, or exceeds the address space.
     #[error(
         "smart_resize: {size} degenerates to {sides:?} times {factor} pixels: \
-         choose other pixel limits, {min_pixels} to {max_pixels} now"
+         change the pixel limits, which are {min_pixels} to {max_pixels}"
     )]
     Degenerate {
         /// Size of the image.
@@ -80,7 +80,7 @@ pub fn smart_resize(
         let beta = (min_pixels as f64 / pixels).sqrt();
         sides = both(f64::ceil, [height * beta, width * beta]);
     }
-    // Hugging Face's code divides by the upper limit and would fail if it is 0.
+    // The code of Hugging Face divides by the upper limit, so it would fail for a limit of 0.
     in_pixels(sides, factor)
         .filter(|_| max_pixels > 0)
         .ok_or(SmartResizeError::Degenerate {
@@ -150,9 +150,10 @@ mod tests {
             ("width 0", (5, 0), 28, 3136, 12_845_056, "smart_resize: empty image"),
             ("201 to 1", (1, 201), 28, 3136, 12_845_056, "aspect ratio must be smaller than 200, got 201.0"),
             ("1000 to 1", (10_000, 10), 28, 3136, 12_845_056, "aspect ratio must be smaller than 200, got 1000.0"),
-            ("just over 200 to 1", (2601, 13), 28, 3136, 12_845_056, "aspect ratio must be smaller than 200, got 200.07692307692307"),
+            ("just over 200 to 1", (2601, 13), 28, 3136, 12_845_056,
+                "aspect ratio must be smaller than 200, got 200.07692307692307"),
             ("lower limit 0", (5, 5), 28, 0, 12_845_056, "degenerates to [0, 0] times 28"),
-            ("upper limit 0", (50, 50), 28, 0, 0, "choose other pixel limits, 0 to 0 now"),
+            ("upper limit 0", (50, 50), 28, 0, 0, "change the pixel limits, which are 0 to 0"),
             ("grown beyond the address space", (1, 1), 28, usize::MAX, usize::MAX, "degenerates"),
             ("area overflows", (usize::MAX, usize::MAX), 1, 1, usize::MAX, "degenerates"),
         ];

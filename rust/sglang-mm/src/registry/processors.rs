@@ -25,7 +25,7 @@ pub trait ImageProcessorSpec: Send + Sync {
     /// # Errors
     ///
     /// If the request is invalid or a file cannot be processed. If several files fail, the
-    /// error is that of the first one in order.
+    /// error is that of the first of them in the batch.
     fn preprocess_batch(
         &self,
         files: &[&[u8]],

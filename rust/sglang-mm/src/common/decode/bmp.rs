@@ -117,7 +117,7 @@ impl Header {
         let runs = matches!(self.storage, Storage::Runs(_));
         let stored = data.chunks(stride);
         let mut paint_row = |row: &[u8], out: &mut [u8]| match &self.pixels {
-            // `rle::expand` gave one index per byte.
+            // `rle::expand` returned one index per byte.
             Pixels::Indexed { palette, .. } if runs => palette.paint(row, out),
             Pixels::Indexed { bits, palette } => {
                 unpack_bits(row, *bits, &mut samples);
@@ -224,7 +224,7 @@ impl Fields {
         };
         match storage {
             Storage::Rows { stride } if stride < row_bytes(&pixels, width) => Err(
-                DecodeError::corrupt(Format::Bmp, "a grey palette wider than its pixels"),
+                DecodeError::corrupt(Format::Bmp, "too few bits per pixel for a grey palette"),
             ),
             _ => Ok((pixels, storage)),
         }
@@ -277,7 +277,7 @@ impl Fields {
                 ([0xff, 0xff00, 0xff_0000], 0xff00_0000) => bytes(4, [0, 1, 2]),
                 _ => Err(unsupported("bit fields that are not whole bytes")),
             },
-            _ => Err(unsupported("bit fields of another layout")),
+            _ => Err(unsupported("bit fields in an unknown layout")),
         }
     }
 }

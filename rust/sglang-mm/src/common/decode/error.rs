@@ -12,7 +12,7 @@ use super::format::Format;
 #[non_exhaustive]
 pub enum DecodeError {
     /// The first bytes match no supported format.
-    #[error("image decode: {detected} is not served: send a JPEG, PNG, WebP, GIF or BMP file")]
+    #[error("image decode: {detected} is not supported: send a JPEG, PNG, WebP, GIF or BMP file")]
     UnknownFormat {
         /// What the bytes look like, with its article: `a TIFF file`.
         detected: &'static str,
@@ -32,9 +32,10 @@ pub enum DecodeError {
         max_pixels: u64,
     },
     /// The system refused the memory that the image needs.
-    #[error("image decode: the picture needs more memory than there is")]
+    #[error("image decode: not enough memory for the image")]
     OutOfMemory,
-    /// Samples of more than 8 bits: reducing them would choose a scale for the caller.
+    /// Samples of more than 8 bits. They can be reduced to 8 bits in several ways, and only the caller
+    /// can choose one.
     #[error("image decode: unsupported color: {format} with a bit depth of {bits}; send at most 8")]
     UnsupportedColor {
         /// The file's format.

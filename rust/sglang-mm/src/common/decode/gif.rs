@@ -129,8 +129,8 @@ fn row_order(height: usize, interlaced: bool) -> impl Iterator<Item = usize> {
         .flat_map(move |&(first, step)| (first..height).step_by(step))
 }
 
-/// The palette of the frame: the local table before the global one. As in Pillow, a table that is a
-/// ramp of greys is skipped.
+/// The palette of the frame. The local table has priority over the global one. As in Pillow, a table
+/// that is a ramp of greys is skipped.
 fn choose_palette(local: Table, global: Table) -> Box<Palette> {
     match (local, global) {
         (Table::Colours(palette), _) | (_, Table::Colours(palette)) => palette,
@@ -201,8 +201,8 @@ fn read_extension(
     Ok(())
 }
 
-/// The next block of an extension. `None` at its end. A block truncated by the end of the file is
-/// returned as far as it goes.
+/// The next block of an extension. `None` at its end. If the file ends inside the block, the bytes up
+/// to the end are returned.
 fn sub_block<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     match cursor.byte() {
         None | Some(0) => None,

@@ -1,7 +1,7 @@
 //! The LZW compression of GIF: codes of growing width, packed in blocks of up to 255 bytes.
 //!
 //! Invariant: accepts exactly the data that Pillow accepts. Pillow stops at the last pixel and ignores
-//! later codes. It does not take an empty block as the end. After an early end code it continues only
+//! later codes. An empty block does not end the data. After an early end code Pillow continues only
 //! if the file has bytes that it has not loaded yet.
 
 use super::super::memory::empty;
@@ -168,9 +168,9 @@ fn emit(
     let start = indices.len();
     let mut prefix = code;
     match previous {
-        None if code > clear => return Err(corrupt("it starts with a string that is not there")),
+        None if code > clear => return Err(corrupt("its first code has no string")),
         Some(_) if code > strings.next => {
-            return Err(corrupt("it names a string that is not there"));
+            return Err(corrupt("a code has no string yet"));
         }
         // The code being defined: the previous string followed by its own first index.
         Some((prefix_code, first)) if code == strings.next => {

@@ -5,9 +5,11 @@
 //! refused. EXIF orientation is ignored unless [`DecodeOptions`] asks for it. A file that Pillow
 //! refuses as truncated or damaged is refused here too.
 //!
-//! Differences from Pillow 13.0. Pillow decodes the files of the first four and fails on the last two:
+//! Differences from Pillow 13.0. Pillow decodes the files of the first four rows, and fails on those
+//! of the last two:
 //!
-//! - 16-bit samples are refused: Pillow clips or halves them, and a caller chose neither scale.
+//! - 16-bit samples are refused. Pillow clips greys to 255 and keeps the high byte of the others,
+//!   and a caller cannot choose between the two.
 //! - Lossless JPEG (SOF3) is refused: it is used in medical archives, and libjpeg-turbo 2 cannot
 //!   decode it.
 //! - A JPEG of more than 100 scans is refused: a scan takes a dozen bytes in the file but costs a
@@ -18,15 +20,15 @@
 //! - An image is transposed even if it has other EXIF tags that Pillow cannot write back after
 //!   transposing.
 //!
-//! Everything else is equal: the pixels, and which files are refused, damaged files included.
+//! Everything else is equal: the pixels of every file, and the set of refused files.
 //!
 //! Memory: the file, and 3 bytes per output pixel. A JPEG of several scans takes 2 more bytes per
 //! sample: up to 6 per pixel, or 3 where chroma is halved in both directions. A CMYK JPEG takes 4
 //! bytes per pixel for its inks, and up to 8 more if it has several scans. A file of a few hundred
 //! bytes can demand all of that, in Pillow as well. Lower the pixel limit where that is too much.
 //!
-//! Invariant: the size in the header is checked against [`DecodeLimits`] before anything that grows
-//! with it is allocated. No input, however damaged, causes a panic.
+//! Invariant: the size in the header is checked against [`DecodeLimits`] before any allocation that
+//! grows with it. No input, however damaged, causes a panic.
 
 mod bmp;
 mod cursor;

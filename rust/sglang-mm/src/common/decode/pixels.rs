@@ -1,4 +1,4 @@
-//! What all decoders share: the image they return, options and limits, palettes, packed samples.
+//! Types shared by all decoders: the image they return, options and limits, palettes, packed samples.
 
 use super::super::{
     Size,
@@ -100,7 +100,7 @@ impl Size {
     /// An image of one colour.
     pub(super) fn filled(self, rgb: [u8; 3]) -> Result<RgbImage, OutOfMemory> {
         let mut pixels = zeroed(self.pixels() * 3)?;
-        // The zeros are black already, in pages that have not been touched yet.
+        // Zeros are black already. Writing them would only touch the new pages.
         if rgb != [0; 3] {
             pixels.as_chunks_mut().0.fill(rgb);
         }

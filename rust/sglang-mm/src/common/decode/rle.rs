@@ -27,7 +27,7 @@ impl Unit {
 /// Expands runs to one index per byte, in the order of the file's rows. `None` if the runs end before
 /// the image is complete.
 ///
-/// The column only stops runs at the end of their row. Literals may cross that end, as in Pillow.
+/// A run stops at the end of its row. Literals may continue in the next row, as in Pillow.
 pub(super) fn expand(
     mut cursor: Cursor<'_>,
     unit: Unit,

@@ -49,7 +49,7 @@ pub enum FetchError {
         name: String,
     },
     /// The system refused memory for the source.
-    #[error("media fetch: {name}: more memory than there is")]
+    #[error("media fetch: {name}: not enough memory")]
     OutOfMemory {
         /// The origin, the path or the kind of inline data.
         name: String,
@@ -126,7 +126,7 @@ pub enum HttpError {
     #[error("malformed URL")]
     BadUrl,
     /// A proxy variable of the environment is not a URL.
-    #[error("a proxy variable holds no URL")]
+    #[error("a proxy variable is not a URL")]
     BadProxy,
     /// The proxy is neither an http nor an https proxy.
     #[error("the proxy's scheme is `{0}`: only http and https proxies are supported")]

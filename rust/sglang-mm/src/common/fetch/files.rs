@@ -5,9 +5,9 @@
 //! declared length is not trusted. Without a media folder a character device is read like a file,
 //! up to the cap. Anything else that is not a regular file is refused.
 //!
-//! Invariant: with a media folder only regular files are read that are inside the folder after all
-//! symbolic links are resolved. All refusals give one error, which reveals nothing about other
-//! files.
+//! Invariant: with a media folder, a file is read only if it is regular and inside the folder after
+//! all symbolic links are resolved. All refusals give the same error, which reveals nothing about
+//! other files.
 
 use std::{
     fs::{self, File, FileType, Metadata, OpenOptions},

@@ -30,7 +30,7 @@ pub struct FetchPolicy {
 /// If addresses are checked, a name is resolved once and refused if *any* of its addresses is
 /// not global. Only those addresses are dialled. Each redirect is checked like a new request.
 ///
-/// A proxy of the environment is always used, and its own address need not be global. The name
+/// A proxy of the environment is always used, even if its own address is not global. The name
 /// is still resolved and checked here, and then resolved again by the proxy. If the addresses
 /// change in between (DNS rebinding), the request reaches any host that the proxy can reach. So
 /// the proxy should refuse its own network too.

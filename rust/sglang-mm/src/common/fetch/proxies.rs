@@ -114,7 +114,7 @@ mod tests {
             ("a TLS proxy",                   &["http_proxy=https://p:1"], URL, "https://p:1"),
             ("socks",                         &["all_proxy=socks5://u:secret@p:1"], URL,
                 "the proxy's scheme is `socks5`: only http and https proxies are supported"),
-            ("not a URL",                     &["all_proxy=http://u:secret@:p"], URL, "a proxy variable holds no URL"),
+            ("not a URL",                     &["all_proxy=http://u:secret@:p"], URL, "a proxy variable is not a URL"),
             ("bypass",                        &["http_proxy=http://p:1", "no_proxy=h.x"], URL, "direct"),
             ("bypass, upper case",            &["http_proxy=http://p:1", "NO_PROXY=x"], URL, "direct"),
             ("bypass, lower case first",      &["http_proxy=http://p:1", "no_proxy=y", "NO_PROXY=x"], URL,

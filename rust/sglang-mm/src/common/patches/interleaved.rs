@@ -32,7 +32,7 @@ impl<T: Element> Interleaved<'_, T> {
     #[must_use]
     pub fn len(&self, rows: usize) -> Option<usize> {
         let patch = self.patch.checked_mul(self.patch)?.checked_mul(3)?;
-        // Multiplied in this order, so that one row must not overflow even if `rows` is 0.
+        // Multiplied in this order, so that an overflow of one row is found even if `rows` is 0.
         self.columns.checked_mul(patch)?.checked_mul(rows)
     }
 

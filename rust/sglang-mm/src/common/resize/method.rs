@@ -6,7 +6,7 @@ use super::{
 };
 use crate::common::{Size, excerpt::excerpt, memory::OutOfMemory};
 
-/// A resize method: whose arithmetic to reproduce.
+/// A resize method. The variant names the library whose arithmetic it reproduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resample {
     /// Pillow's `Image.resize` of an RGB image.

@@ -66,7 +66,7 @@ pub enum ResizeError {
         "{canvas:?} does not hold an image {to}, or its bands do not make {out} output elements"
     )]
     Canvas {
-        /// The canvas asked for.
+        /// The requested canvas.
         canvas: Canvas,
         /// Target size.
         to: Size,
@@ -74,7 +74,7 @@ pub enum ResizeError {
         out: usize,
     },
     /// The system refused memory for the target or for the passes.
-    #[error("resizing from {from} to {to} needs more memory than there is")]
+    #[error("not enough memory to resize from {from} to {to}")]
     TooLarge {
         /// Source size.
         from: Size,
@@ -106,8 +106,8 @@ pub struct Canvas {
     pub height: usize,
     /// Canvas rows per band. The last band may have fewer.
     pub band_rows: usize,
-    /// Canvas rows per strip, which is what a callback gets at once. The last strip of a band
-    /// may have fewer.
+    /// Canvas rows per strip. Each call of the callback gets one strip. The last strip of a band
+    /// may have fewer rows.
     pub strip_rows: usize,
     /// Output elements per band. The last band may have fewer.
     pub band_len: usize,

@@ -12,8 +12,8 @@ use crate::common::{Size, excerpt::excerpt};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PassOrder {
-    /// Pillow 13.0: vertical pass first if the height shrinks, by more than twice what the width
-    /// shrinks. Examples are narrow portrait photos shrunk by half, and wide, low targets.
+    /// Pillow 13.0: vertical pass first if the image loses rows, and more than twice as many rows as
+    /// columns. Examples are narrow portrait photos shrunk by half, and wide, low targets.
     #[default]
     Pillow13,
     /// Pillow 12.2 and 12.3: vertical pass first only if the height shrinks and the image is more

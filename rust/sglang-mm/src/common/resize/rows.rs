@@ -5,8 +5,8 @@
 //! rows are combined, and the resulting row is resized. An axis that keeps its length has no
 //! pass. Without any pass source rows are returned as they are.
 //!
-//! Invariant: rows are the same in whatever order they are requested. Requested in order, each
-//! source row takes part in one horizontal pass only.
+//! Invariant: the order of requests does not change a row. If rows are requested in order, each
+//! source row is resized horizontally only once.
 
 use std::ops::Range;
 

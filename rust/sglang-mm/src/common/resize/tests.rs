@@ -166,7 +166,7 @@ fn errors_state_the_sizes() {
         (ResizeError::EmptyInput(size((2, 0))), "input size must be positive, got 2 high, 0 wide"),
         (ResizeError::Length { size: size((2, 1)), got: 5 }, "an RGB image 2 high, 1 wide does not have 5 bytes"),
         (ResizeError::TooLarge { from: size((1, 2)), to: size((3, 4)) },
-            "resizing from 1 high, 2 wide to 3 high, 4 wide needs more memory than there is"),
+            "not enough memory to resize from 1 high, 2 wide to 3 high, 4 wide"),
     ];
     for (error, expected) in cases {
         assert_eq!(expected, error.to_string());
@@ -276,8 +276,8 @@ fn side() -> impl Strategy<Value = usize> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Every canvas row is passed once and in order within its band. Rows of the image come with its
-    /// bytes, rows around it without bytes, for all sizes of bands and strips.
+    /// For all sizes of bands and strips, every canvas row is passed once and in order within its
+    /// band. Rows of the image have its bytes, and the rows around it have none.
     #[test]
     fn strips_contain_their_rows(
         from in (side(), side()),
@@ -316,7 +316,7 @@ proptest! {
         }
     }
 
-    /// Blocks, bands, threads and instruction sets do not change the bytes of the plain formulas.
+    /// The bytes equal those of the plain formulas, for all blocks, bands, threads and instruction sets.
     #[test]
     fn agrees_with_the_plain_formulas(
         from in (side(), side()),

@@ -79,7 +79,7 @@ fn decode_with(
         NO_MEMORY => Err(DecodeError::OutOfMemory),
         _ => Err(DecodeError::corrupt(
             Format::Jpeg,
-            "its headers name two sizes",
+            "its headers give two different sizes",
         )),
     }
 }

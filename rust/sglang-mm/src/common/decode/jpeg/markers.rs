@@ -95,7 +95,7 @@ impl<'a> Header<'a> {
     pub(in super::super) fn orientation(&self) -> Result<Orientation, DecodeError> {
         match self.metadata.orientation() {
             Ok(orientation) => Ok(orientation),
-            Err(Unreadable) if self.has_density => Err(corrupt("EXIF data that are no TIFF block")),
+            Err(Unreadable) if self.has_density => Err(corrupt("EXIF data without a TIFF header")),
             Err(Unreadable) => Ok(Orientation::default()),
         }
     }

@@ -92,7 +92,7 @@ impl<'a> Chunks<'a> {
             match self.next_piece() {
                 Ok(Some(_)) => {}
                 Ok(None) => self.read_to_end()?,
-                // Pixels that are complete before this point are valid, so it is only the end.
+                // A damaged chunk here only ends the file: it cannot damage pixels that are complete.
                 Err(_) => self.ended = true,
             }
         }
@@ -121,7 +121,7 @@ impl<'a> Chunks<'a> {
         }
     }
 
-    /// The header after a checksum, which is skipped. An invalid chunk name ends the file.
+    /// Skips a checksum and reads the chunk header after it. An invalid chunk name ends the file.
     fn head_after_data(&mut self) -> Option<Head> {
         self.cursor.skip(4);
         self.head().unwrap_or(None)
@@ -136,7 +136,7 @@ impl<'a> Chunks<'a> {
         let kind = [head[4], head[5], head[6], head[7]];
         let named = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
         if !kind.iter().all(named) {
-            return Err(corrupt("a chunk without a proper name"));
+            return Err(corrupt("a chunk with an invalid name"));
         }
         Ok(Some(Head { kind, length }))
     }

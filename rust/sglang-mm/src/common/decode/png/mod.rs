@@ -1,11 +1,13 @@
 //! PNG: every colour type of up to 8 bits, interlaced or not, and the first frame of APNG.
 //!
-//! `chunks` reads the chunks and `facts` keeps what they say, `metadata` finds the orientation, and
-//! `text` limits compressed texts. `color` has the pixel formats. `stream` joins and inflates the data chunks, `filter` undoes the row
-//! filters, `layout` says where rows go, and `direct` is a fast path for whole RGB and RGBA images.
+//! - `chunks` reads the chunks, and `facts` stores their content.
+//! - `metadata` finds the orientation, and `text` limits compressed texts.
+//! - `color` has the pixel formats.
+//! - `stream` joins and inflates the data chunks, and `filter` undoes the row filters.
+//! - `layout` places rows in the image, and `direct` is a fast path for whole RGB and RGBA images.
 //!
-//! The same damage is an error as in Pillow. Checksums are compared before the pixel data, but not in
-//! or after it. If the stream ends early but at the end of a row, the rest of the image is sample 0.
+//! Damage is an error exactly if Pillow reports it. Checksums are compared before the pixel data, but
+//! not in or after it. If the stream ends early but at the end of a row, the rest of the image is sample 0.
 //! The chunks after the pixels must be well formed.
 
 mod chunks;

@@ -12,9 +12,8 @@ use super::error::{corrupt, truncated};
 /// The result is shorter if the stream ends early at the end of a row. An early end anywhere else is
 /// an error. Nothing after the last row is read, so a stream without an end marker is accepted.
 ///
-/// The last row is requested separately, and only while there is input. So a truncated stream is
-/// refused even if its last pending copy would complete the pixels, as in Pillow, which inflates row
-/// by row.
+/// The last row is requested separately, and only while there is input. Pillow inflates row by row:
+/// it refuses a truncated stream even if the inflater could complete the pixels from a pending copy.
 pub(super) fn inflate(
     chunks: &mut Chunks<'_>,
     rows: &(impl Iterator<Item = usize> + Clone),
@@ -39,7 +38,7 @@ pub(super) fn inflate(
                 return Ok(data);
             }
             if status == Status::StreamEnd {
-                // Pillow does not notice an end marker in a piece that yields no pixels: it is truncated.
+                // Pillow ignores an end marker in a piece that yields no pixels, and reports truncation.
                 if data.len() > before && is_boundary(rows.clone(), data.len()) {
                     return Ok(data);
                 }

@@ -23,7 +23,7 @@ impl TextBudget {
     pub(super) fn spend(&mut self, length: usize) -> Result<(), DecodeError> {
         self.spent = self.spent.saturating_add(length);
         if self.spent > MAX_TOTAL_TEXT_LEN {
-            return Err(corrupt("too much text beside the pixels"));
+            return Err(corrupt("its texts are too long together"));
         }
         Ok(())
     }
@@ -43,7 +43,7 @@ pub(super) fn inflated_len(bytes: &[u8]) -> Result<Option<usize>, DecodeError> {
             Ok(Status::StreamEnd) => return Ok(Some(inflater.total_out() as usize)),
             Ok(_) if inflater.total_out() as usize > length => {}
             Ok(_) if (inflater.total_in() as usize) < bytes.len() => {
-                return Err(corrupt("a text that grows too large"));
+                return Err(corrupt("a compressed text that inflates to too many bytes"));
             }
             Ok(_) => return Ok(Some(length)),
         }

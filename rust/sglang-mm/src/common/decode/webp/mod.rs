@@ -42,7 +42,7 @@ impl<'a> Header<'a> {
         };
         metadata
             .orientation()
-            .map_err(|_| corrupt("EXIF data that are no TIFF block"))
+            .map_err(|_| corrupt("EXIF data without a TIFF header"))
     }
 
     pub(super) fn decode(&self) -> Result<RgbImage, DecodeError> {
@@ -62,7 +62,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// Why libwebp refused the container. libwebp does not say, so a file that is too short is recognised here.
+/// Why libwebp refused the container. libwebp gives no reason, so a file that is too short is recognised here.
 fn refusal(bytes: &[u8]) -> DecodeError {
     let declared = u32_le(bytes, 4).map_or(u64::MAX, |length| u64::from(length) + 8);
     if declared > bytes.len() as u64 {

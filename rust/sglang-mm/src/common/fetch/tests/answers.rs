@@ -1,4 +1,4 @@
-//! Short responses: which give bytes and which are errors.
+//! Short responses: valid ones give bytes, and others give errors.
 
 use std::io::Write;
 

@@ -18,7 +18,7 @@ thread_local! {
     static LOOKUPS: Cell<u32> = const { Cell::new(0) };
 }
 
-/// The names of these tests. The servers are at `local.test`.
+/// Resolves the host names of these tests. The servers are at `local.test`.
 fn lookup(name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let earlier_lookups = LOOKUPS.replace(LOOKUPS.get() + 1);
     let addresses: &[[u8; 4]] = match name {
@@ -53,7 +53,7 @@ fn reaching(reach: Reach) -> FetchPolicy {
 const REFUSED: &str = "this host is not allowed";
 const NOT_GLOBAL: &str = "this host is not allowed: it has an address that is not global";
 
-/// Many spellings of this host, and names that lead into its network.
+/// Many spellings of this machine's address, and names that resolve to addresses in its network.
 #[rustfmt::skip]
 const NOT_GLOBAL_HOSTS: &[&str] = &[
     "127.0.0.1", "0x7f000001", "0x7f.1", "127.1", "2130706433", "0177.0.0.1", "127.0.0.1.", "0",

@@ -210,8 +210,8 @@ pub(super) fn ycc_to_rgb(planes: [&[u8]; 3], rgb: &mut [OutSample]) {
 
 /// Converts 16 pixels to 16-bit channels that are not clamped.
 ///
-/// The factors are reduced by a whole number so that they fit 16 bits, and that multiple is added
-/// separately. Products are computed twice as large and then halved with rounding.
+/// A whole number is subtracted from each factor so that it fits 16 bits. That multiple of the chroma
+/// value is added separately. Products are computed twice as large and then halved with rounding.
 #[target_feature(enable = "avx2")]
 fn ycc_to_rgb_16(y: __m256i, cb: __m256i, cr: __m256i) -> [__m256i; 3] {
     let add = |a, b| _mm256_add_epi16(a, b);

@@ -137,8 +137,8 @@ fn ycc_pixel(y: u8, cb: u8, cr: u8) -> [u8; 3] {
     .map(|value| value.clamp(0, 255) as u8)
 }
 
-/// Doubles the columns of `row`. Each sample gives two: 3/4 of itself and 1/4 of the neighbour on
-/// that side. At the ends the neighbour is the sample itself.
+/// Doubles the columns of `row`. Each sample gives a left and a right output sample: 3/4 of itself
+/// and 1/4 of its neighbour on that side. At the ends the neighbour is the sample itself.
 pub(super) fn double_columns(row: &[u8], out: &mut [OutSample]) {
     let value = |x: usize| row[x].into();
     let triples = row

@@ -134,8 +134,9 @@ fn every_colour_conversion_equals_the_reference() {
 /// Larger than any output of the test below, to detect writes past its end.
 const OUT_LEN: usize = 600;
 
-/// Checks that a kernel wrote into an output of sevens what `reference` writes into its first `length`
-/// samples, and that `reference` writes all of these.
+/// Checks the output `got` of a kernel, which was filled with sevens before. The first `length` samples
+/// must equal those of `reference`, and the others must still be sevens. Also checks that `reference`
+/// writes all of the first `length` samples.
 fn check_output(
     case: &str,
     length: usize,

@@ -53,7 +53,8 @@ fn steps(kinds: [u8; ROWS], above: &[u8], rows: &mut [u8], range: Range<usize>) 
         // SAFETY: the array has the 32 bytes that are read.
         unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
     };
-    // Combined with the distance of the left neighbour: less than any distance, unchanged, or more.
+    // Combined by OR with the distance of the left neighbour. -1 makes the left neighbour the nearest,
+    // 0 keeps its distance, and `i16::MAX` makes it the farthest.
     let distance = per_row(|kind| match kind {
         1 => -1,
         4 => 0,
@@ -65,7 +66,7 @@ fn steps(kinds: [u8; ROWS], above: &[u8], rows: &mut [u8], range: Range<usize>) 
     let stride = above.len() - LAG * 3;
     let mut before = gather(rows, stride, range.start - 2);
     let mut left = gather(rows, stride, range.start - 1);
-    let mut corner = beneath(
+    let mut corner = pixels_above(
         above,
         range.start - 1,
         gather(rows, stride, range.start - 3),
@@ -74,7 +75,7 @@ fn steps(kinds: [u8; ROWS], above: &[u8], rows: &mut [u8], range: Range<usize>) 
     for step in range.clone() {
         // Read before this step writes its pixels, because each write covers one byte too many.
         let next = gather(rows, stride, step + 1);
-        let neighbour = beneath(above, step, before);
+        let neighbour = pixels_above(above, step, before);
         let b = _mm256_and_si256(neighbour, has_above);
         let c = _mm256_blendv_epi8(b, corner, has_corner);
         let pixels = _mm256_add_epi8(stored, predict(left, b, c, distance));
@@ -106,7 +107,7 @@ fn predict(left: __m256i, above: __m256i, corner: __m256i, distance: __m256i) ->
 /// The pixels above those of `step`: for the first row from the row `above`, for the other rows from the
 /// pixels written [`LAG`] steps `before`.
 #[target_feature(enable = "avx2")]
-fn beneath(above: &[u8], step: usize, before: __m256i) -> __m256i {
+fn pixels_above(above: &[u8], step: usize, before: __m256i) -> __m256i {
     let first = _mm_cvtepu8_epi16(_mm_cvtsi32_si128(read(above, step * 3)));
     let others = _mm256_permute4x64_epi64::<0b10_01_00_00>(before);
     _mm256_blend_epi32::<0b11>(others, _mm256_castsi128_si256(first))
