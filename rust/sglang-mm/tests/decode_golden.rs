@@ -1,6 +1,6 @@
-//! Every golden picture decodes to Pillow's bytes, or is refused where Pillow refuses it.
+//! Compares decoding with Pillow for every golden image: the same bytes, or a refusal if Pillow refuses.
 //!
-//! The directory is `SGLANG_GOLDEN`, else the small set in the checkout.
+//! The images are in the folder `SGLANG_GOLDEN`, or by default in the small set of the checkout.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use sglang_mm_core::common::decode::{
 };
 use sha2::{Digest, Sha256};
 
-/// Pillow clips 16-bit greys to 255 and halves the other 16-bit samples; neither is a scale that a
-/// caller would choose, so the contract refuses them.
+/// The error for 16-bit samples. Pillow clips greys to 255 and keeps the high byte of other samples. A
+/// caller cannot choose between the two, so this crate refuses such images.
 const WIDE_SAMPLES: &str = "unsupported color";
 
-/// Pictures that Pillow decodes and we refuse, each with the words of the refusal.
+/// Images that Pillow decodes and this crate refuses, each with a part of the error text.
 #[rustfmt::skip]
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("der_png_g16_i0_t0.png", WIDE_SAMPLES),
@@ -54,7 +54,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("testpng_rgb-alpha-16.png", WIDE_SAMPLES),
 ];
 
-/// What the oracle said about a picture.
+/// The result of Pillow for an image.
 #[derive(Debug)]
 enum Expected {
     Pixels {
@@ -63,7 +63,7 @@ enum Expected {
         sha256: String,
     },
     Refused,
-    /// Decoded by Pillow, but of a format that is not served.
+    /// Pillow decodes the image, but this crate does not support its format.
     Foreign,
 }
 
@@ -84,10 +84,10 @@ fn expectations(directory: &Path) -> BTreeMap<String, Expected> {
 }
 
 fn expected(row: &Value) -> Expected {
-    let served = ["JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP"];
+    let supported = ["JPEG", "MPO", "PNG", "GIF", "BMP", "WEBP"];
     match (row["rgb_sha256"].as_str(), row["format"].as_str()) {
         (None, _) => Expected::Refused,
-        (Some(_), Some(format)) if !served.contains(&format) => Expected::Foreign,
+        (Some(_), Some(format)) if !supported.contains(&format) => Expected::Foreign,
         (Some(sha256), _) => Expected::Pixels {
             height: row["rgb_shape"][0].as_u64().unwrap() as usize,
             width: row["rgb_shape"][1].as_u64().unwrap() as usize,
@@ -96,13 +96,16 @@ fn expected(row: &Value) -> Expected {
     }
 }
 
-/// What is wrong with our answer, if anything is.
-fn complaint(name: &str, bytes: &[u8], expected: &Expected) -> Option<String> {
+/// A description of the difference between `decode_rgb` and Pillow, or `None` if they agree.
+fn decoding_difference(name: &str, bytes: &[u8], expected: &Expected) -> Option<String> {
     let result = decode_rgb(bytes);
     if let Some((_, words)) = EXCEPTIONS.iter().find(|(file, _)| *file == name) {
         return match result {
             Err(error) if error.to_string().contains(words) => None,
-            other => Some(format!("is no exception: {:?}", other.err())),
+            other => Some(format!(
+                "should be refused with {words:?}, got {:?}",
+                other.err()
+            )),
         };
     }
     match (expected, result) {
@@ -122,8 +125,10 @@ fn complaint(name: &str, bytes: &[u8], expected: &Expected) -> Option<String> {
                 .fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
             let size = (image.height, image.width);
             match () {
-                () if size != (*height, *width) => Some(format!("is {size:?}")),
-                () if dimensions(bytes) != Ok(size) => Some("has other dimensions".to_owned()),
+                () if size != (*height, *width) => Some(format!("has the wrong size {size:?}")),
+                () if dimensions(bytes) != Ok(size) => {
+                    Some("has another size in `dimensions`".to_owned())
+                }
                 () if digest != *sha256 => Some("has other pixels".to_owned()),
                 () => None,
             }
@@ -133,55 +138,53 @@ fn complaint(name: &str, bytes: &[u8], expected: &Expected) -> Option<String> {
     }
 }
 
-/// What is wrong with the size of the upright picture, if anything is.
-fn complaint_about_orientation(bytes: &[u8]) -> Option<&'static str> {
+/// A description of the error if an image cannot be transposed, or if `dimensions_with` gives another
+/// size than the transposed image has. `None` if both are correct.
+fn orientation_error(bytes: &[u8]) -> Option<&'static str> {
     let options = DecodeOptions {
         exif_transpose: true,
         ..DecodeOptions::default()
     };
     let Ok(upright) = decode_rgb_with(bytes, &options) else {
-        return decode_rgb(bytes).is_ok().then_some("cannot be turned");
+        return decode_rgb(bytes).is_ok().then_some("cannot be transposed");
     };
     let size = (upright.height, upright.width);
-    let announced = dimensions_with(bytes, &options);
-    (announced != Ok(size)).then_some("has other dimensions once it is upright")
+    let from_headers = dimensions_with(bytes, &options);
+    (from_headers != Ok(size)).then_some("has another size in `dimensions_with`")
 }
 
-/// The headers alone give the size that the pixels have, turned or not.
+/// The size from the headers is that of the decoded image, with its EXIF orientation applied.
 #[test]
-fn golden_pictures_say_their_upright_size() {
+fn headers_give_the_size_of_the_upright_image() {
     let directory = golden();
-    let pictures = directory.join("images_open");
+    let images = directory.join("images_open");
     let mut checked = 0;
     for name in expectations(&directory).keys() {
-        let bytes = fs::read(pictures.join(name)).unwrap();
-        assert_eq!(complaint_about_orientation(&bytes), None, "{name}");
+        let bytes = fs::read(images.join(name)).unwrap();
+        assert_eq!(orientation_error(&bytes), None, "{name}");
         checked += 1;
     }
-    assert!(checked > 0, "no picture in {}", directory.display());
+    assert!(checked > 0, "no image in {}", directory.display());
 }
 
 #[test]
-fn golden_pictures_decode_to_the_oracles_bytes() {
+fn golden_images_decode_as_in_pillow() {
     let directory = golden();
-    let pictures = directory.join("images_open");
+    let images = directory.join("images_open");
     let mut checked = 0;
-    let mut complaints = Vec::new();
+    let mut differences = Vec::new();
     for (name, expected) in expectations(&directory) {
-        let bytes = fs::read(pictures.join(&name)).unwrap();
+        let bytes = fs::read(images.join(&name)).unwrap();
         checked += 1;
-        if let Some(complaint) = complaint(&name, &bytes, &expected) {
-            complaints.push(format!("{name} {complaint}"));
+        if let Some(difference) = decoding_difference(&name, &bytes, &expected) {
+            differences.push(format!("{name} {difference}"));
         }
     }
+    assert!(checked > 0, "no image in {}", directory.display());
     assert!(
-        checked > 0,
-        "no picture was checked in {}",
-        directory.display()
-    );
-    assert!(
-        complaints.is_empty(),
-        "{checked} checked:\n{}",
-        complaints.join("\n")
+        differences.is_empty(),
+        "{} of {checked} images differ:\n{}",
+        differences.len(),
+        differences.join("\n")
     );
 }

@@ -58,14 +58,14 @@ def pixels(image: Image.Image) -> Pixels:
 
 def resized(image: Pixels, height: int, width: int, resample: Image.Resampling, order: PassOrder) -> Pixels:
     """
-    Resize with the installed Pillow. For the pass order of an older Pillow resize one axis at a time.
+    Resize with the installed Pillow. For the pass order of an older Pillow, resize one axis at a time.
     """
     picture = Image.fromarray(image)
     if order == "pillow13":
         return pixels(picture.resize((width, height), resample))
-    columns_first = order == "pillow12_2" and picture.height > 100 * picture.width and height < picture.height
-    between = (picture.width, height) if columns_first else (width, picture.height)
-    return pixels(picture.resize(between, resample).resize((width, height), resample))
+    vertical_first = order == "pillow12_2" and picture.height > 100 * picture.width and height < picture.height
+    after_first_pass = (picture.width, height) if vertical_first else (width, picture.height)
+    return pixels(picture.resize(after_first_pass, resample).resize((width, height), resample))
 
 
 def inkling_size(height: int, width: int, fraction: float | None, cap: int | None) -> tuple[int, int]:

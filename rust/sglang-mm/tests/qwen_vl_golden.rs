@@ -1,8 +1,8 @@
-//! Every golden picture becomes the `pixel_values` of both Hugging Face image processors.
+//! Compares the `pixel_values` of every golden image with those of both Hugging Face image processors.
 //!
-//! The directory is `SGLANG_GOLDEN`, else the small set in the checkout. `expected` is
-//! what Pillow 13.0 gives, `expected_pillow12` what Pillow 12.0 gave: there columns never
-//! come first.
+//! The images are in the folder `SGLANG_GOLDEN`, or by default in the small set of the checkout. Its
+//! subfolder `expected` has the results with Pillow 13.0, and `expected_pillow12` those with Pillow
+//! 12.0, in which the vertical pass never comes first.
 
 use std::{
     env, fs,
@@ -22,9 +22,9 @@ use sglang_mm_core::{
 };
 use sha2::{Digest, Sha256};
 
-/// The settings that the expectations were made with.
+/// Settings for which there are expectations.
 struct Settings {
-    /// Their key in the expectations.
+    /// The key of these settings in the expectations.
     key: &'static str,
     patch_size: usize,
     min_pixels: usize,
@@ -117,7 +117,8 @@ fn bf16(value: f32) -> u16 {
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// What differs between ours and one backend's of one picture.
+/// A description of the first difference between our result for an image and that of one Hugging Face
+/// processor. `None` if they are equal.
 fn difference(
     settings: &Settings,
     expected: &Value,
@@ -161,11 +162,12 @@ fn difference(
         return Some(format!("grid {grid:?}"));
     }
     ours.into_iter()
-        .find(|(what, hash)| expected[key][what].as_str() != Some(hash))
-        .map(|(what, _)| format!("{key}: {what}"))
+        .find(|(field, hash)| expected[key][field].as_str() != Some(hash))
+        .map(|(field, _)| format!("{key}: {field}"))
 }
 
-/// Holds every picture of `expectations` against it; gives how many results were equal.
+/// Compares all images with the subfolder `expectations` and fails if a result differs. Returns the
+/// number of results that were compared.
 fn compare(
     settings: &Settings,
     expectations: &str,
@@ -188,10 +190,10 @@ fn compare(
             )
         })
         .collect();
-    let one = |line: &Value| {
+    let compare_image = |line: &Value| {
         let file = line["file"].as_str().unwrap();
         let bytes = fs::read(directory.join("images_open").join(file)).unwrap();
-        // Whether a picture decodes, and to what, is the business of the decode test.
+        // Images that cannot be decoded, or have other pixels, are skipped: `decode_golden.rs` tests decoding.
         let Ok(image) = decode_rgb(&bytes) else {
             return Ok(vec![]);
         };
@@ -201,11 +203,11 @@ fn compare(
         let expected = &line[settings.key];
         let results = backends.iter().map(|&backend| {
             difference(settings, expected, &image, pass_order, backend)
-                .map(|what| format!("{file}, {}: {what}", settings.key))
+                .map(|difference| format!("{file}, {}: {difference}", settings.key))
         });
         Ok(results.collect::<Vec<_>>())
     };
-    let results: Result<Vec<_>, ()> = par::try_map(&lines(read("hf.jsonl")), one);
+    let results: Result<Vec<_>, ()> = par::try_map(&lines(read("hf.jsonl")), compare_image);
     let results = results.unwrap().concat();
     let different: Vec<&String> = results.iter().flatten().collect();
     assert!(different.is_empty(), "{different:#?}");
@@ -241,9 +243,10 @@ fn qwen3_vl_as_published() {
     check(&SETTINGS[2]);
 }
 
-/// A picture of every sample, cut into single pixels: what comes out is the table.
+/// The image has one pixel for each of the 256 sample values, and each pixel is one patch. So the
+/// patches are the value table.
 #[test]
-fn tables_are_the_processors_own() {
+fn value_tables_equal_those_of_the_processors() {
     let expected = json(&golden().join("expected/lut.json"));
     let ramp: Vec<u8> = (0..=255).flat_map(|sample| [sample; 3]).collect();
     let size = Size {
@@ -279,7 +282,7 @@ fn tables_are_the_processors_own() {
 }
 
 #[test]
-fn sizes_are_those_of_smart_resize() {
+fn smart_resize_gives_the_expected_sizes() {
     let rows = json(&golden().join("expected/smart_resize.json"));
     let rows = rows.as_array().unwrap();
     assert!(rows.len() > 400);

@@ -1,6 +1,7 @@
-//! Every golden picture resizes to Pillow's bytes, with both filters, at every pinned size.
+//! Compares resizes of every golden image with the bytes of Pillow, with both filters.
 //!
-//! The directory is `SGLANG_GOLDEN`, else the small set in the checkout.
+//! The images and the expected digests for each target size are in the folder `SGLANG_GOLDEN`, or by
+//! default in the small set of the checkout.
 
 use std::{
     env, fs,
@@ -31,7 +32,7 @@ fn sha256(bytes: &[u8]) -> String {
         .fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// `WIDTHxHEIGHT`, as the expectations name sizes.
+/// Parses a size in the form of the expectations, `WIDTHxHEIGHT`.
 fn size(text: &str) -> Size {
     let (width, height) = text.split_once('x').expect("two sides");
     Size {
@@ -40,8 +41,8 @@ fn size(text: &str) -> Size {
     }
 }
 
-/// What differs for one picture; nothing for pictures that we refuse to decode, which
-/// are the business of the decode test.
+/// The number of resizes that were compared for one image, and a description of each that differs.
+/// Images that cannot be decoded are skipped, because `decode_golden.rs` tests decoding.
 fn differences(directory: &Path, line: &Value) -> (usize, Vec<String>) {
     let file = line["file"].as_str().expect("a file name");
     let bytes = fs::read(directory.join("images_open").join(file)).expect(file);
@@ -70,7 +71,7 @@ fn differences(directory: &Path, line: &Value) -> (usize, Vec<String>) {
 }
 
 #[test]
-fn resizes_as_pillow_does() {
+fn golden_images_are_resized_as_in_pillow() {
     let directory = golden();
     let text = fs::read_to_string(directory.join("expected/resize.jsonl")).expect("expectations");
     let lines: Vec<Value> = text
