@@ -3,7 +3,7 @@
 //! Chains for storage start from the namespace (extra key and salt), chains for events from the salt
 //! alone. Each text is hashed with its length, so different pairs never give the same bytes.
 //!
-//! Invariant: the default namespace has no seed; its first page starts from nothing.
+//! Invariant: the default namespace has no seed, and its first page has no previous digest.
 
 use sha2::{Digest, Sha256};
 
@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(None, namespace_seed(None, None));
     }
 
-    /// Even if the concatenated texts are equal.
+    /// The seeds differ even if the concatenated texts of two namespaces are equal.
     #[test]
     fn different_namespaces_have_different_seeds() {
         let parts = [None, Some(""), Some("a"), Some("b"), Some("ab")];

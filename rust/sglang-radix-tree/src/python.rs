@@ -1,6 +1,6 @@
 //! The Python module: converts arguments and errors, and releases the GIL while hashing.
 //!
-//! Invariant: only this file uses `pyo3`. It has no hashing rules of its own.
+//! Invariant: only this file uses `pyo3`, and it implements no hashing rules.
 
 use std::num::NonZeroUsize;
 
