@@ -108,7 +108,9 @@ class ImagePlanner:
 
     def num_tokens(self, plan: ImagePlan) -> int:
         """
-        The number of tokens of an image in a prompt: its grid, one more per row, and one each before and after it.
+        The number of tokens of an image in a prompt.
+
+        These are the grid of tokens, one more token per row, one token before the image, and one after it.
         """
         return self._tokens(plan.grid)
 
@@ -129,8 +131,8 @@ class ImagePlanner:
         """
         The largest grid of the image's proportions with at most *max_n_token* tokens.
 
-        The longer side has at most as many patches as whole ones fit it. The shorter side is in proportion, rounded
-        down.
+        The longer side has at most the number of whole patches that fit in it. The shorter side is in proportion,
+        rounded down.
         """
         longer, shorter = max(height, width), min(height, width)
 

@@ -104,7 +104,8 @@ class InklingImageProcessor:
         """
         Turn every file into patches, in order.
 
-        If Pillow cannot decode a file, its exception is raised; if several fail, that of the first one in order.
+        If Pillow cannot decode a file, its exception is raised. If several files fail, the exception of the first of
+        them is raised.
         """
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(self._process, files))
@@ -160,7 +161,7 @@ def patchify_with_numpy(rgb: NDArray[np.uint8], patch_size: int) -> NDArray[np.u
     The implementation of `_multimodal.inkling.patchify_rgb` with NumPy.
     """
     height, width, _ = rgb.shape
-    # Not a ceiling: a width of whole patches gets one more column, and the models are trained with that.
+    # The models are trained with one more column of padding if the width is a multiple of the patch size.
     rows, columns = -(-height // patch_size), width // patch_size + 1
     raw = np.append(np.arange(_PADDING, dtype=np.float32), np.float32(-1))
     table = bf16_bits((raw[:, None] * (np.float32(1) / np.float32(255)) - _MEAN) / _STD)

@@ -81,8 +81,8 @@ def decode_patchify_batch(
     """
     Call `decode_patchify` for every file, on several threads. Results are in order.
 
-    Raises `ValueError` as `decode_patchify`. If several files fail, the error is that of
-    the first one in order; it contains the index of the file.
+    Raises `ValueError` as `decode_patchify`. If several files fail, the error of the first
+    of them is raised. It contains the index of the file.
     """
 
 def preprocess_images(
