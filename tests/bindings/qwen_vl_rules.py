@@ -67,7 +67,7 @@ def smart_resize(height: int, width: int, factor: int, low: int, high: int) -> t
 
 def patchify(image: NDArray[np.uint8], patch: int, merge: int, frames: int) -> NDArray[np.float32]:
     """
-    The flat pixel values of an image whose sides are multiples of *patch* times *merge*.
+    The flat pixel values of an image whose sides are multiples of *patch* * *merge*.
     """
     mean, std = (np.array(CLIP[name], np.float32) for name in ("image_mean", "image_std"))
     values = (image.astype(np.float32) / np.float32(255) - mean) / std

@@ -22,7 +22,7 @@ from sglang.srt.rust_extensions._multimodal import dsv41
 @pytest.mark.parametrize(("value", "expected"), [(0, 0xBF80), (127, 0xBB81), (128, 0x3B81), (255, 0x3F80)])
 def test_values_equal_the_published_values(value: int, expected: int) -> None:
     """
-    For an image of one pixel, on a canvas with one more pixel.
+    The image has one pixel, and the canvas has one pixel more.
     """
     pixel = np.full((1, 1, 3), value, np.uint8)
 
@@ -61,7 +61,7 @@ PLANNERS = {
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
 def test_patches_of_golden_images_equal_the_oracles(planner: ImagePlanner, path: Path) -> None:
     """
-    For every golden image that Pillow decodes, with the plan of the planner.
+    Every golden image that Pillow decodes is placed as the planner plans it.
     """
     image = golden_pictures.decoded(path.read_bytes())
     if image is None:
@@ -90,7 +90,7 @@ def places(draw: st.DrawFn) -> Place:
 @given(size=st.tuples(st.integers(1, 150), st.integers(1, 150)), place=places())
 def test_patches_equal_the_oracles_for_any_size_and_place(size: tuple[int, int], place: Place) -> None:
     """
-    For random images of any size and any valid place on the canvas.
+    Images of random content and size are put at random valid places on the canvas.
     """
     image = noise(*size)
 

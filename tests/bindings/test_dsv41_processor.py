@@ -77,7 +77,7 @@ def planned(planner: ImagePlanner, height: int, width: int) -> ImagePlan | None:
 @given(planner=PLANNERS, height=SIDES, width=SIDES)
 def test_plans_follow_the_formulas(planner: ImagePlanner, height: int, width: int) -> None:
     """
-    The canvas has the size of the formula, or a smaller one if that would have too many tokens.
+    The canvas has the size of the formula, or a smaller size if the formula gives too many tokens.
     """
     plan = planned(planner, height, width)
     if plan is None:
@@ -102,7 +102,7 @@ def test_canvas_is_the_largest_within_the_token_limit(
     patch_size: int, ratio: int, limit: int, height: int, width: int
 ) -> None:
     """
-    If the formula exceeds the limit, the longer side has as many patches as fit both the image and the limit.
+    If the formula exceeds the limit, the longer side gets the largest number of patches within the image and the limit.
 
     The shorter side is in proportion.
     """
@@ -141,7 +141,7 @@ def test_place_equals_that_of_pillows_pad(patch_size: int) -> None:
 @given(planner=PLANNERS, height=SIDES, width=SIDES)
 def test_image_is_centred_on_the_canvas(planner: ImagePlanner, height: int, width: int) -> None:
     """
-    An image that is too wide covers the canvas. Any other has the canvas's height or width and is centred.
+    An image that is too wide covers the canvas. Any other image has the canvas's height or width and is centred.
     """
     plan = planned(planner, height, width)
     if plan is None:
@@ -235,7 +235,7 @@ def test_invalid_settings_are_refused(settings_: dict[str, Any], message: str) -
 )
 def test_images_without_pixels_are_refused(size: tuple[int, int], message: str) -> None:
     """
-    An image that has no pixels, or would have none after the resize, is refused, as by Pillow.
+    Like Pillow, the planner refuses an image that has no pixels, or that would have no pixels after the resize.
     """
     planner = ImagePlanner(1, 1, max_n_token=100)
 

@@ -83,7 +83,7 @@ def test_inkling_processors_apply_the_orientation_like_pillow(
     orientation: int, make: type[InklingImageProcessor]
 ) -> None:
     """
-    Both the Pillow and the Rust processor.
+    Both the Pillow and the Rust processor apply the orientation as Pillow does.
     """
     data = oriented(orientation, "JPEG")
     height, width, bits = pillow_oracle.inkling(upright(data), 8, 1.5, 50)
@@ -98,7 +98,7 @@ def test_inkling_processors_apply_the_orientation_like_pillow(
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
 def test_dsv41_processor_applies_the_orientation_like_pillow(orientation: int, backend: Backend) -> None:
     """
-    The plan is that of the turned image, and the caller's image is not modified.
+    The plan is that of the transposed image, and the caller's image is not modified.
     """
     data = oriented(orientation, "PNG")
     turned = upright(data)
@@ -247,7 +247,7 @@ UNKNOWN: Any = "vertical"
 )
 def test_unknown_pass_order_is_refused(call: Callable[[], object]) -> None:
     """
-    By every function and constructor; the message lists the known names.
+    Every function and constructor refuses it, and the message lists the known names.
     """
     with pytest.raises(ValueError, match=r"unknown pass order .vertical.: expected .*pillow13.*pillow12_2.*horizontal"):
         call()

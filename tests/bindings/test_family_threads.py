@@ -1,5 +1,5 @@
 """
-The families and threads: bits do not depend on the number of threads, and calls release the interpreter lock.
+Threads in the model families: results do not depend on their number, and calls release the interpreter lock.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ def test_failed_load_falls_back_to_pillow(monkeypatch: pytest.MonkeyPatch, caplo
 @pytest.mark.parametrize("make", [InklingImageProcessor, InklingRustImageProcessor])
 def test_error_is_that_of_the_first_damaged_file(make: type[InklingImageProcessor]) -> None:
     """
-    Both processors raise Pillow's exception for the first damaged file in order.
+    Both processors raise Pillow's exception for the damaged file that comes first in the list.
     """
     cut = FILES[2][:-200]
     processor = make()

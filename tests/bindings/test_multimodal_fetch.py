@@ -91,7 +91,7 @@ def server() -> Iterator[str]:
 )
 def test_every_kind_of_source_gives_the_same_bytes(source: Source, server: str, tmp_path: Path) -> None:
     """
-    And so the same content hash.
+    Every kind gives the same content hash too.
     """
     path = tmp_path / "image"
     path.write_bytes(BODY)

@@ -102,7 +102,9 @@ print(statuses == [0] * 10)
 @pytest.mark.parametrize("busy", [0, 3], ids=["idle", "busy"])
 def test_forked_children_work_and_fetch(busy: int) -> None:
     """
-    A forked child has none of its parent's threads, so it must not wait for one, even if they were busy at the fork.
+    A forked child does not inherit threads, so it must not wait for a thread of its parent.
+
+    This holds even if the parent's threads were busy at the fork.
     """
     assert run(FORKS.replace("BUSY", str(busy))) == "True\n"
 

@@ -47,7 +47,7 @@ def test_smart_resize_of_an_example(arguments: tuple[int, int, int, int, int], e
 
 def check_size(height: int, width: int, factor: int, low: int, high: int) -> None:
     """
-    The size equals that of the slow rule, or both refuse the aspect ratio.
+    The size equals that of the slow reference, or both refuse the aspect ratio.
     """
     expected = smart_resize(height, width, factor, low, high)
     if expected is None:
@@ -66,7 +66,7 @@ def check_size(height: int, width: int, factor: int, low: int, high: int) -> Non
 )
 def test_smart_resize_at_any_size(height: int, width: int, factor: int, limits: tuple[int, int]) -> None:
     """
-    For random sizes up to 700 pixels, with narrow and wide limits.
+    The sizes are random up to 700 pixels, and the limits are narrow and wide.
     """
     check_size(height, width, factor, *limits)
 
@@ -74,7 +74,7 @@ def test_smart_resize_at_any_size(height: int, width: int, factor: int, limits: 
 @pytest.mark.parametrize(("factor", "low", "high"), [(28, 3136, 12845056), (32, 65536, 16777216), (28, 3136, 15680)])
 def test_smart_resize_below_the_factor(factor: int, low: int, high: int) -> None:
     """
-    For every size up to 60 pixels, where sides can round to 0.
+    Every size up to 60 pixels is compared, because small sides can round to 0.
     """
     for height in range(1, 61):
         for width in range(1, 61):
@@ -171,7 +171,7 @@ def test_exif_transpose_is_a_setting() -> None:
 @given(texts_and_images=TEXTS_AND_IMAGES, tail=st.integers(0, 6), merge=st.integers(1, 3))
 def test_positions_follow_the_rule(texts_and_images: list[tuple[int, int, int]], tail: int, merge: int) -> None:
     """
-    For random prompts with images, positions and delta are those of the slow rule.
+    For random prompts with images, positions and delta equal those of the slow reference.
     """
     items, length = [], 0
     for text, height, width in texts_and_images:
@@ -189,7 +189,7 @@ def test_positions_follow_the_rule(texts_and_images: list[tuple[int, int, int]],
 @pytest.mark.parametrize("name", qwen_vl.__all__)
 def test_function_has_docstring_and_signature(name: str) -> None:
     """
-    So that `help()` shows them.
+    `help()` shows both.
     """
     function = getattr(qwen_vl, name)
 

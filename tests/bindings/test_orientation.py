@@ -35,7 +35,7 @@ def oriented(value: int, order: str = "<") -> bytes:
 
 def jpeg_with(image: Image.Image, *segments: bytes, density: bool = False) -> bytes:
     """
-    A JPEG with further segments after its JFIF segment, which contains a pixel density or not.
+    A JPEG with further segments after its JFIF segment. The JFIF segment gives a pixel density if *density* is true.
     """
     data = saved(image, "JPEG", dpi=(72, 72)) if density else saved(image, "JPEG")
     end = 4 + struct.unpack(">H", data[4:6])[0]
@@ -79,7 +79,7 @@ def carriers(image: Image.Image, block: bytes) -> Iterator[tuple[str, bytes]]:
 @pytest.mark.parametrize("orientation", range(10))
 def test_orientation_is_applied_like_pillow(orientation: int) -> None:
     """
-    For the eight orientations and two invalid values, in every format and byte order.
+    The eight orientations and two invalid values are tested in every format and byte order.
     """
     for (height, width), order in itertools.product([(1, 1), (1, 7), (7, 1), (33, 70), (64, 31)], "<>"):
         for name, data in carriers(scene(height, width), oriented(orientation, order)):
@@ -128,7 +128,9 @@ XMP = b'<rdf:Description tiff:Orientation="8"/>'
 @pytest.mark.parametrize("xmp", [b"", XMP], ids=["", "with XMP"])
 def test_damaged_exif_is_handled_like_pillow(block: bytes, xmp: bytes) -> None:
     """
-    Damaged data are refused, ignored or used, and XMP is used instead or not, as by Pillow, in every format.
+    In every format the result equals Pillow's.
+
+    The file is refused, or the damaged EXIF data is used or ignored, or the XMP data is used instead.
     """
     image = scene(5, 9)
     for name, data in carriers(image, block):

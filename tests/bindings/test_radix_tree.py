@@ -56,7 +56,7 @@ def test_golden_vectors() -> None:
 )
 def test_hashes_follow_the_wire_format(tokens: list[int], prior: str, page_size: int, is_bigram: bool) -> None:
     """
-    For random tokens, prior hashes and page sizes.
+    The tokens, prior hashes and page sizes are random.
     """
     assert hashes_by_wire_format(tokens, prior, page_size, is_bigram=is_bigram) == _radix_tree.get_hash_str(
         tokens, prior, page_size, is_bigram

@@ -11,7 +11,7 @@ import sys
 
 def outputs(program: str) -> set[str]:
     """
-    The different outputs of a Python program with one to four threads. It is one text if they are all equal.
+    The different outputs of a Python program with one to four threads. The set has one element if all are equal.
     """
     return {
         subprocess.run(

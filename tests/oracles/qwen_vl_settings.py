@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-#: The image processor of Hugging Face, named after the library that it resizes with.
+#: An image processor of Hugging Face, named after the library that resizes the image.
 Backend: TypeAlias = Literal["pil", "torchvision"]
 BACKENDS: tuple[Backend, ...] = ("pil", "torchvision")
 
@@ -41,7 +41,7 @@ class Setting:
     @property
     def factor(self) -> int:
         """
-        Height and width of a resized image are multiples of it.
+        The height and width of a resized image are multiples of this number of pixels.
         """
         return self.patch_size * self.merge_size
 

@@ -56,7 +56,7 @@ def check(before: tuple[int, int], after: tuple[int, int]) -> None:
 )
 def test_resize_equals_torchs(before: tuple[int, int], after: tuple[int, int]) -> None:
     """
-    For typical and extreme sizes.
+    The sizes are typical and extreme ones.
     """
     check(before, after)
 
@@ -65,6 +65,6 @@ def test_resize_equals_torchs(before: tuple[int, int], after: tuple[int, int]) -
 @settings(max_examples=200, deadline=None)
 def test_resize_equals_torchs_for_any_sizes(before: tuple[int, int], after: tuple[int, int]) -> None:
     """
-    For random sizes and target sizes.
+    The sizes and target sizes are random.
     """
     check(before, after)

@@ -23,7 +23,7 @@ from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 
 #: The folder of golden images: `SGLANG_GOLDEN`, or that of the repository.
 GOLDEN = Path(os.environ.get("SGLANG_GOLDEN") or Path(__file__).parents[1] / "golden")
-#: Images with more pixels than this are compared for one setting only: the settings differ only in numbers.
+#: Images with more pixels are compared for one setting only, because the settings differ only in numbers.
 LARGE = 3_000_000
 
 by_setting = pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -37,7 +37,7 @@ def processor(setting: Setting, backend: Backend) -> Any:
 
 def check(data: bytes, image: Image.Image, setting: Setting, backend: Backend) -> None:
     """
-    Both give the same grid and the same bits of the patches, or both refuse the image.
+    `preprocess` and *backend* give the same grid and the same bits of the patches, or both refuse the image.
     """
     try:
         expected = processor(setting, backend)(images=[image], return_tensors="np")
@@ -71,7 +71,7 @@ def test_pixel_values_of_noise(size: tuple[int, int], setting: Setting, backend:
 @settings(max_examples=60, deadline=None)
 def test_pixel_values_of_noise_of_any_size(backend: Backend, size: tuple[int, int], setting: Setting) -> None:
     """
-    For random sizes up to 700 pixels.
+    The sizes are random up to 700 pixels.
     """
     image = noise(*size)
 
@@ -88,7 +88,7 @@ def _golden() -> list[Path]:
 @pytest.mark.parametrize("path", _golden(), ids=lambda path: path.name)
 def test_pixel_values_of_golden_images(path: Path, backend: Backend) -> None:
     """
-    For the files of all golden images.
+    Every golden image is compared.
 
     Hugging Face's processor gets the RGB image without `info`; a transparent colour in it would change pixels.
     """
@@ -116,7 +116,7 @@ def test_pixel_values_of_golden_images(path: Path, backend: Backend) -> None:
 @settings(max_examples=2000, deadline=None)
 def test_sizes_equal_those_of_smart_resize(height: int, width: int, factor: int, limits: list[int]) -> None:
     """
-    For random sizes, factors and limits; an aspect ratio that `smart_resize` refuses is refused.
+    The sizes, factors and limits are random. An aspect ratio that `smart_resize` refuses is refused here too.
     """
     try:
         expected = smart_resize(height, width, factor, *limits)

@@ -80,7 +80,7 @@ def test_positions_equal_the_models(
     generation: str, first: list[int], images_and_texts: list[tuple[tuple[int, int], list[int]]]
 ) -> None:
     """
-    For random prompts and grids; each image is between its start and end token, as in every chat template.
+    The prompts and grids are random. Each image is between a start and an end token, as in every chat template.
     """
     ids, items = list(first), []
     for (height, width), after in images_and_texts:
@@ -107,7 +107,7 @@ def test_results_of_a_request_equal_those_of_processor_and_model(
     backend: Backend, first: list[int], images_and_texts: list[tuple[tuple[int, int], list[int]]], setting: Setting
 ) -> None:
     """
-    Expanded prompt, bits of all patches, grids, offsets, positions and delta.
+    The test compares the expanded prompt, the bits of all patches, grids, offsets, positions and the delta.
     """
     ids, images, files = list(first), [], []
     for number, (size, after) in enumerate(images_and_texts):
