@@ -4,6 +4,8 @@ Parse shared libraries: ELF, Mach-O and PE.
 Only the parts that a loader uses are read (dynamic segment, symbol table, export
 directory). Section headers are not, because a stripped file may lack them.
 
+The file is over 400 lines because three formats share one checked view of bytes.
+
 Invariant: any bytes give a `LibraryFile` or a `ValueError`, in bounded time.
 Offsets come from the file, and `_View` checks each before it is used.
 """
