@@ -78,7 +78,7 @@ def can_load(
     Whether `load_rust_extension` would succeed, and where the module would come from.
 
     Builds nothing. The verdict is true if the module can be loaded, or if a build may be attempted; otherwise its `why`
-    holds the reason. Raises `SettingError` for an unknown mode, and nothing else.
+    holds the reason. The only error that it raises is `SettingError`, for an unknown mode.
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
     chosen = _settings.build_mode(mode, _overlaid(environment))

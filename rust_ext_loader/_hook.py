@@ -121,7 +121,7 @@ def _current_path(module: str, workspace: str) -> str:
 
 class RustExtensionLoader(ExtensionFileLoader):
     """
-    Loads one extension module. Its library may be located as late as when the module is created.
+    Loads one extension module. If its library is unknown, it is located when the module is created.
     """
 
     def __init__(

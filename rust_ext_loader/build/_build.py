@@ -1,9 +1,9 @@
 """
 Compile one extension in a private target folder.
 
-Before cargo runs, packages are cleaned whose inputs changed since they were compiled
-in this folder: cargo compares only modification times, and an older time would hide
-a change. After cargo has run, the undeclared inputs of the build are collected, and
+Before cargo runs, a package is cleaned if its inputs changed since it was compiled in
+this folder: cargo compares only modification times, and an older time would hide a
+change. After cargo has run, the undeclared inputs of the build are collected, and
 every input is read again. If one changed, the result is discarded and the extension
 is built again.
 

@@ -34,7 +34,7 @@ def readable(cache_dir: str | None, environment: Mapping[str, str]) -> list[Path
 
 def unusable(cache_dir: str | None, environment: Mapping[str, str]) -> list[str]:
     """
-    For each existing root that cannot be read, the reason. A missing entry may be in one of them.
+    For each existing root that cannot be read, the reason. An entry that was not found may be in one of them.
     """
     roots = map(Path, _settings.read_roots(cache_dir, environment))
     return [reason for root in roots if os.path.lexists(root) and (reason := reason_not_to_load(root))]

@@ -6,8 +6,8 @@ Decide which remote cache a workspace uses, and which public keys it trusts.
     public-keys = ["ed25519:..."]
 
 The table is read from the `pyproject.toml` of the workspace's root. If that file has
-no such table, the nearest `pyproject.toml` above is used whose
-`[tool.rust-ext-loader] workspace` names this root. Environment variables replace
+no such table, it is read from the nearest `pyproject.toml` above that names this
+root in `[tool.rust-ext-loader] workspace`. Environment variables replace
 the URL or the keys. An empty URL switches the remote off.
 
 Invariant: a URL grants no trust; only keys do. The project chooses the keys in its
