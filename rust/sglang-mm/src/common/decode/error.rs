@@ -1,4 +1,4 @@
-//! Why an image was refused, and what the sender can do about it.
+//! The errors of decoding: why an image was refused, and what the sender can change.
 //!
 //! Invariant: every message starts with `image decode`, and no message quotes bytes of the file.
 

@@ -65,7 +65,7 @@ impl Default for DecodeLimits {
     }
 }
 
-/// Construction of a size from header fields, and what decoders compute from it.
+/// Makes a size from header fields, and allocates images of that size.
 impl Size {
     /// The size in a header, unless it is empty or above the limits. Its products cannot overflow.
     pub(super) fn checked(

@@ -1,4 +1,4 @@
-//! The resize methods that a caller can choose from, and what each means for a pass.
+//! The resize methods that a caller can choose from: the weights and the order of passes of each.
 
 use super::{
     axis::{Axis, Filter, Quantization},

@@ -70,7 +70,7 @@ impl<'a> Header<'a> {
                 0xc4 | 0xcc | 0xdc | 0xdd | 0xdf | 0xe2..=0xef | 0xfe => {
                     segment(&mut cursor)?;
                 }
-                // Markers without a segment: restarts, starts, ends, and reserved ones.
+                // Markers without a segment: restart, start, end and reserved markers.
                 0xc8 | 0xd0..=0xd9 | 0xf0..=0xfd => {}
                 _ => return Err(corrupt("a marker that does not exist")),
             }

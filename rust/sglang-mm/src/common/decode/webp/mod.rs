@@ -1,8 +1,8 @@
 //! WebP, lossy and lossless, decoded by libwebp, with alpha dropped.
 //!
-//! The pixels of lossy images, and of damaged images of both kinds, depend on the decoder. So this uses
-//! the one that Pillow uses. Of an animation the first frame is decoded, on a black canvas and without
-//! blending, as in libwebp.
+//! The pixels of lossy images, and of damaged images of both kinds, depend on the decoder. Pillow uses
+//! libwebp, so this module uses it too. Only the first frame of an animation is decoded, on a black
+//! canvas and without blending, as in libwebp.
 
 mod libwebp;
 
