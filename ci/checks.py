@@ -41,8 +41,9 @@ _CLIPPY_FEATURES = (
 #: Features of the crates' tests. `python` is missing: a test binary with pyo3 would link libpython, so the Python
 #: side is tested through the built modules.
 _TEST_FEATURES = ("--features", "parallel")
-#: What runs without `parallel`: unit tests, and test files that exist for that feature set alone.
-_SERIAL_TESTS = ("--lib", "--test", "rlib_is_single_threaded", "-E", "package(sglang-mm)")
+#: Tests that run without `parallel`, too: the test files of the crate that has this feature. Its unit tests take longer
+#: to compile than all of these together.
+_SERIAL_TESTS = ("--test", "*", "-E", "package(sglang-mm)")
 
 _NEXTEST = ("cargo", "nextest", "run", "--workspace", "--locked")
 #: nextest writes its report here even if `CARGO_TARGET_DIR` points elsewhere.
@@ -64,7 +65,8 @@ _INTERPRETER_TESTS = (
 #: One more than CI has cores: many tests wait for time stamps and timeouts.
 _WORKERS = ("-n", "3", "--dist", "worksteal")
 
-_EXTENSIONS = tuple(f"sglang.srt.rust_extensions.{name}" for name in ("_multimodal", "_radix_tree", "_server"))
+#: Folder of the extension modules' stubs.
+_STUBS = ROOT / "rust/python/sglang/srt/rust_extensions"
 
 
 def all_steps(others: Iterable[Interpreter], *, long: bool) -> Iterator[Step]:
@@ -167,7 +169,8 @@ def _module_steps() -> Iterator[Step]:
     # Before the tests: here progress is shown and no test's time limit applies.
     title = "the extension modules, as an import would build them"
     yield Step("build", title, (("rust-ext", "build"),), "rust", slow=True, long=True)
-    stubtest = ("python", "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", *_EXTENSIONS)
+    modules = sorted(f"sglang.srt.rust_extensions.{path.stem}" for path in _STUBS.glob("_[!_]*"))
+    stubtest = ("python", "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", *modules)
     yield Step("stubs", "stubs say what the modules have", (stubtest,), slow=True)
     yield Step("golden", "every golden picture against Pillow", (("python", "ci/golden_table.py"),), slow=True)
 

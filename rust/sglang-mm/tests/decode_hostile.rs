@@ -1,6 +1,9 @@
 //! Damaged and malicious files are refused without a panic, without a hang, and without allocating
 //! the memory for the size that they declare.
 
+#[path = "../../test-support/long_runs.rs"]
+mod long_runs;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
@@ -10,6 +13,8 @@ use sglang_mm_core::common::decode::{
     DecodeError, DecodeLimits, DecodeOptions, decode_rgb, decode_rgb_with, dimensions,
     dimensions_with,
 };
+
+use long_runs::amount;
 
 /// The system's allocator with counters. It counts the bytes that Rust code holds in each thread,
 /// records the peak, and refuses allocations above a limit.
@@ -137,8 +142,9 @@ fn check(bytes: &[u8], case: &str) {
 
 #[test]
 fn flipped_bytes_never_panic() {
+    let rounds = amount(200, 20_000) as u64;
     for (name, bytes) in small_images() {
-        for seed in 0..200 {
+        for seed in 0..rounds {
             let mut random = Random(seed);
             let mut damaged = bytes.clone();
             // Half of the seeds change the headers, where wrong values cost most.
@@ -157,6 +163,7 @@ fn flipped_bytes_never_panic() {
 
 #[test]
 fn noise_after_a_signature_never_panics() {
+    let rounds = amount(200, 1_000_000) as u64;
     let signatures: &[&[u8]] = &[
         b"\xff\xd8\xff",
         b"\x89PNG\r\n\x1a\n",
@@ -167,7 +174,7 @@ fn noise_after_a_signature_never_panics() {
         b"BM",
     ];
     for signature in signatures {
-        for seed in 0..200 {
+        for seed in 0..rounds {
             let mut random = Random(seed);
             let mut file = signature.to_vec();
             file.extend((0..random.below(600)).map(|_| random.below(256) as u8));

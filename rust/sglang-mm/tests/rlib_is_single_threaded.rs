@@ -2,9 +2,10 @@
 
 #![cfg(all(not(feature = "parallel"), target_os = "linux"))]
 
-use std::fs;
+use std::{fs, thread};
 
 use sglang_mm_core::{
+    common::par::{for_chunks_mut, in_pool, try_map},
     driver::{ImageSource, MmInput, process},
     pipeline::FamilyError,
     registry::pipeline_from_spec,
@@ -44,4 +45,15 @@ fn two_images_start_no_thread() {
     assert_eq!(2, output.unwrap().items.len());
     assert_eq!(before, threads());
     assert!(before.iter().all(|name| !name.starts_with("sgl-mm")));
+}
+
+#[test]
+fn work_stays_on_the_thread_of_the_caller() {
+    let caller = thread::current().id();
+    let seen: Result<Vec<_>, ()> = try_map(&[0; 64], |_| Ok(thread::current().id()));
+    assert!(seen.unwrap().iter().all(|id| *id == caller));
+    assert_eq!(caller, in_pool(|| thread::current().id()));
+    for_chunks_mut(&mut [0; 64], 1, |_, _| {
+        assert_eq!(caller, thread::current().id());
+    });
 }

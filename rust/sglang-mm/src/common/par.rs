@@ -176,20 +176,6 @@ mod tests {
         for_chunks_mut(&mut [0], 0, |_, _| ());
     }
 
-    /// A server that links this crate must not get threads that it did not start.
-    #[cfg(not(feature = "parallel"))]
-    #[test]
-    fn serial_build_stays_on_the_caller() {
-        let caller = std::thread::current().id();
-        let items = [0; 64];
-        let seen: Result<Vec<_>, ()> = try_map(&items, |_| Ok(std::thread::current().id()));
-        assert!(seen.unwrap().iter().all(|id| *id == caller));
-        assert_eq!(caller, in_pool(|| std::thread::current().id()));
-        for_chunks_mut(&mut [0; 64], 1, |_, _| {
-            assert_eq!(caller, std::thread::current().id());
-        });
-    }
-
     #[cfg(feature = "parallel")]
     #[test]
     fn pool_threads_have_our_name() {

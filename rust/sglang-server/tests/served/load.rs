@@ -21,6 +21,7 @@ use crate::common::{
     Answer, Received, args, eventually, finish, metric, nothing_received, post, read_answer,
     receive, send, send_generate, wait_until_idle,
 };
+use crate::long_runs::amount;
 
 /// Number of open file descriptors of the process.
 fn descriptors() -> usize {
@@ -154,8 +155,8 @@ fn is_complete(answer: &Answer) -> bool {
 
 /// 128 requests run at a time, 96 fit into the queue.
 #[test]
-fn each_of_4000_requests_gets_an_answer() {
-    const CLIENTS: usize = 4000;
+fn each_of_thousands_of_requests_gets_an_answer() {
+    let clients = amount(4000, 100_000);
     let config = FrontendConfig {
         to_scheduler_cap: 96,
         from_scheduler_cap: 16,
@@ -166,8 +167,8 @@ fn each_of_4000_requests_gets_an_answer() {
     let before = descriptors();
     let (mut complete, mut refused) = (0, 0);
     with_slow_scheduler(&server, 128, || {
-        while complete + refused < CLIENTS {
-            let wave = max_clients().min(CLIENTS - complete - refused);
+        while complete + refused < clients {
+            let wave = max_clients().min(clients - complete - refused);
             for answer in ask_at_once(server.address(), wave) {
                 *(if is_complete(&answer) {
                     &mut complete
@@ -177,7 +178,7 @@ fn each_of_4000_requests_gets_an_answer() {
             }
         }
     });
-    assert_eq!(CLIENTS, complete + refused);
+    assert_eq!(clients, complete + refused);
     assert!(
         complete >= 96 && refused > 0,
         "{complete} complete, {refused} refused"
@@ -233,7 +234,7 @@ fn disconnects_in_mid_stream_leave_nothing_behind() {
     let log = capture_log();
     let server = Server::start(args(), FrontendConfig::default(), 0, &[]).unwrap();
     let (descriptors_before, threads_before) = (descriptors(), threads());
-    for round in 1..=2 {
+    for round in 1..=amount(2, 40) as u64 {
         let ask = |_| BufReader::new(send_generate(&server, json!({"stream": true})));
         let mut clients: Vec<_> = (0..CLIENTS).map(ask).collect();
         let mut rids: Vec<String> = (0..CLIENTS).map(|_| receive(&server).rid).collect();

@@ -10,6 +10,8 @@ mod hostile;
 mod http;
 mod http2;
 mod load;
+#[path = "../../../test-support/long_runs.rs"]
+mod long_runs;
 mod panics;
 mod scheduler_errors;
 mod shutdown;
