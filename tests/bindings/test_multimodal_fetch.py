@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from absent import ABSENT
+from missing_path import ABSENT
 from sglang.srt.rust_extensions._multimodal import common
 
 BODY = bytes(range(256)) * 100

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from absent import ABSENT
+from missing_path import ABSENT
 from pictures import chunk, saved
 from pillow_oracle import noise
 from qwen_vl_rules import PAD, TINY, spec

@@ -14,7 +14,7 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from absent import ABSENT
+from missing_path import ABSENT
 
 from rust_ext_loader.cache import _bundled
 from rust_ext_loader.files import _digest

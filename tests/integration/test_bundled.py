@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
 from editable_install import RECORD_AT_ONCE, Editable
+from missing_path import ABSENT
 from situations import bundle
 
 from rust_ext_loader.cache import _bundled

@@ -9,9 +9,9 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
 from checkout import Checkout
 from commands import CommandResult, rust_ext, with_placeholders
+from missing_path import ABSENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import filelock
 import pytest
-from absent import ABSENT
 from checkout import ROOT, Checkout, check_out
 from editable_install import RECORD_AT_ONCE, Editable
+from missing_path import ABSENT
 from processes import tool
 
 from rust_ext_loader.cache import _bundled

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
+from missing_path import ABSENT
 from situations import (
     ALPHA,
     PRINT_VERDICT,

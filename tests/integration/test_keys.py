@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
 from changes import add_metadata
 from checkout import Checkout, check_out
 from commands import CommandResult, rust_ext
+from missing_path import ABSENT
 
 from rust_ext_loader import _ensure
 from rust_ext_loader.declare import _discover

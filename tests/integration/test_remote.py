@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
 from checkout import Checkout, check_out
 from commands import rust_ext
+from missing_path import ABSENT
 from object_server import URL, ObjectServer
 
 from rust_ext_loader.remote import _signature

@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 
 import pytest
-from absent import ABSENT
 from checkout import Checkout
 from commands import CommandResult, rust_ext
+from missing_path import ABSENT
 from undeclared_words import value
 
 from rust_ext_loader.cache import _bundled

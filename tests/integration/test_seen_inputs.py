@@ -12,10 +12,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from absent import ABSENT
 from checkout import Checkout
 from children import killed_at_exit
 from editable_install import RECORD_AT_ONCE
+from missing_path import ABSENT
 from processes import Gate
 from undeclared_words import value
 

@@ -10,9 +10,9 @@ import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
 from changes import hit, replace, write
 from checkout import Checkout
+from missing_path import ABSENT
 
 from rust_ext_loader import _ensure
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
+from missing_path import ABSENT
 from processes import script, tool
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from absent import ABSENT
 from changes import hit
 from commands import CommandResult, rust_ext
 from editable_install import RECORD_AT_ONCE, Editable
+from missing_path import ABSENT
 from processes import tool
 
 from rust_ext_loader.cache import _store

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from absent import ABSENT
+from missing_path import ABSENT
 
 from rust_ext_loader.build import _cargo, _messages
 from rust_ext_loader.build._cargo import CargoResult

@@ -16,8 +16,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from absent import ABSENT
 from long_runs import amount
+from missing_path import ABSENT
 
 from rust_ext_loader.library import _library_file, _object_formats
 from rust_ext_loader.library._library_file import LibraryFile, host_glibc, inspect, problem

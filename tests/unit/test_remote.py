@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from absent import ABSENT
+from missing_path import ABSENT
 
 from rust_ext_loader._errors import SettingError
 from rust_ext_loader.cache import _store
