@@ -182,7 +182,8 @@ def _print(case: Case, taken: dict[str, list[Sample]]) -> None:
         )
         print(
             f"{side:<8} {f'{median(cpu):.0f} [{min(cpu):.0f} .. {max(cpu):.0f}]':>26} {token:>9.2f} {rate:>11.0f}"
-            f" {tokens:>10.0f} {median(sample.events for sample in of):>7.1f} {first:>18} {whole:>18} {of[-1].memory_mb:>6.0f}",
+            f" {tokens:>10.0f} {median(sample.events for sample in of):>7.1f} {first:>18} {whole:>18}"
+            f" {of[-1].memory_mb:>6.0f}",
             flush=True,
         )
 

@@ -34,8 +34,8 @@ def _python() -> str:
     if sys.version_info < OLDEST_PYTHON:
         wanted, found = ".".join(map(str, OLDEST_PYTHON)), sys.version.split()[0]
         return (
-            f"Python >= {wanted} (this is {found}, {sys.executable}): install one from python.org, your package manager "
-            "or pyenv, and run this script with it."
+            f"Python >= {wanted} (this is {found}, {sys.executable}): install one from python.org, your package "
+            "manager or pyenv, and run this script with it."
         )
     try:
         import ensurepip  # noqa: F401
@@ -48,7 +48,8 @@ def _python() -> str:
 def _rust(components: tuple[str, ...]) -> str:
     needed = oldest_rust()
     if not shutil.which("cargo") or not shutil.which("rustc"):
-        return f"Rust >= {needed}: `cargo` and `rustc` are not on PATH. Install rustup from rustup.rs, then open a new shell."
+        problem = f"Rust >= {needed}: `cargo` and `rustc` are not on PATH."
+        return f"{problem} Install rustup from rustup.rs, then open a new shell."
     found = _output("rustc", "--version")
     version = re.match(r"rustc (\d+)\.(\d+)", found)
     if version is None:

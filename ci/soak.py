@@ -171,7 +171,10 @@ class Client(threading.Thread):
     def _open(self, body: object) -> socket.socket:
         data = json.dumps(body).encode()
         client = socket.create_connection((self._server.host, self._server.port), timeout=_TIMEOUT)
-        head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
+        head = (
+            "POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n"
+        )
         client.sendall(head.encode() + data)
         return client
 

@@ -65,7 +65,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--long",
         action="store_true",
-        help="instead: run in full the suites that are sampled by default (random walk, soak, fuzzing, crowds; two hours)",
+        help="instead: run in full the suites that are sampled by default (walk, soak, fuzzing, crowds; two hours)",
     )
     parser.add_argument(
         "--oracles", action="store_true", help="instead: compare with torch and transformers (gigabytes, once)"

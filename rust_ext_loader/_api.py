@@ -35,14 +35,14 @@ def load_rust_extension(
     Import an extension module. Builds it first if it is missing or stale and the mode allows a build.
 
     *module* is the dotted name of the module. *mode* is `auto`, `never` or `force`; the default is the value of
-    `SGLANG_RUST_BUILD_MODE`, else `auto`. *workspace* is the folder of the cargo workspace that declares the module; the
-    default is the workspace of the editable install that registered the name. *features* are cargo features in addition to
-    the declared ones; a request with extra features never uses a bundled module. *environment* overrides variables of
-    `os.environ`, both in the cache key and in the build.
+    `SGLANG_RUST_BUILD_MODE`, else `auto`. *workspace* is the folder of the cargo workspace that declares the module;
+    the default is the workspace of the editable install that registered the name. *features* are cargo features in
+    addition to the declared ones; a request with extra features never uses a bundled module. *environment* overrides
+    variables of `os.environ`, both in the cache key and in the build.
 
     Raises `SettingError` (a `ValueError`) for an unknown mode, and otherwise a `RustExtensionError` (an `ImportError`):
-    `ExtensionNotFound`, `BuildFailed`, `ToolchainMissing`, `LockTimeout` and the other subclasses. An exception that the
-    module's own initialisation raises is not changed.
+    `ExtensionNotFound`, `BuildFailed`, `ToolchainMissing`, `LockTimeout` and the other subclasses. An exception that
+    the module's own initialisation raises is not changed.
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
     chosen = _settings.build_mode(mode, _overlaid(environment))

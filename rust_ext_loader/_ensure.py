@@ -51,7 +51,8 @@ if TYPE_CHECKING:
     from .remote._signature import Signer
 
 __all__ = (
-    "Changes", "Pulled", "Request", "changes", "declares", "judge", "locate", "observe", "pull", "push", "repair", "stored",
+    "Changes", "Pulled", "Request",
+    "changes", "declares", "judge", "locate", "observe", "pull", "push", "repair", "stored",
 )  # fmt: skip
 
 
@@ -257,8 +258,8 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     Another library in place of a cached one that the dynamic linker refused.
 
     The error of a bundled library is raised as it is, and so is any error in mode `never`. If a shared library that the
-    module needs is missing, the module is rebuilt once: that helps if the needed library was renamed. If the rebuilt module
-    lacks the same library, it is not rebuilt again.
+    module needs is missing, the module is rebuilt once: that helps if the needed library was renamed. If the rebuilt
+    module lacks the same library, it is not rebuilt again.
     """
     if not os.path.lexists(library):
         # Garbage collection removed it between the look-up and the load; look again.

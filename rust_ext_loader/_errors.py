@@ -233,7 +233,8 @@ class LibraryMissing(RustExtensionError):
         what = "a library it needs is missing" if len(self.missing) == 1 else "libraries it needs are missing"
         return (
             f"{self.module} was found, but {what}: {', '.join(self.missing)}; install "
-            f"{'it' if len(self.missing) == 1 else 'them'} in a folder that the dynamic linker searches ({self.library})"
+            f"{'it' if len(self.missing) == 1 else 'them'} in a folder that the dynamic linker searches "
+            f"({self.library})"
         )
 
 
@@ -292,8 +293,8 @@ class StaleExtension(RustExtensionError):
 
     def __str__(self) -> str:
         return (
-            f"{self.module}: {self.library} is stale ({'; '.join(self.differs)}) and there is no toolchain to rebuild it; "
-            "install Rust, or accept the stale library with SGLANG_RUST_STALE=warn"
+            f"{self.module}: {self.library} is stale ({'; '.join(self.differs)}) and there is no toolchain "
+            "to rebuild it; install Rust, or accept the stale library with SGLANG_RUST_STALE=warn"
         )
 
 

@@ -42,7 +42,8 @@ def parent_folders(module: str) -> list[str]:
         if imported is not None:
             folders = list(getattr(imported, "__path__", ()))
             continue
-        # Looked up by the last part of its name: with the full name, a namespace package would need its parent imported.
+        # Looked up by the last part of its name: with the full name, a namespace package would need its parent
+        # imported.
         spec = PathFinder.find_spec(parts[length - 1], folders)
         if spec is None or spec.submodule_search_locations is None:
             return []

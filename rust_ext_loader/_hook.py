@@ -140,8 +140,8 @@ class RustExtensionLoader(ExtensionFileLoader):
         """
         Locate the library, which may build it, and open it.
 
-        If the dynamic linker refuses the library, `repair` is called once. An error that the module's own initialisation
-        raises is not changed.
+        If the dynamic linker refuses the library, `repair` is called once. An error that the module's own
+        initialisation raises is not changed.
         """
         library = self._library or self._locate()
         try:

@@ -242,8 +242,8 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
     The bytes of a record; `None` while a timestamp is not settled, or if the boot id is unknown.
 
     `search_path` is `sys.path` if installed distributions were read. `boot` is the boot id if CPU features were read.
-    `started_ns` is the wall clock before the first file of `present` was read (`started_at`). Files in `renamed` are only
-    replaced by a rename and never written in place, so their timestamps need not be settled.
+    `started_ns` is the wall clock before the first file of `present` was read (`started_at`). Files in `renamed` are
+    only replaced by a rename and never written in place, so their timestamps need not be settled.
     """
     if boot == "":
         return None

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 #: `auto`, `never` or `force`: whether an import builds.
 BUILD_MODE = "SGLANG_RUST_BUILD_MODE"
-#: `warn` or `error`: what to do if only a stale bundled module is available. Default: `error` if `CI=true`, else `warn`.
+#: `warn` or `error`: what to do if only a stale bundled module is available. Default: `error` if `CI=true`, else
+#: `warn`.
 STALE = "SGLANG_RUST_STALE"
 #: Root folder of the cache.
 CACHE_DIR = "RUST_EXT_CACHE_DIR"

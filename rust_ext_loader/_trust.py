@@ -22,8 +22,9 @@ def distrusted(status: "os.stat_result") -> str:
     """
     Why a file with this status may not be run as code; empty if it may.
 
-    The file must belong to this user or to root, and no other user may write it. With `RUST_EXT_SHARED` it may also belong
-    to one of this process's groups, and that group may write it. A symbolic link has mode 0777, so it is never trusted.
+    The file must belong to this user or to root, and no other user may write it. With `RUST_EXT_SHARED` it may also
+    belong to one of this process's groups, and that group may write it. A symbolic link has mode 0777, so it is never
+    trusted.
     """
     if not hasattr(os, "geteuid"):
         return ""

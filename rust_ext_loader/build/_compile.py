@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 #: Messages of compiler and linker if an earlier output is damaged. Wrong sources can cause some of them as well.
 _DAMAGE = re.compile(
-    r"error\[E0(?:460|461|462|463|514|786)\]|error: linking with |file too short|invalid ELF header|internal compiler error"
+    r"error\[E0(?:460|461|462|463|514|786)\]|error: linking with |file too short|invalid ELF header"
+    r"|internal compiler error"
     r"|could not execute process `[^`]*build-script|build-script-[^`]*` \(signal"
 )
 

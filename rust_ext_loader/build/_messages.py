@@ -151,8 +151,8 @@ class Screen:
         for piece, end in zip(pieces[::2], pieces[1::2], strict=False):
             (passing if end == "\r" else stay).append(piece)
         self._rest = pieces[-1]
-        # A final carriage return may be the first half of a line end, so it is kept. After a progress bar it is not, and
-        # the bar is passed on at once: the next output may take seconds.
+        # A final carriage return may be the first half of a line end, so it is kept. After a progress bar it is not,
+        # and the bar is passed on at once: the next output may take seconds.
         if self._rest.endswith("\r") and _BAR.match(_ANSI.sub("", self._rest)):
             passing.append(self._rest)
             self._rest = ""

@@ -53,8 +53,10 @@ class TargetState:
         """
         The packages whose objects do not match the current sources, as `cargo clean` names them.
 
-        *locked* are the names in the lockfile: `cargo clean` fails for a name that it does not know. A package that was never
-        compiled here is omitted: with nothing to clean, cargo is not run. With *all_of_them*, matching packages are listed too.
+        *locked* are the names in the lockfile: `cargo clean` fails for a name that it does not know. A package that was
+        never compiled here is omitted: with nothing to clean, cargo is not run. With *all_of_them*, matching packages
+        are
+        listed too.
         """
         compiled = self._compiled()
         digests = {os.fspath(package.directory): package.digest for package in packages}

@@ -2,7 +2,8 @@
 Keep built extensions on disk and find them again.
 
     <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, immutable
-    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   pointer: name of the current generation, replaced atomically
+    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   pointer: name of the current generation, replaced
+    atomically
     <root>/quarantine/                                                 damaged entries
 
 The folder of one build key is a *slot*. Two builds of the same facts differ if they
@@ -229,7 +230,9 @@ def _quarantine(root: Path, path: Path) -> None:
 
 def _clear_slot(root: Path, slot: Path, pointer: Path) -> None:
     """
-    Quarantine what blocks the path of an entry: folders that are not trusted, files, and a folder in the pointer's place.
+    Quarantine what blocks the path of an entry.
+
+    That is a folder that is not trusted, a file in the place of a folder, or a folder in the place of the pointer.
     """
     for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
         if os.path.lexists(folder) and (_trust.distrust(folder) or not folder.is_dir()):

@@ -190,8 +190,8 @@ def find_again(module: str, workspace: str, start: str) -> str | None:
     """
     The workspace that declares a module, after its project was moved; `None` if it is not found.
 
-    A project and its virtual environment are usually moved together. So every folder above *start* is tried, and also its
-    subfolder with the name of the old workspace. Folders that another user could have written are skipped.
+    A project and its virtual environment are usually moved together. So every folder above *start* is tried, and also
+    its subfolder with the name of the old workspace. Folders that another user could have written are skipped.
     """
     folder = os.path.abspath(start)
     while (parent := os.path.dirname(folder)) != folder:

@@ -120,8 +120,8 @@ def _build_environment(python: Interpreter, features: frozenset[str], abi3: str 
     variables = {"PYO3_BUILD_EXTENSION_MODULE": "1"}
     if python.executable:
         variables["PYO3_PYTHON"] = python.executable
-    # With this variable PyO3 runs no interpreter, so two Pythons share one build. On Windows, older releases of PyO3 need
-    # an interpreter.
+    # With this variable PyO3 runs no interpreter, so two Pythons share one build. On Windows, older releases of PyO3
+    # need an interpreter.
     if abi3 is not None and python.platform != "win32" and any(_ABI3.fullmatch(feature) for feature in features):
         variables["PYO3_NO_PYTHON"] = "1"
     return variables

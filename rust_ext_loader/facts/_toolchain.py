@@ -187,7 +187,8 @@ def _query_and_remember(tools: _Tools, needed_for: str, file: Path | None, subje
     started_ns = _memo.now_ns()
     before = _memo.signatures(tools.deciding_paths)
     answer = _query(tools, needed_for)
-    # The signatures of the compilers are read after the run. If they are settled, no compiler changed since the run began.
+    # The signatures of the compilers are read after the run. If they are settled, no compiler changed since the run
+    # began.
     found = {**before, **_memo.signatures(answer["compilers"])}
     if file is not None and _memo.are_settled(found, started_ns):
         _memo.keep(file, subject, found, answer)

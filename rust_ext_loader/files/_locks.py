@@ -133,8 +133,8 @@ def _require_working_locks(lock_file: Path) -> None:
     """
     Raise `LockUnavailable` unless the file system answers, and a held lock excludes a second holder.
 
-    On some file systems a non-blocking call blocks for ever, so a daemon thread makes the call. Other file systems grant
-    every lock.
+    On some file systems a non-blocking call blocks for ever, so a daemon thread makes the call. Other file systems
+    grant every lock.
     """
     if sys.platform == "win32":
         return
@@ -207,7 +207,8 @@ def _wait(
         if waited >= next_message:
             next_message = waited + NEXT_MESSAGE
             say(
-                f"waiting for {_holder(lock_file)}; lock {lock_file}, giving up in {timeout - waited:.0f} s (RUST_EXT_LOCK_TIMEOUT)"
+                f"waiting for {_holder(lock_file)}; lock {lock_file}, "
+                f"giving up in {timeout - waited:.0f} s (RUST_EXT_LOCK_TIMEOUT)"
             )
         sleep(min(pause, timeout - waited))
         pause = min(pause * 1.5, _POLL_LAST)

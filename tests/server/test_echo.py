@@ -146,7 +146,10 @@ def test_die_at_step_ends_the_scheduler_and_the_server() -> None:
         (
             "echo",
             {"tokens": 1},
-            "engine 'echo' does not accept these arguments: Echo.__init__() got an unexpected keyword argument 'tokens'",
+            (
+                "engine 'echo' does not accept these arguments: "
+                "Echo.__init__() got an unexpected keyword argument 'tokens'"
+            ),
         ),
         ("echo", {"delay": -1}, "engine 'echo' does not accept these arguments: delay is -1 s: it cannot be negative"),
         ("echo", {"logprobs": []}, "logprobs is empty: give at least one"),

@@ -54,7 +54,8 @@ def run(body: str) -> subprocess.CompletedProcess[str]:
         pytest.param("server = start(); client = ask(server)", id="request in flight"),
         pytest.param("server = start(); cycle = [server]; cycle.append(cycle)", id="reference cycle"),
         pytest.param(
-            "server = start(); threading.Thread(target=server.wait_request, args=(10**9,), daemon=True).start(); time.sleep(0.1)",
+            "server = start(); "
+            "threading.Thread(target=server.wait_request, args=(10**9,), daemon=True).start(); time.sleep(0.1)",
             id="thread in wait_request",
         ),
         pytest.param(
@@ -87,7 +88,8 @@ def test_methods_fail_in_a_forked_child() -> None:
     ended = run("""
 server = start()
 methods = [
-    server.recv_requests, server.wait_request, lambda: server.push_error("x", "y"), lambda: server.push_control_result("x", b""),
+    server.recv_requests, server.wait_request,
+    lambda: server.push_error("x", "y"), lambda: server.push_control_result("x", b""),
     lambda: server.push_decode_result_batch(b"", []), server.shutdown,
 ]
 child = os.fork()

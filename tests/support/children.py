@@ -32,7 +32,9 @@ def killed_at_exit(*processes: subprocess.Popen[str]) -> Iterator[None]:
 
 def expect_line(process: subprocess.Popen[str], expected: str, *, within: float = PATIENCE) -> None:
     """
-    Read the next line of a child's stdout; fail with the child's stderr if it is another line, or none within the limit.
+    Read the next line of a child's stdout, which must be the expected one.
+
+    The failure shows the child's stderr, and comes at the latest after the limit.
     """
     assert process.stdout is not None
     # Killing the child ends the read.

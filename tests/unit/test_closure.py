@@ -128,7 +128,9 @@ def test_features_of_pyo3(
                 'version = "0.1.0"\n        dependencies = ["pyo3"]\n\n        [[package]]\n        name = "ext"',
             ),
             "ext/Cargo.toml": f"{manifest}[dependencies]\n{dependencies}\n[features]\n{features}\n",
-            "dep/Cargo.toml": f'{TREE["dep/Cargo.toml"]}[dependencies]\npyo3 = "1"\n[features]\nstable = ["pyo3/abi3"]\n',
+            "dep/Cargo.toml": (
+                f'{TREE["dep/Cargo.toml"]}[dependencies]\npyo3 = "1"\n[features]\nstable = ["pyo3/abi3"]\n'
+            ),
         }
     )
 

@@ -27,7 +27,10 @@ TEXTS = [
     "def f(x):\n\treturn {'a': [1, 2.5e-3], \"b\": None}\n\n\n",
     "中文和日本語のテキスト、混ぜて。",
     "नमस्ते दुनिया สวัสดีชาวโลก שלום עולם",
-    "<|im_start|>user\nWhat is this?<|vision_start|><|image_pad|><|vision_end|><|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    (
+        "<|im_start|>user\nWhat is this?<|vision_start|><|image_pad|><|vision_end|><|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    ),
     '<|im_start <|im_end|><tool_call>{"name": "f"}</tool_call>',
     "\u0000\u0001\u007f\u0085\u00a0\u200b\ufeff",
     "a" * 300,
