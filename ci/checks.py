@@ -136,6 +136,9 @@ def _rust_steps(profile: str) -> Iterator[Step]:
         prepare=lambda: cargo_tool("cargo-nextest"),
         report=_NEXTEST_REPORT.format(profile=profile),
     )
+    # nextest does not run the examples in doc comments.
+    doc_tests = ("cargo", "test", "--doc", "--workspace", "--locked", *_TEST_FEATURES)
+    yield Step("rust-examples", "the examples in the crates' documentation", (doc_tests,), "rust")
     yield Step(
         "rust-tests-serial",
         "the media crate without threads",
