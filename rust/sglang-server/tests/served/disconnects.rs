@@ -4,8 +4,6 @@ use std::{
     io::{Read as _, Write as _},
     net::{Shutdown, TcpStream},
     sync::Arc,
-    thread,
-    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -113,6 +111,15 @@ fn a_disconnect_aborts_only_the_answers_that_have_not_ended() {
     });
 }
 
+/// Waits until the shard has processed every frame that was pushed so far: there is one shard, and it
+/// processes frames in order.
+fn wait_for_shard(server: &Server) {
+    let mut client = send_generate(server, json!({}));
+    let rid = receive(server).rid;
+    finish(server, &rid, &[66]);
+    assert_eq!(200, read_answer(&mut client).status);
+}
+
 /// Even if the client has not read the end when it disconnects.
 #[test]
 fn an_ended_request_is_not_aborted() {
@@ -124,13 +131,7 @@ fn an_ended_request_is_not_aborted() {
         step(&server, &rid, &[65; 64], &Value::Null, 1);
     }
     finish(&server, &rid, &[66]);
-    // Frames are processed in order, so the shard has the last one when this is answered.
-    let tokens = post(server.address(), "/detokenize", &json!({"tokens": [65]}));
-    assert_eq!(200, tokens.status);
-    eventually("all frames have come", || {
-        metric(&server, "sglang_scheduler_frames_total") == 4001
-    });
-    thread::sleep(Duration::from_millis(100));
+    wait_for_shard(&server);
     drop(client);
     wait_until_idle(&server);
     assert!(nothing_received(&server), "an ended request was aborted");
@@ -199,7 +200,7 @@ fn a_client_that_reads_slowly_gets_everything() {
         step(&server, &rid, &[65], &Value::Null, 3);
     }
     finish(&server, &rid, &[66]);
-    thread::sleep(Duration::from_millis(50));
+    wait_for_shard(&server);
     let answer = read_answer(&mut client);
     let events = answer.events();
     let last: Value = serde_json::from_str(&events[events.len() - 2]).unwrap();
