@@ -172,8 +172,8 @@ class Build:
     facts: Snapshot
     state: State
     why: str
-    #: The bundled library that does not match the sources.
-    stale: BundledLibrary | None = None
+    #: The bundled library, which is not used.
+    bundled: BundledLibrary | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -186,8 +186,8 @@ class Refuse:
     error: RustExtensionError
     state: State
     why: str
-    #: The bundled library that does not match the sources.
-    stale: BundledLibrary | None = None
+    #: The bundled library, which is not used.
+    bundled: BundledLibrary | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -265,8 +265,8 @@ def _decide_force(sightings: Sightings, bundled: BundledLibrary | None) -> Decis
     state = _state_without_build(sightings.history, bundled)
     if isinstance(sightings.facts, ToolchainMissing):
         why = f"mode `force` rebuilds it; {sightings.facts.complaint}"
-        return Refuse(error=sightings.facts, state=state, why=why, stale=bundled)
-    return Build(facts=sightings.facts, state=state, why="mode `force` rebuilds it", stale=bundled)
+        return Refuse(error=sightings.facts, state=state, why=why, bundled=bundled)
+    return Build(facts=sightings.facts, state=state, why="mode `force` rebuilds it", bundled=bundled)
 
 
 def _decide_never(sightings: Sightings, stale: BundledLibrary | None) -> Decision | Question:
@@ -306,7 +306,7 @@ def _decide_auto(sightings: Sightings, stale: BundledLibrary | None) -> Decision
         facts=sightings.facts,
         state=_state_without_build(sightings.history, stale),
         why=_why_not(sightings.history, stale),
-        stale=stale,
+        bundled=stale,
         warnings=warnings,
     )
 
@@ -337,7 +337,7 @@ def _decide_without_toolchain(
     if sightings.stale_is_error:
         error = StaleExtension(sightings.module, str(stale.library), stale.staleness)
         error.__cause__ = missing
-        return Refuse(error=error, state=State.STALE, why=why, stale=stale, warnings=_rivals(sightings.module, stale))
+        return Refuse(error=error, state=State.STALE, why=why, bundled=stale, warnings=_rivals(sightings.module, stale))
     return _use_stale(sightings, stale, "there is no toolchain", why)
 
 

@@ -6,13 +6,14 @@ Answer one request: find the library of a module, and build it first if necessar
 `locate` carries the decision out, and builds if the decision says so; `judge`
 only reports it. Both ask `_decide`, so they cannot differ.
 
-Invariant: a returned library matches the current facts. A stale library is
-returned only with a warning that names the differences. No lock is held when a
-module is imported.
+Invariant: the library of a declared module matches the current sources, request and
+ABI, and the toolchain if one was asked. A stale library is returned only with a
+warning that names the differences. No lock is held when a module is imported.
 """
 
 from __future__ import annotations
 
+import enum
 import errno
 import os
 import warnings
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from .remote._signature import Signer
 
 __all__ = (
-    "Changes", "Pulled", "Request",
+    "Changes", "PullOutcome", "Pulled", "Request",
     "changes", "declares", "judge", "locate", "observe", "pull", "push", "repair", "stored",
 )  # fmt: skip
 
@@ -131,9 +132,9 @@ def _verdict(module: str, decision: Decision) -> Verdict:
         return Verdict(module, decision.state, Readiness.READY, library, decision.why)
     if isinstance(decision, UseCached):
         return Verdict(module, State.CACHED, Readiness.READY, str(decision.entry.library), decision.why)
-    stale = None if decision.stale is None else str(decision.stale.library)
+    bundled = None if decision.bundled is None else str(decision.bundled.library)
     readiness = Readiness.NEEDS_BUILD if isinstance(decision, Build) else Readiness.UNAVAILABLE
-    return Verdict(module, decision.state, readiness, stale, decision.why)
+    return Verdict(module, decision.state, readiness, bundled, decision.why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,33 +174,48 @@ def stored(request: Request) -> Entry | None:
     return _gather.cached(gatherer.target, gatherer.observed.facts)
 
 
+class PullOutcome(enum.Enum):
+    """
+    Where a pull found the entry.
+    """
+
+    #: The local cache had it.
+    PRESENT = "present"
+    #: The remote had it, and now the local cache has it too.
+    PULLED = "pulled"
+    #: Neither had it.
+    ABSENT = "absent"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
     """
-    The result of a pull: the entry, if there is one.
+    The result of a pull. The entry is `None` if it is absent.
     """
 
+    outcome: PullOutcome
     entry: Entry | None
-    #: Whether the entry came from the remote; `False` if the local cache had it.
-    fetched: bool
 
 
 def pull(request: Request) -> Pulled:
     """
     Fetch the entry of the current facts from the remote, unless the local cache has it. Builds nothing.
 
-    Raises `RemoteUnavailable`, `SettingError`, `ToolchainMissing` or `OSError`.
+    Raises `CacheUnavailable`, `RemoteUnavailable`, `SettingError`, `ToolchainMissing` or `OSError`.
     """
     from .remote import _exchange
 
     gatherer = _declared(request)
-    target, facts = gatherer.target, _required_facts(gatherer)
-    settings, here = _exchange.required_remote(target), _gather.cached(target, facts)
+    target = gatherer.target
+    # A missing remote is reported first: without one a toolchain would not help.
+    settings = _exchange.required_remote(target)
+    facts = _required_facts(gatherer)
+    here = _gather.cached(target, facts)
     if here is not None:
-        return Pulled(entry=here, fetched=False)
+        return Pulled(outcome=PullOutcome.PRESENT, entry=here)
     root = _roots.required_writable(request.cache_dir, target.environment)
     entry = _exchange.pull(target, facts, root, settings, _exchange.COMMAND_TIMEOUT)
-    return Pulled(entry=entry, fetched=True)
+    return Pulled(outcome=PullOutcome.ABSENT if entry is None else PullOutcome.PULLED, entry=entry)
 
 
 def push(request: Request, signer: Signer) -> Pushed:

@@ -1,8 +1,9 @@
 """
 Answer the questions of `_decide` for one request, each at most once.
 
-Invariant: read-only. Nothing here builds, writes a record or changes an entry. One
-exception: the cache quarantines a damaged entry that a look-up finds.
+Invariant: nothing here builds, writes a record or changes an entry. Looking has two
+side effects: a damaged entry is quarantined, and the first writable root is created,
+because the answer of the toolchain probe is kept there.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def notes_root(target: Target) -> Path | None:
     """
     The root for records and other files that only save time; `None` if no root can be written.
     """
-    return _roots.first_writable(target.request.cache_dir, target.environment)
+    return _roots.prepare_first_writable(target.request.cache_dir, target.environment)
 
 
 def cached(

@@ -2,7 +2,7 @@
 Note which library a request used: for later explanations, and as a record for the warm path.
 
 Invariant: notes only save time or explain. A failure to write one is ignored,
-and no note is written for a decision that every process must warn about.
+and no record is written for a decision that every process must warn about.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class _Run:
         # While this process waited for the lock, sources may have changed and another process may have built them.
         now = _gather.take_facts(target)
         # The remote is asked under the lock, so only one of the processes that wait for this build pulls.
-        entry = _acceptable(target, now) or _exchange.instead_of_building(target, now, self.root, self.progress)
+        entry = _acceptable(target, now) or _exchange.instead_of_building(target, now, self.root, self.progress.note)
         if entry is not None:
             return _note.note(self.gatherer, entry.library, now, entry.seen)
         self._announce(now)
@@ -146,11 +146,11 @@ class _Run:
                 from_scratch=target.mode is Mode.FORCE or target.request.from_scratch,
             )
         except BaseException as error:
-            self.progress.finish(False, f"{target.spec.module} was not built")
+            self.progress.failed(f"{target.spec.module} was not built")
             if isinstance(error, OSError):
                 raise CacheUnavailable((f"{error.filename or folder}: {error.strerror or error}",)) from error
             raise
-        self.progress.finish(True, f"built {target.spec.module} in {built.seconds:.1f} s ({target.spec.profile})")
+        self.progress.succeeded(f"built {target.spec.module} in {built.seconds:.1f} s ({target.spec.profile})")
         return built
 
     def _publish(self, built: _build.Built) -> str:

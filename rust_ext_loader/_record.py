@@ -139,7 +139,7 @@ def read(root: str, identity: "Identity", environment: "Mapping[str, str]") -> "
     The library to load, or `None` if anything may have changed.
     """
     try:
-        if _trust.distrusted(os.lstat(root)):
+        if _trust.status_problem(os.lstat(root)):
             return None
         fields = _load(path_of(root, identity))
         if fields is None:
@@ -175,7 +175,7 @@ def _load(path: str, *, stamp: bool = True) -> "tuple[Any, ...] | None":
     try:
         status = os.fstat(descriptor)
         # The record names code to run, so it needs the same owner and permissions as the code.
-        if _trust.distrusted(status):
+        if _trust.status_problem(status):
             return None
         data = os.read(descriptor, status.st_size)
         if stamp and time.time() - status.st_mtime > _stat.USE_STAMP_SECONDS:

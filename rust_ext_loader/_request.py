@@ -1,8 +1,8 @@
 """
 The request of a caller, and the declared extension that it is for.
 
-Invariant: the values are frozen. The process's environment is read only through
-`Request`; nothing here reads the disk.
+Invariant: nothing here reads the disk. `environment` is the live `os.environ` unless
+the request replaces variables, so a change of it is visible.
 """
 
 from __future__ import annotations

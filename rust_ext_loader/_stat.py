@@ -37,7 +37,8 @@ def is_settled(found: "Signature", started_ns: int) -> bool:
     """
     Whether every edit after `started_ns` (wall clock, ns) changes the signature.
     """
-    return max(found[1], found[3]) < started_ns - UNSETTLED_NS
+    _, mtime, _, ctime = found
+    return max(mtime, ctime) < started_ns - UNSETTLED_NS
 
 
 def clocks() -> "tuple[int, int]":

@@ -92,15 +92,22 @@ class Progress:
         self._erase()
         self._write(text.rstrip("\n") + "\n")
 
-    def finish(self, ok: bool, text: str) -> None:
+    def succeeded(self, text: str) -> None:
         """
         Remove the live line. If the build took more than a second, print its result.
         """
+        self._finish(text)
+
+    def failed(self, text: str) -> None:
+        """
+        As `succeeded`, for a build that failed.
+        """
+        self._finish(f"failed: {text}")
+
+    def _finish(self, text: str) -> None:
         self._erase()
-        if self._clock() - self._began < QUIET:
-            return
-        if text:
-            self._write(f"{text}\n" if ok else f"failed: {text}\n")
+        if self._clock() - self._began >= QUIET:
+            self._write(f"{text}\n")
 
     def _plain_line(self, elapsed: float) -> str:
         done, total, current = self._state

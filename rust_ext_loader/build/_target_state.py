@@ -55,8 +55,7 @@ class TargetState:
 
         *locked* are the names in the lockfile: `cargo clean` fails for a name that it does not know. A package that was
         never compiled here is omitted: with nothing to clean, cargo is not run. With *all_of_them*, matching packages
-        are
-        listed too.
+        are listed too.
         """
         compiled = self._compiled()
         digests = {os.fspath(package.directory): package.digest for package in packages}

@@ -42,7 +42,7 @@ def nearest(library: Path) -> Path:
 
 
 def _is_whole(copy: Path, digest: str) -> bool:
-    if any(_trust.distrust(path) for path in (copy, copy.parent, copy.parent.parent)):
+    if any(_trust.problem(path) for path in (copy, copy.parent, copy.parent.parent)):
         return False
     return _digest.of_file(copy) == digest
 

@@ -40,7 +40,7 @@ def unusable(cache_dir: str | None, environment: Mapping[str, str]) -> list[str]
     return [reason for root in roots if os.path.lexists(root) and (reason := reason_not_to_load(root))]
 
 
-def first_writable(cache_dir: str | None, environment: Mapping[str, str]) -> Path | None:
+def prepare_first_writable(cache_dir: str | None, environment: Mapping[str, str]) -> Path | None:
     """
     The first root that can be written, without a warning if it is not the preferred one.
     """
@@ -75,7 +75,7 @@ def ready(root: Path) -> str | None:
         return f"{root} does not exist, and {above} is not writable"
     try:
         _staging.private_folder(root)
-        if reason := _trust.distrust(root):
+        if reason := _trust.problem(root):
             return reason
         if not root.is_dir():
             return f"{root} is not a folder"
@@ -104,7 +104,7 @@ def reason_not_to_load(root: Path) -> str | None:
     Why no library is loaded from a root; `None` if it can be used.
     """
     try:
-        if reason := _trust.distrust(root):
+        if reason := _trust.problem(root):
             return reason
         if _cannot_execute(root):
             return f"{root} is on a noexec mount"

@@ -2,8 +2,7 @@
 Keep built extensions on disk and find them again.
 
     <root>/artifacts/<module>/<source key>/<build key>/<generation>/   library and manifest.json, immutable
-    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   pointer: name of the current generation, replaced
-    atomically
+    <root>/artifacts/<module>/<source key>/<build key>/current[-...]   pointer: current generation, replaced by rename
     <root>/quarantine/                                                 damaged entries
 
 The folder of one build key is a *slot*. Two builds of the same facts differ if they
@@ -235,7 +234,7 @@ def _clear_slot(root: Path, slot: Path, pointer: Path) -> None:
     That is a folder that is not trusted, a file in the place of a folder, or a folder in the place of the pointer.
     """
     for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
-        if os.path.lexists(folder) and (_trust.distrust(folder) or not folder.is_dir()):
+        if os.path.lexists(folder) and (_trust.problem(folder) or not folder.is_dir()):
             _quarantine(root, folder)
     if pointer.is_dir():
         _quarantine(root, pointer)
@@ -313,10 +312,10 @@ def _entry_of_pointer(pointer: Path, root: Path, accept: Callable[[Entry], bool]
 def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry | None:
     slot = pointer.parent
     generation = pointer.read_bytes().decode("ascii", "replace").strip()
-    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or _trust.distrust(pointer):
+    if generation in ("", ".", "..") or "\0" in generation or os.sep in generation or _trust.problem(pointer):
         return None
     folder = slot / generation
-    if any(map(_trust.distrust, _chain(folder, root))):
+    if any(map(_trust.problem, _chain(folder, root))):
         return None
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -326,7 +325,7 @@ def _read(pointer: Path, root: Path, accept: Callable[[Entry], bool]) -> Entry |
         if not _describes(manifest, root, folder):
             raise _Damaged(folder / MANIFEST)
         entry = _entry(folder, library, manifest)
-        if _trust.distrust(library) or is_for_newer_system(manifest) or not accept(entry):
+        if _trust.problem(library) or is_for_newer_system(manifest) or not accept(entry):
             return None
         if library.stat().st_size != manifest["size"] or _digest.of_file(library) != manifest["sha256"]:
             raise _Damaged(library)

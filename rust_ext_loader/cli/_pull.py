@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
             rows[request.module] = {"outcome": "failed", "library": None, "why": str(error)}
             continue
         entry = pulled.entry
-        outcome = "absent" if entry is None else "pulled" if pulled.fetched else "present"
+        outcome = pulled.outcome.value
         rows[request.module] = {
             "outcome": outcome,
             "library": None if entry is None else str(entry.library),

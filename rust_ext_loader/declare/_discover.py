@@ -196,7 +196,7 @@ def find_again(module: str, workspace: str, start: str) -> str | None:
     folder = os.path.abspath(start)
     while (parent := os.path.dirname(folder)) != folder:
         for candidate in (os.path.join(parent, os.path.basename(workspace)), parent):
-            if has_manifest(Path(candidate)) and not _trust.distrust(candidate):
+            if has_manifest(Path(candidate)) and not _trust.problem(candidate):
                 with contextlib.suppress(RustExtensionError):
                     find(module, Path(candidate))
                     return candidate

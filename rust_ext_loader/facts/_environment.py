@@ -291,6 +291,6 @@ def _private_cargo_home() -> str:
             pass
         except OSError as error:
             raise CacheUnavailable((f"{folder}: {error.strerror}",)) from error
-        if (reason := _trust.distrust(folder)) is not None:
+        if (reason := _trust.problem(folder)) is not None:
             raise CacheUnavailable((reason,))
     return home

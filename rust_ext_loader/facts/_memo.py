@@ -58,7 +58,7 @@ def recall(file: Path, subject: object) -> dict[str, Any] | None:
     """
     try:
         # No other user can write the folder, so none can replace the file between the check and the read.
-        if _trust.distrust(file.parent) is not None or _trust.distrust(file) is not None:
+        if _trust.problem(file.parent) is not None or _trust.problem(file) is not None:
             return None
         memo = _sealed.unseal(file.read_bytes())
         if memo["format"] != FORMAT or memo["subject"] != subject:

@@ -28,10 +28,9 @@ from ..files import _staging
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .._request import Target
-    from ..build._progress import Progress
     from ..declare._project import RemoteSettings
     from ..facts._snapshot import Snapshot
     from ._signature import Signer
@@ -45,7 +44,7 @@ COMMAND_TIMEOUT = 600.0
 _failures: list[str] = []
 
 
-def instead_of_building(target: Target, now: Snapshot, root: Path, progress: Progress) -> _store.Entry | None:
+def instead_of_building(target: Target, now: Snapshot, root: Path, note: Callable[[str], None]) -> _store.Entry | None:
     """
     An entry with exactly these facts from the remote; `None` if there is none or if none may be used.
     """
@@ -66,7 +65,7 @@ def instead_of_building(target: Target, now: Snapshot, root: Path, progress: Pro
         )
         return None
     if entry is not None:
-        progress.note(f"pulled {target.spec.module} from {settings.redacted_url} in {time.monotonic() - began:.1f} s")
+        note(f"pulled {target.spec.module} from {settings.redacted_url} in {time.monotonic() - began:.1f} s")
     return entry
 
 

@@ -141,7 +141,7 @@ def test_fifty_processes_make_one_root(tmp_path: Path) -> None:
 
     def prepare() -> None:
         assert _roots.ready(root) is None
-        assert _trust.distrust(root) is None
+        assert _trust.problem(root) is None
 
     assert in_children(50, prepare) == [0] * 50
     assert stat.S_IMODE(root.stat().st_mode) == 0o700

@@ -121,7 +121,7 @@ def test_rust_struct_and_stub_have_the_same_fields(class_: str) -> None:
     ("class_", "default"),
     [("ServerArgs", MISSING), ("ModelConfig", MISSING), ("DefaultSamplingParams", None), ("FrontendConfig", None)],
 )
-def test_stub_requires_exactly_what_rust_requires(class_: str, default: object) -> None:
+def test_stub_says_which_fields_are_required(class_: str, default: object) -> None:
     """
     Every field of `ServerArgs` and `ModelConfig` is required; every field of the other two is optional.
     """

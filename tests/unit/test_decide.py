@@ -160,7 +160,7 @@ def test_each_cell_of_the_table(sightings: Sightings, mode: Mode, outcome: tuple
 @pytest.mark.parametrize(("sightings", "mode"), CASES)
 def test_every_stale_library_is_named_in_a_warning_or_an_error(sightings: Sightings, mode: Mode) -> None:
     """
-    A stale bundled library is never used or ignored silently. Mode `force` replaces it anyway.
+    A stale bundled library is never used or ignored silently. Mode `force` always builds, so it does not warn.
     """
     decision = decided(sightings, mode)
 

@@ -75,7 +75,7 @@ def tick(progress: Progress) -> None:
 
 
 def finish(progress: Progress) -> None:
-    progress.finish(True, "built app._mm")
+    progress.succeeded("built app._mm")
 
 
 REASON = "rebuilding app._mm: src/lib.rs changed\n"
@@ -105,7 +105,7 @@ REASON = "rebuilding app._mm: src/lib.rs changed\n"
             [(0, tick), (60, announce), (60.5, finish)], REASON, id="the wait before the announcement does not count"
         ),
         pytest.param(
-            [(0, announce), (2, lambda progress: progress.finish(False, "not built"))],
+            [(0, announce), (2, lambda progress: progress.failed("not built"))],
             REASON + "failed: not built\n",
             id="a failed build",
         ),
@@ -137,7 +137,7 @@ def test_the_live_line_is_redrawn_and_removed() -> None:
     progress.note("warning: unused")
     clock.now += 1
     progress.tick()
-    progress.finish(True, "built")
+    progress.succeeded("built")
 
     assert drawn == ["rebuilding", "app._mm ━━━━━─────────────── 3/12 serde_derive_internals (2 s)"]
     assert stream.screen() == ["rebuilding", "warning: unused", "built", ""]
