@@ -101,6 +101,8 @@ def variables(*, long: bool) -> dict[str, str]:
         # The same in all steps: pyo3's build scripts run again whenever it changes.
         "PYO3_PYTHON": main_environment().python,
         "PYTHONUNBUFFERED": "1",
+        # A tenth less work: nothing is compiled twice here.
+        "CARGO_INCREMENTAL": "0",
         LONG_VARIABLE: "1" if long else "",
     }
 
