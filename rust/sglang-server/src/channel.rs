@@ -2,7 +2,7 @@
 //!
 //! Invariant: the frontend never waits for room in the ring to the scheduler, so a slow
 //! scheduler cannot block it. The scheduler waits for room in the ring from the scheduler,
-//! so no computed token is lost.
+//! so a full ring loses no tokens.
 
 use std::{
     collections::VecDeque,
@@ -82,8 +82,8 @@ impl ToSchedulerRing {
 }
 
 impl SchedulerInbox {
-    /// Takes up to `max` messages, in order. Never waits, not even for a [`Self::wait`] in
-    /// another thread.
+    /// Takes up to `max` messages, in order. Never waits, even while another thread is in
+    /// [`Self::wait`].
     #[must_use]
     pub(crate) fn take(&self, max: usize) -> Vec<ToScheduler> {
         let mut stash = self.stash();

@@ -1,9 +1,9 @@
 //! The settings that a frontend starts with.
 //!
-//! Each setting is a field of one struct here, and this list is the only one in Rust:
-//! `ServerArgs` is read from Python by its derived `FromPyObject`. The Python side has its own
-//! list, in `rust_server/context.py`; `tests/server/test_settings.py` compares the two with the
-//! stub `_server.pyi`.
+//! Each setting is a field of one struct here. Rust has no second list of settings: the derived
+//! `FromPyObject` reads `ServerArgs` from Python. The Python side has its own list, in
+//! `rust_server/context.py`. `tests/server/test_settings.py` compares both with the stub
+//! `_server.pyi`.
 //!
 //! Invariant: a running server keeps the settings that it started with. Nothing here is read
 //! from the environment.
@@ -65,7 +65,7 @@ pub struct ServerArgs {
     /// Default sampling parameters, which a request overrides. Python passes them as JSON text.
     #[cfg_attr(feature = "python", pyo3(from_py_with = crate::python::json_object))]
     pub preferred_sampling_params: Option<Map<String, Value>>,
-    /// Most images, videos and audio clips in a request, by kind.
+    /// Maximum number of images, videos and audio clips in a request, by kind.
     pub limit_mm_data_per_request: BTreeMap<String, i64>,
     /// Whether a prompt that is too long is truncated instead of refused.
     pub allow_auto_truncate: bool,
@@ -75,7 +75,7 @@ pub struct ServerArgs {
     pub num_reserved_tokens: i64,
     /// Version of the engine.
     pub version: String,
-    /// Most tokens of all running requests together.
+    /// Maximum number of tokens of all running requests together.
     pub max_total_num_tokens: i64,
 }
 
@@ -124,7 +124,7 @@ impl ServerArgs {
     pyo3::pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")
 )]
 pub struct ModelConfig {
-    /// Most tokens of a prompt and its completion together.
+    /// Maximum number of tokens of a prompt and its completion together.
     pub context_len: i64,
     /// Token ids are below this number.
     pub vocab_size: i64,
@@ -154,7 +154,7 @@ impl ModelConfig {
     pyo3::pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")
 )]
 pub struct DefaultSamplingParams {
-    /// As in the sampling parameters of a request, like each field here.
+    /// This field and those below mean the same as in the sampling parameters of a request.
     pub temperature: Option<f64>,
     /// See `temperature`.
     pub top_p: Option<f64>,
@@ -203,19 +203,20 @@ impl DisaggregationMode {
     pyo3::pyclass(frozen, from_py_object, module = "sglang.srt.rust_extensions._server")
 )]
 pub struct FrontendConfig {
-    /// Most bytes of a request body, compressed and decompressed; a larger one is 413.
+    /// Maximum size of a request body in bytes, compressed and decompressed. A larger body is
+    /// answered with 413.
     pub body_limit: usize,
     /// Time for requests in flight to finish after a shutdown begins.
     pub drain_deadline: Duration,
-    /// Time for the head of a request to arrive, and again for its body.
+    /// Maximum time for the head of a request to arrive, and for its body to arrive after that.
     pub read_timeout: Duration,
     /// How long `/health_generate` waits for a frame of the scheduler.
     pub health_timeout: Duration,
     /// Whether `/health_generate` sends a probe to the scheduler.
     pub health_generation: bool,
-    /// Greatest age of the scheduler's last heartbeat at which `/health` reports success.
+    /// Maximum age of the scheduler's last heartbeat at which `/health` reports success.
     pub heartbeat_limit: Duration,
-    /// Most requests in one body; a negative number means no limit.
+    /// Maximum number of requests in one body; a negative number means no limit.
     pub most_requests: i64,
     /// Whether to log a line for each request.
     pub access_log: bool,

@@ -1,4 +1,5 @@
-//! The deadline of a shutdown. Several threads may wait for the same shutdown and shorten it.
+//! The deadline of a shutdown. Several threads may wait for the same shutdown, and each may
+//! shorten the deadline.
 //!
 //! Invariant: the deadline only moves closer; every waiting thread wakes when the shutdown
 //! ends, even when it ends by a panic.
@@ -47,8 +48,8 @@ impl Drain {
     /// Runs `future` on this thread until it is ready, or until the deadline and `at_least`
     /// have both passed.
     ///
-    /// Written here because tokio's `block_on` panics on a thread that already runs a
-    /// runtime, such as that of a program which embeds the server.
+    /// tokio's `block_on` cannot be used: it panics on a thread that already runs a tokio
+    /// runtime, such as a thread of a program that embeds the server.
     pub(crate) fn block_on<F: Future>(
         self: &Arc<Self>,
         future: F,
@@ -67,7 +68,8 @@ impl Drain {
         }
     }
 
-    /// False when the deadline and `at_least` have passed.
+    /// Waits until the future can make progress. Returns false when the deadline and
+    /// `at_least` have passed.
     fn wait_until_woken(&self, at_least: Instant) -> bool {
         let mut state = self.state();
         while !state.is_woken {
@@ -112,7 +114,7 @@ impl Wake for Drain {
     }
 }
 
-/// Marks the shutdown as ended when it is dropped, also by a panic.
+/// Marks the shutdown as ended when it is dropped, even if a panic drops it.
 pub(crate) struct Ending<'a>(&'a Drain);
 
 impl<'a> Ending<'a> {

@@ -1,7 +1,7 @@
-//! Why a request failed, and the HTTP status for it.
+//! The errors of requests, and the HTTP status of each.
 //!
-//! Invariant: a mistake of the client has a status below 500 and a text that says what to
-//! change. A fault of the server is 500. A request that the server cannot take now is 503.
+//! Invariant: a client error has a status below 500 and a text that says what to change. A
+//! server error is 500. A request that the server cannot take now gets 503.
 
 /// How a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -80,7 +80,7 @@ impl RequestError {
         match self {
             Self::Invalid { .. } => 400,
             Self::QueueFull(_) | Self::Unavailable(_) => 503,
-            // A status outside this range is no error status, so the scheduler is wrong.
+            // The scheduler should send only statuses in this range. Any other becomes 500.
             Self::Aborted { status, .. } if (400..600).contains(status) => *status,
             Self::Aborted { .. }
             | Self::Tokenize(_)

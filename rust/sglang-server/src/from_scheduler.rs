@@ -21,8 +21,8 @@ use crate::{
 
 /// Reads frames until `stopped` is disconnected.
 ///
-/// `activity` counts the well-formed frames, as signs that the scheduler works. `panics`
-/// counts bugs that were caught; each costs one frame.
+/// `activity` counts the well-formed frames, which show that the scheduler works. `panics`
+/// counts the panics that were caught; each loses one frame.
 pub(crate) fn run(
     frames: &flume::Receiver<Vec<u8>>,
     stopped: &flume::Receiver<()>,

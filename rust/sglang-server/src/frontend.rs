@@ -27,7 +27,7 @@ use crate::{
     tokenizer::{AutoSpecials, Job},
 };
 
-/// What every route of a running server shares.
+/// The state that all routes of a running server share.
 #[derive(Debug)]
 pub(crate) struct Frontend {
     pub(crate) args: Arc<ServerArgs>,
@@ -36,7 +36,7 @@ pub(crate) struct Frontend {
     pub(crate) status: Arc<Status>,
     entrance: Entrance,
     /// The tokenizer's inbox. Its threads end when every sender is dropped, so a shutdown
-    /// takes this one out.
+    /// drops this one.
     jobs: Mutex<Option<flume::Sender<Job>>>,
 }
 
@@ -46,8 +46,8 @@ pub(crate) struct Status {
     start: Instant,
     /// Well-formed frames from the scheduler.
     pub(crate) frames: Arc<AtomicU64>,
-    /// Milliseconds from the start to the scheduler's last look at its inbox; 0 before the
-    /// first one.
+    /// Milliseconds from the start to the time when the scheduler last read its inbox; 0
+    /// before the first time.
     heartbeat: AtomicU64,
     /// Cancelled when the server begins to shut down.
     pub(crate) draining: CancellationToken,
@@ -55,9 +55,9 @@ pub(crate) struct Status {
     pub(crate) admitted: AtomicU64,
     /// Requests that were refused because a queue was full.
     pub(crate) refused: Arc<AtomicU64>,
-    /// Requests whose client disconnected before their end.
+    /// Generations whose client disconnected before the last event.
     pub(crate) aborted: AtomicU64,
-    /// Bugs that were caught; each cost one request or one frame.
+    /// Panics that were caught. Each failed one request or lost one frame.
     pub(crate) panics: Arc<AtomicU64>,
     /// Holds one token for each [`Answer`].
     pub(crate) live: TaskTracker,
@@ -78,7 +78,7 @@ impl Status {
         }
     }
 
-    /// Records that the scheduler has looked at its inbox.
+    /// Records that the scheduler reads its inbox.
     pub(crate) fn beat(&self) {
         let now = self.start.elapsed().as_millis() as u64;
         self.heartbeat.store(now.max(1), Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl Frontend {
         })
     }
 
-    /// Submits tokens of which only the text is wanted.
+    /// Submits tokens to decode into text, without a generation.
     pub(crate) fn detokenize(
         &self,
         ids: Vec<i32>,
@@ -257,7 +257,7 @@ impl Frontend {
     }
 }
 
-/// The answer to one request, as it arrives. Dropping it before the last event aborts the
+/// The receiving end of the answer to one request. Dropping it before the last event aborts the
 /// request.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -268,8 +268,8 @@ pub(crate) struct Answer {
     events: mpsc::Receiver<ResponseEvent>,
     aborts: flume::Sender<Rid>,
     status: Arc<Status>,
-    /// Counts this answer as live. It is the last field, so it is dropped after the abort was
-    /// sent: a shutdown that sees no live answer has seen every abort.
+    /// Counts this answer as live. Fields are dropped after `drop` has sent the abort. So when
+    /// a shutdown sees no live answer, every abort has been sent.
     _live: TaskTrackerToken,
 }
 
@@ -291,7 +291,8 @@ impl Answer {
         }
     }
 
-    /// Notes the last event. A channel that closed before it counts as a failure.
+    /// Records the last event. If the channel closes before the last event, the request has
+    /// failed.
     fn seen(&mut self, event: Option<ResponseEvent>) -> ResponseEvent {
         let event = event.unwrap_or_else(|| {
             ResponseEvent::Failed(RequestError::Internal("the answer was truncated".into()))

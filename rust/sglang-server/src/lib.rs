@@ -3,14 +3,14 @@
 //! A request comes in over HTTP (`api`) and becomes a typed message (`message`). The stage
 //! `to_scheduler` tokenizes and checks it, and puts it as a frame ([`wire`]) into a ring
 //! (`channel`). The scheduler's frames come back through `from_scheduler` to the shard that
-//! has the request (`detokenizer`), which makes text of the tokens for the HTTP answer.
+//! has the request (`detokenizer`), which decodes the tokens into text for the HTTP answer.
 //!
 //! Invariant: every admitted request ends exactly once: with an answer, with an error, or,
 //! when its client disconnects, with an abort that reaches the scheduler.
 //!
 //! # The scheduler's side
 //!
-//! A program that embeds the server takes requests out of it and pushes tokens into it:
+//! A program that embeds the server takes requests from it and pushes tokens to it:
 //!
 //! ```
 //! # use std::{io::{Read as _, Write as _}, net::TcpStream, thread, time::Duration};
@@ -77,8 +77,8 @@ mod workers;
 pub use channel::ToScheduler;
 pub use runtime::{Server, StartError};
 
-/// Internals for this crate's integration tests, which can link only what is public. Not
-/// part of the API: it changes without notice.
+/// Internals for this crate's integration tests, which can use only public items. Not part of
+/// the API: it changes without notice.
 #[doc(hidden)]
 pub mod testing {
     pub use crate::{

@@ -1,4 +1,4 @@
-//! The request names that clients use right now, and the sinks of their answers.
+//! The request names in use, and the sinks that take the answers to the clients.
 //!
 //! Invariant: a name is in use from the admission of its request until the sink of the
 //! answer is dropped, however the request ends.
@@ -74,10 +74,10 @@ impl Drop for Held {
     }
 }
 
-/// Where the answer to one request goes. Dropping it frees the request's name.
+/// The sending end of the answer to one request. Dropping it frees the request's name.
 ///
-/// One place is reserved for the last event, so that a reader that is too slow still learns
-/// how its answer ended.
+/// One place is reserved for the last event. So a slow reader still gets the last event when
+/// the rest of the sink is full.
 #[derive(Debug)]
 pub(crate) struct Sink {
     events: mpsc::Sender<ResponseEvent>,
@@ -94,7 +94,8 @@ pub(crate) enum SinkError {
 }
 
 impl Sink {
-    /// Makes a sink for up to `capacity` unread events and the last one, and its reading end.
+    /// Makes a sink and its reading end. It holds up to `capacity` unread events and the last
+    /// event.
     #[must_use]
     pub(crate) fn new(
         capacity: usize,

@@ -1,4 +1,5 @@
-//! The log of the program that serves. Only that program sets it up, never an import.
+//! The log of the program that runs the server. Only that program sets it up; importing the
+//! extension module does not.
 //!
 //! Invariant: logging never blocks. If stderr is not read, new lines are dropped and counted.
 

@@ -1,6 +1,7 @@
 //! One stage of the server: its threads and the signal that stops them.
 //!
-//! Invariant: a stage that is dropped without [`Stage::join`] stops too; nothing waits for it.
+//! Invariant: dropping a stage without [`Stage::join`] stops its threads, but does not wait for
+//! them.
 
 use std::{fmt, io, time::Instant};
 
@@ -20,8 +21,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Starts the stage's only thread, `{name}-0`. `body` must return once the receiver that
-    /// it is given is disconnected.
+    /// Starts the stage's only thread, `{name}-0`. `body` gets a receiver and must return once
+    /// that receiver is disconnected.
     pub(crate) fn start<F>(name: &'static str, on_start: &OnStart, body: F) -> io::Result<Self>
     where
         F: FnOnce(flume::Receiver<()>) + Send + 'static,
@@ -32,7 +33,7 @@ impl Stage {
         Ok(Self::of(name, Some(stop), join))
     }
 
-    /// A stage whose threads run already, and which `workers` waits for.
+    /// Makes a stage of threads that already run. `workers` waits for them.
     pub(crate) fn of(
         name: &'static str,
         stop: Option<flume::Sender<()>>,

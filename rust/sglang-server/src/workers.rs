@@ -12,7 +12,7 @@ use std::{
 /// Runs first in each thread, with the thread's index: for example, binds it to a core.
 pub(crate) type OnStart = Arc<dyn Fn(usize) + Send + Sync>;
 
-/// Threads that share a name and differ by a number.
+/// Threads with the same name and consecutive numbers.
 #[derive(Debug)]
 pub(crate) struct Workers {
     handles: Vec<JoinHandle<()>>,
@@ -54,7 +54,7 @@ impl Workers {
     #[must_use]
     pub(crate) fn join(self, deadline: Instant) -> usize {
         let left = deadline.saturating_duration_since(Instant::now());
-        // No thread ever sends. So this returns when time is up or all threads have ended.
+        // No thread sends anything: this returns at the deadline, or when all threads have ended.
         let ended = self.ended.recv_timeout(left.max(Duration::from_millis(1)));
         if ended == Err(flume::RecvTimeoutError::Timeout) {
             return self

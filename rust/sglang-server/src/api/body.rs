@@ -3,10 +3,10 @@
 //! Invariant: a body takes at most the limit in memory, compressed and decompressed, and only
 //! JSON is accepted.
 //!
-//! `tower-http` 0.6 has layers for two of these steps, which do not fit. `RequestDecompression`
-//! answers 415 without a body and inflates on the API thread, where a large body delays other
-//! responses; it adds seven crates. `RequestBodyTimeout` starts over with each piece of a body,
-//! so a client that sends a byte at a time never reaches it.
+//! Two layers of `tower-http` 0.6 do not fit. `RequestDecompression` answers 415 without a body,
+//! adds seven crates, and inflates on the API thread, where a large body delays other responses.
+//! `RequestBodyTimeout` restarts its timer with each piece of a body, so it never stops a client
+//! that sends one byte at a time.
 
 use std::{io::Read as _, panic::resume_unwind, time::Duration};
 
@@ -27,10 +27,10 @@ use crate::error::RequestError;
 /// responses.
 const LARGE: usize = 256 << 10;
 
-/// The limits of request bodies, as an extension of every request.
+/// The limits of request bodies. Every request carries them as an extension.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyRules {
-    /// Most bytes, compressed and decompressed.
+    /// Maximum number of bytes, compressed and decompressed.
     pub(crate) limit: usize,
     /// Time for the whole body to arrive.
     pub(crate) timeout: Duration,

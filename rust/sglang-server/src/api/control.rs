@@ -18,7 +18,7 @@ use crate::{
 /// How long the scheduler may take to answer a control message.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Waits for the map that the scheduler answers with.
+/// Waits for the scheduler's answer, which is a map.
 pub(crate) async fn control_result(mut answer: Answer) -> Result<Map<String, Value>, RequestError> {
     let event = timeout(TIMEOUT, answer.next()).await.map_err(|_| {
         let seconds = TIMEOUT.as_secs();
@@ -50,7 +50,7 @@ struct Abort {
     abort_all: Option<bool>,
 }
 
-/// Aborts the requests with this id. An unknown id is no error, since the request may have ended.
+/// Aborts the requests with this id. An unknown id is accepted: the request may have ended.
 pub(crate) async fn abort_request(
     State(frontend): State<Arc<Frontend>>,
     JsonBody(body): JsonBody,

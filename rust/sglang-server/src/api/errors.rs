@@ -1,7 +1,7 @@
 //! Error responses of the native routes: `{"error": {"message", "code"}}`, where the code is the
 //! HTTP status.
 //!
-//! Invariant: every error response has this body, except the three that hyper sends itself. It
+//! Invariant: every error response has this body, except three that hyper sends itself. hyper
 //! answers a malformed request head with 400, a URI that is too long with 414, and a head that is
 //! too large with 431. These have no body: hyper 1 builds them before it calls any of our code,
 //! and has no hook to change them.
@@ -46,7 +46,7 @@ pub(crate) fn refusal(status: StatusCode, message: &str) -> Response {
     response
 }
 
-/// The queue of one request delivered an event of another kind of request.
+/// The error when a request receives an event that belongs to another kind of request.
 pub(crate) fn unexpected_event() -> RequestError {
     RequestError::Internal("unexpected event for this kind of request".into())
 }

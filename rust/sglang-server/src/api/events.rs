@@ -47,7 +47,7 @@ pub(crate) fn stream(
     let headers = [
         (header::CONTENT_TYPE, CONTENT_TYPE),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
-        // Some proxies would buffer the events otherwise.
+        // Without this header some proxies buffer the events.
         (
             header::HeaderName::from_static("x-accel-buffering"),
             HeaderValue::from_static("no"),

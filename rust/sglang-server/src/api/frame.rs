@@ -1,4 +1,4 @@
-//! The JSON of a generation, as `/generate` sends it: at the end, or after each step.
+//! The JSON of a generation that `/generate` sends at the end, or after each step.
 //!
 //! A cumulative stream repeats all output in every frame. Serializing all of it for each frame
 //! would take time quadratic in the length of the output. So each step is serialized once and
@@ -12,13 +12,13 @@ use serde::Serialize;
 
 use crate::message::{Chunk, Extras, FinishReason, GenerateRequest, response::TextLogprob};
 
-/// One generation, serialized as far as it has got.
+/// One generation: the JSON of its steps so far.
 #[derive(Debug)]
 pub(crate) struct Frames {
     id: String,
     index: Option<usize>,
     wants: Wants,
-    /// Whether a frame has all output so far, or only the output since the frame before.
+    /// Whether a frame has all output so far, or only the output since the previous frame.
     cumulative: bool,
     pieces: Pieces,
     prompt_tokens: u32,
@@ -89,7 +89,7 @@ impl Frames {
         self.finish = chunk.finish;
     }
 
-    /// The object. The last one has the time that the request took.
+    /// The JSON object. The last one contains the time that the request took.
     pub(crate) fn frame(&self, latency: Duration) -> String {
         let pieces = &self.pieces;
         let mut out = String::with_capacity(pieces.len() + 256);

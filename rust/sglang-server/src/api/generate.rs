@@ -1,7 +1,7 @@
 //! `POST /generate`.
 //!
-//! Invariant: a request is refused only before the first byte of the response. In a batch each
-//! generation succeeds or fails on its own.
+//! Invariant: a request is refused only before the first byte of the response. In a batch, each
+//! generation succeeds or fails independently.
 
 use std::{sync::Arc, time::Instant};
 
@@ -34,7 +34,7 @@ struct Generation {
     frames: Frames,
     start: Instant,
     cumulative: bool,
-    /// An event that was received but does not belong to the frame before it.
+    /// An event that was received, but belongs to the next frame.
     next: Option<ResponseEvent>,
 }
 
@@ -90,7 +90,7 @@ async fn answer(frontend: &Arc<Frontend>, body: Bytes) -> Result<Response, Reque
     if !stream {
         return generation.last_frame().await.map(json);
     }
-    // The status is sent with the first event, so an error before it still has its own status.
+    // The status is sent with the first event. An error before that still has its own status.
     let first = generation.next_frame().await?;
     Ok(events::stream(single(generation, first), panics))
 }
@@ -189,7 +189,7 @@ impl Generation {
     }
 }
 
-/// The events of one generation, whose `first` frame is there.
+/// The events of one generation. Its `first` frame has already arrived.
 fn single(generation: Generation, first: Frame) -> impl Stream<Item = Bytes> {
     stream::unfold(Some((generation, Some(first))), async |state| {
         let (mut generation, first) = state?;

@@ -23,7 +23,7 @@ use crate::{
 /// How often a waiting probe reads the counter of scheduler frames.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Placeholder host for a probe in a disaggregated pair, since no other server takes part.
+/// Placeholder host for a probe in a disaggregated pair: the other half takes no part in a probe.
 const NO_PEER: &str = "2.2.2.2";
 
 pub(crate) async fn health(State(frontend): State<Arc<Frontend>>) -> Response {
@@ -61,7 +61,7 @@ pub(crate) async fn health_generate(State(frontend): State<Arc<Frontend>>) -> Re
     }
 }
 
-/// Requests one token and waits for any frame, because a busy scheduler sends other frames first.
+/// Requests one token and waits for a frame of any request: a busy scheduler sends others first.
 async fn probe(frontend: &Frontend) -> Result<(), RequestError> {
     let frames = || frontend.status.frames.load(Ordering::Relaxed);
     let before = frames();

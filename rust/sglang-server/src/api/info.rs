@@ -1,7 +1,7 @@
 //! `/model_info` and `/server_info`.
 //!
-//! Invariant: only the fields of an allow-list are shown of the scheduler's state, because other
-//! fields may hold secrets.
+//! Invariant: of the scheduler's state, a response shows only the fields on an allow-list, because
+//! other fields may hold secrets.
 
 use std::sync::Arc;
 

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::RequestError;
 
-/// Most characters of a message, because serde quotes parts of the body.
+/// Maximum length of a message, in characters. serde's messages quote parts of the body.
 const MAX_MESSAGE: usize = 300;
 
 /// Parses `body`, which must be one JSON value. Unknown keys are ignored.

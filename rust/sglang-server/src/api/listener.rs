@@ -43,8 +43,8 @@ pub(crate) enum ListenError {
     },
 }
 
-/// Listens on `port + offset` of `host`, an address or a name. Of a name with several addresses,
-/// the first one that can be bound is used.
+/// Listens on `port + offset` of `host`, which is an address or a name. If a name has several
+/// addresses, the first one that can be bound is used.
 pub(crate) fn listen(host: &str, port: u16, offset: u16) -> Result<TcpListener, ListenError> {
     let Some(port) = port.checked_add(offset) else {
         return Err(ListenError::Port { port, offset });
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// The limits end connections of clients whose machine is gone, or that stop reading.
+    /// The limits close connections to clients that stop reading or whose machine is unreachable.
     #[test]
     #[cfg(target_os = "linux")]
     fn accepted_connections_have_limits() {

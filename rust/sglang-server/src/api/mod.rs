@@ -1,6 +1,6 @@
 //! HTTP: the routes, their responses and their errors.
 //!
-//! Invariant: an unknown path or method is answered with an error of the same shape as any other.
+//! Invariant: the error for an unknown path or method has the same JSON form as any other error.
 
 mod body;
 mod connection;
@@ -70,7 +70,7 @@ pub(crate) fn router(frontend: Arc<Frontend>) -> Router {
         .with_state(frontend)
 }
 
-/// Answers 500 when a handler panics, and keeps the connection.
+/// Answers 500 when a handler panics, and keeps the connection open.
 ///
 /// `tower_http::catch_panic` does not fit: its handler gets only the payload of the panic, so it
 /// could not log the path, and it boxes the body of every response.
@@ -89,7 +89,7 @@ async fn catch_panics(
     })
 }
 
-/// The path, cut to a length that fits a message.
+/// The path, cut to 100 characters for a message.
 fn short_path(uri: &Uri) -> String {
     uri.path().chars().take(100).collect()
 }

@@ -42,8 +42,8 @@ use crate::frontend::Frontend;
 /// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Pause before another attempt: to accept when there are no file descriptors, or to read the
-/// preface when it is incomplete.
+/// Pause before a retry: of `accept` after it failed for lack of file descriptors, and of reading
+/// an incomplete preface.
 const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Time at shutdown for connections to send their last error, and for clients that have just
@@ -80,8 +80,8 @@ pub(crate) async fn serve(listener: TcpListener, frontend: Arc<Frontend>, stop: 
             Err(error) => pause_after(&error).await,
         }
     }
-    // Closing is not enough: if a forked child has inherited the socket, clients could still
-    // connect, and nothing would accept them.
+    // Closing is not enough: if a forked child has inherited the socket, clients can still
+    // connect, but no process accepts the connections.
     if let Err(error) = SockRef::from(&listener).shutdown(Shutdown::Both) {
         debug!("shutting the listening socket down: {error}");
     }
@@ -145,8 +145,8 @@ async fn idle_at_shutdown(stop: CancellationToken, exchange: Exchange) {
     }
 }
 
-/// Waits until the first bytes decide between HTTP/1 and HTTP/2; false if the client closes or
-/// the time is over. hyper-util starts its own timers only after that decision.
+/// Waits until the first bytes show whether the client speaks HTTP/1 or HTTP/2. Returns false if
+/// the client closes or the time is over. hyper-util starts its own timers only after that.
 async fn has_begun(stream: &TcpStream, limit: Duration) -> bool {
     let begun = async {
         let mut beginning = [0; PREFACE.len()];
@@ -165,8 +165,8 @@ async fn has_begun(stream: &TcpStream, limit: Duration) -> bool {
     timeout(limit, begun).await.unwrap_or(false)
 }
 
-/// Pauses if `accept` failed for lack of resources, such as file descriptors, until other
-/// connections may have ended. A client that disconnected before it was accepted needs no pause.
+/// Pauses if `accept` failed for lack of resources, such as file descriptors. Other connections
+/// may end during the pause. If the client disconnected before it was accepted, there is no pause.
 async fn pause_after(error: &io::Error) {
     let disconnected = matches!(
         error.kind(),

@@ -15,7 +15,7 @@ use crate::{
     error::RequestError, frontend::Frontend, message::ResponseEvent, tokenizer::AutoSpecials,
 };
 
-/// Most tokens of one `/detokenize`: other streams of the same shard wait for it.
+/// Maximum number of tokens in one `/detokenize`: other requests of the shard wait for it.
 const MAX_TOKENS: usize = 1 << 20;
 
 #[derive(Deserialize)]

@@ -1,7 +1,7 @@
 //! The detokenizer threads. Each owns one shard of the requests, so no lock is needed.
 //!
-//! Invariants: when an entry is removed, a last event has been sent to its sink, unless the sink is
-//! closed or the request was deregistered. If the scheduler may still be working on the request,
+//! Invariants: when the entry of a request is removed, its last event is sent to its sink, unless
+//! the sink is closed or the request was deregistered. If the scheduler may still be working on the request,
 //! an abort is sent to it.
 
 use std::{
@@ -227,7 +227,7 @@ impl Shard {
 
     fn step(&mut self, rid: &str, step: Step) {
         let Some(entry) = self.entries.get_mut(rid) else {
-            return; // The request has ended here, but the scheduler had not seen that yet.
+            return; // The request has ended, but the scheduler did not know that yet.
         };
         let finished = step.finish.is_some();
         let Some(answer) = &mut entry.answer else {

@@ -111,8 +111,7 @@ pub(crate) fn json_object(text: &Bound<'_, PyAny>) -> PyResult<Option<Map<String
     })
 }
 
-/// The longest time that is accepted, about 30 years: adding it to the current time does not
-/// overflow.
+/// Maximum time, about 30 years. Adding it to the current time does not overflow.
 const MAX_TIME: Duration = Duration::from_secs(1_000_000_000);
 
 /// Converts `given` seconds to a duration; `None` means `default`.

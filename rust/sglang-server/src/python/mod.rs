@@ -1,4 +1,4 @@
-//! The extension module `_server`: the frontend as the scheduler's thread uses it.
+//! The extension module `_server`, with which the scheduler's thread uses the frontend.
 //!
 //! Invariant: every call that waits releases the GIL, and no error of the server becomes a
 //! panic. Importing the module changes nothing in the process: it installs no signal handler

@@ -74,7 +74,7 @@ impl Server {
         (address.ip().to_string(), address.port())
     }
 
-    /// Whether the server was shut down and no new request will enter the queue.
+    /// Whether the server was shut down, so that no new request will enter the queue.
     #[getter]
     fn is_shut_down(&self) -> bool {
         self.runtime.is_shut_down()
@@ -131,7 +131,7 @@ impl Server {
         Ok(self.push(py, wire::error_frame(rid, message)))
     }
 
-    /// Stops accepting, waits for requests in flight until the deadline, and fails the rest. A
+    /// Stops accepting connections, waits for requests in flight until the deadline, and fails the rest. A
     /// second call may shorten the deadline. A signal ends only the wait, not the shutdown.
     #[pyo3(signature = (drain_deadline=None))]
     fn shutdown(&self, py: Python<'_>, drain_deadline: Option<f64>) -> PyResult<()> {
@@ -179,7 +179,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.check_process().is_err() {
-            // Leaked on purpose: locks may be held in the child, and the sockets are the parent's.
+            // Leaked on purpose: locks may be held in the child, and the parent owns the sockets.
             mem::forget(Arc::clone(&self.runtime));
             return;
         }

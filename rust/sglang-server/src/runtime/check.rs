@@ -1,4 +1,4 @@
-//! Which arguments a server refuses to start with.
+//! Checks of the arguments before a server starts.
 
 use std::io;
 

@@ -15,7 +15,7 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Http {
     runtime: runtime::Runtime,
-    /// Ends after the last connection, once the frontend drains.
+    /// Ends when the frontend drains and the last connection has closed.
     server: JoinHandle<()>,
 }
 

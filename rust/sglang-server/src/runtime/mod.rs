@@ -1,7 +1,8 @@
 //! A running frontend, from its start to its end.
 //!
 //! Invariant: when [`Server::start`] returns, the socket listens. When [`Server::shutdown`]
-//! returns, no thread of the server runs any more, or the log names those left behind.
+//! returns, no thread of the server runs any more, or the log names the threads that did not
+//! end in time.
 
 mod check;
 mod http;
@@ -35,19 +36,19 @@ pub struct Server {
     address: SocketAddr,
     inbox: SchedulerInbox,
     ring: FromSchedulerRing,
-    /// `None` once the server has been told to shut down.
+    /// `None` after the first call of [`Self::shutdown`].
     stages: Mutex<Option<Stages>>,
     drain: Arc<Drain>,
 }
 
 impl Server {
     /// Starts all threads and listens on `args.port + port_offset`. The threads are bound to
-    /// `cores`, unless these are too few.
+    /// `cores`; if there are fewer cores than threads, no thread is bound.
     ///
     /// # Errors
     ///
-    /// When an argument is invalid, the tokenizer cannot be loaded, the address cannot be
-    /// listened on, or the system refuses a thread.
+    /// When an argument is invalid, the tokenizer cannot be loaded, the server cannot listen on
+    /// the address, or the system cannot start a thread.
     ///
     /// # Example
     ///
@@ -137,7 +138,8 @@ impl Server {
         })
     }
 
-    /// The address that the server listens on, with the real port if port 0 was asked for.
+    /// The address that the server listens on, with the port that the system chose if
+    /// `args.port` is 0.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -224,7 +226,7 @@ impl Drop for Server {
     }
 }
 
-/// The tokenizer that `args` name; `None` when the server runs without one.
+/// Loads the tokenizer that `args` name; `None` when the server runs without one.
 fn load_tokenizer(args: &ServerArgs) -> Result<Option<Arc<dyn TextTokenizer>>, LoadError> {
     if args.skip_tokenizer_init {
         return Ok(None);

@@ -26,7 +26,7 @@ use crate::{
 /// How long threads may take to end once they have no work left.
 const JOIN: Duration = Duration::from_secs(2);
 
-/// Fewest threads that serve HTTP.
+/// Minimum number of threads that serve HTTP.
 const MIN_HTTP_THREADS: usize = 4;
 
 /// A started pipeline: its entrances for HTTP and for the scheduler, and its stages.
@@ -37,7 +37,7 @@ pub(super) struct Pipeline {
     pub(super) stages: Stages,
 }
 
-/// What the stages are started with.
+/// The inputs for starting the stages.
 pub(super) struct Plan {
     args: Arc<ServerArgs>,
     config: FrontendConfig,
@@ -48,7 +48,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `cores` are those that threads may be bound to; without any, threads are not bound.
+    /// Threads are bound to `cores`. If it is empty, they are not bound.
     pub(super) fn new(
         args: ServerArgs,
         config: FrontendConfig,
@@ -67,8 +67,8 @@ impl Plan {
         }
     }
 
-    /// Starts every stage. When one cannot start, the ones before it stop, because their
-    /// channels are dropped.
+    /// Starts every stage. If a stage cannot start, the stages that already run stop, because
+    /// their channels are dropped.
     pub(super) fn start(self, listener: TcpListener) -> io::Result<Pipeline> {
         let (ring, inbox) = channel::to_scheduler(self.config.to_scheduler_cap);
         let (from_ring, frames) = channel::from_scheduler(self.config.from_scheduler_cap);
@@ -97,7 +97,7 @@ impl Plan {
         })
     }
 
-    /// The stage that turns tokens into text, one thread a shard.
+    /// The stage that turns tokens into text, with one thread per shard.
     fn start_shards(&self, aborts: flume::Sender<Rid>) -> io::Result<(Stage, Inboxes)> {
         let (stop, shutdown) = flume::bounded(0);
         let config = detokenizer::Config {
@@ -172,7 +172,7 @@ impl Plan {
 pub(super) struct Stages {
     http: Http,
     to_scheduler: Stage,
-    /// Takes the submissions that `to_scheduler` has not seen when it ends.
+    /// Receives the submissions that are still queued when `to_scheduler` ends.
     late: flume::Receiver<Submission>,
     from_scheduler: Stage,
     shards: Stage,
@@ -180,9 +180,9 @@ pub(super) struct Stages {
 }
 
 impl Stages {
-    /// Ends the stages, from both entrances inward. First no new work enters, then the
-    /// shards fail the requests that remain. The connections end last, because they carry
-    /// those errors to the clients.
+    /// Ends the stages. The two stages that take in work end first. Then the shards fail the
+    /// remaining requests. The connections end after the shards, because they carry those
+    /// errors to the clients.
     pub(super) fn end(mut self, drain: &Arc<Drain>) {
         let deadline = Instant::now() + JOIN;
         self.to_scheduler.stop();

@@ -1,4 +1,4 @@
-//! The thread of this stage: what wakes it, and what it does then.
+//! The thread of this stage: the events that wake it, and how it handles them.
 //!
 //! Invariant: a submission is handled before any abort that was sent after it, so an abort
 //! never overtakes its request.
@@ -36,7 +36,7 @@ const ABORT_RETRY: Duration = Duration::from_millis(2);
 /// The tokenizer's answer for a request.
 type TokenizedRequest = (Rid, Result<Tokenized, RequestError>);
 
-/// What the thread works with.
+/// The settings and channels of the thread.
 pub(crate) struct Config {
     pub(crate) args: Arc<ServerArgs>,
     pub(crate) ring: ToSchedulerRing,
@@ -45,28 +45,28 @@ pub(crate) struct Config {
     pub(crate) tokenizer: Option<flume::Sender<Job>>,
     /// Counts requests that were refused because a queue was full.
     pub(crate) refused: Arc<AtomicU64>,
-    /// Counts bugs that were caught.
+    /// Counts panics that were caught.
     pub(crate) panics: Arc<AtomicU64>,
 }
 
 /// The thread's state.
 pub(crate) struct Intake {
     config: Config,
-    /// Where the tokenizer's answers come back. Unbounded: there is at most one answer for
-    /// each entry of `tokenizing`.
+    /// The channel on which the tokenizer answers. Unbounded, so that the tokenizer's threads
+    /// never wait. Each job has at most one answer.
     tokenized: (
         flume::Sender<TokenizedRequest>,
         flume::Receiver<TokenizedRequest>,
     ),
-    /// Requests whose text is with the tokenizer.
+    /// Requests that wait for the tokenizer.
     tokenizing: HashMap<Rid, Untokenized>,
-    /// Requests that were not started because their client had disconnected. The abort of
-    /// each is still to come.
+    /// Requests that were not started because their client had disconnected. Each stays here
+    /// until its abort arrives.
     skipped: HashSet<Rid>,
     aborts: AbortQueue,
 }
 
-/// What woke the thread.
+/// An event that wakes the thread.
 enum Wake {
     Submission(Submission),
     Tokenized(TokenizedRequest),
@@ -77,7 +77,7 @@ enum Wake {
 }
 
 impl Wake {
-    /// The request that it is about.
+    /// The request that the event concerns.
     fn rid(&self) -> Option<Rid> {
         match self {
             Self::Submission(submission) => Some(submission.rid().clone()),
@@ -98,8 +98,8 @@ impl Intake {
         }
     }
 
-    /// Works until `stopped` is disconnected, then fails the requests that are still here
-    /// and retries the aborts once more.
+    /// Works until `stopped` is disconnected, then fails the requests that are still
+    /// queued or with the tokenizer, and tries once more to send the aborts.
     pub(crate) fn run(mut self, inlets: &Inlets, stopped: &flume::Receiver<()>) {
         loop {
             let wake = self.next(inlets, stopped);
@@ -162,7 +162,7 @@ impl Intake {
         }
     }
 
-    /// Handles a bug that was caught: the request fails, and the thread goes on.
+    /// Handles a panic that was caught: the request fails, and the thread continues.
     fn panicked(&self, rid: Option<Rid>) {
         self.config.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(?rid, "the to-scheduler thread panicked on a request");
@@ -228,8 +228,8 @@ impl Intake {
         };
         let (answers, name) = (self.tokenized.0.clone(), rid.clone());
         let answer = move |tokens| drop(answers.send((name, tokens)));
-        // Does not wait for room: that could take as long as tokenizing a long text, and
-        // aborts would wait too.
+        // `try_send` does not wait for room: tokenizing a long text could make it wait long,
+        // and aborts would be delayed.
         match tokenizer.try_send(request.job(Box::new(answer))) {
             Ok(()) => {
                 self.tokenizing.insert(rid, request);

@@ -4,8 +4,8 @@
 //! The thread waits neither for the scheduler nor for a tokenizer. If the ring is full, a
 //! request fails, and an abort is retried.
 //!
-//! Invariant: an admitted request always ends: in the ring, in a shard that answers it, or
-//! with an error at its sink. An abort reaches the scheduler however full the ring is.
+//! Invariant: this stage passes each admitted request to the ring or to a shard that answers it, or
+//! sends an error to its sink. An abort is retried while the ring is full.
 
 mod aborts;
 mod intake;
@@ -32,7 +32,7 @@ pub(crate) enum Submission {
         header: Vec<u8>,
         sink: Sink,
     },
-    /// Tokens of which only the text is wanted.
+    /// Tokens to decode into text, without a generation.
     Detokenize {
         rid: Rid,
         ids: Vec<i32>,
@@ -64,8 +64,8 @@ pub(crate) struct Entrance {
     /// Requests whose client disconnected or reads too slowly. Unbounded, because aborts
     /// arrive when the other channels are full.
     pub(crate) aborts: flume::Sender<Rid>,
-    /// Requests to end early whose clients still wait for the scheduler's last frame.
-    /// Unbounded too.
+    /// Requests to end early. Their clients still wait for the scheduler's last frame.
+    /// Unbounded, like `aborts`.
     pub(crate) give_ups: flume::Sender<Rid>,
 }
 

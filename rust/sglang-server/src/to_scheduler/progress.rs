@@ -1,10 +1,10 @@
-//! How far a generation has come on its way to the scheduler: one type for each step.
+//! The steps of a generation before it is sent to the scheduler: one type for each step.
 //!
-//! [`Validated`], then [`Untokenized`] if its prompt is text, then [`Unmeasured`], then
-//! [`Sendable`].
+//! The order is [`Validated`], then [`Untokenized`] if the prompt is text, then
+//! [`Unmeasured`], then [`Sendable`].
 //!
-//! Invariant: only the check between two steps makes the later type, and it consumes the
-//! earlier one. So a generation reaches the ring after all checks, and at most once.
+//! Invariant: only the check between two steps creates the later type, and the check consumes
+//! the earlier type. So a generation reaches the ring after all checks, and at most once.
 
 use std::mem;
 
@@ -18,7 +18,7 @@ use crate::{
     wire,
 };
 
-/// A generation that obeys the rules which need no tokens.
+/// A generation that has passed the checks that need no tokens.
 #[derive(Debug)]
 pub(super) struct Validated(Box<GenerateRequest>);
 
@@ -29,7 +29,7 @@ pub(super) enum Prompted {
     Ids(Unmeasured),
 }
 
-/// A generation whose text is with the tokenizer.
+/// A generation that needs the tokens of its text.
 #[derive(Debug)]
 pub(super) struct Untokenized {
     request: Box<GenerateRequest>,
@@ -97,7 +97,8 @@ impl Untokenized {
 }
 
 impl Unmeasured {
-    /// Fits the tokens into the context; cuts them if the server may.
+    /// Checks that the tokens fit the context. With `allow_auto_truncate` it cuts them instead
+    /// of failing.
     pub(super) fn fit(mut self, args: &ServerArgs) -> Result<Sendable, RequestError> {
         if self.ids.is_empty() {
             return Err(RequestError::invalid("the prompt has no tokens"));

@@ -1,7 +1,7 @@
-//! Which generations this model accepts: checks before and after tokenizing.
+//! Checks whether the model can serve a generation, before and after tokenizing.
 //!
-//! Invariant: every token that reaches the scheduler is in the model's vocabulary, since any
-//! other would fail in the embedding lookup. Every request fits the context.
+//! Invariant: every token that reaches the scheduler is in the model's vocabulary, because the
+//! embedding lookup fails for any other token. Every request fits the context.
 
 use crate::{
     config::ServerArgs,
@@ -9,7 +9,7 @@ use crate::{
     message::{GenerateRequest, Prompt},
 };
 
-/// The checks that need no tokens of the text.
+/// Checks the request without the tokens of its text.
 pub(super) fn check_request(
     request: &GenerateRequest,
     args: &ServerArgs,

@@ -3,8 +3,8 @@
 //! The detokenizer builds answers incrementally from the tokenizer's [`Vocabulary`], which holds
 //! the text of each token.
 //!
-//! Invariants: the ids equal those of the Python package `tokenizers` for the same file. No input
-//! text ends a worker thread.
+//! Invariants: the ids equal those of the Python package `tokenizers` for the same file. A worker
+//! thread survives any input text.
 
 mod bytes;
 mod hugging_face;

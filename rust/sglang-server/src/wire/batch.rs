@@ -1,8 +1,8 @@
 //! A batch frame: one decode step of several requests.
 //!
-//! A batch is a header of columns, with one element per request, and the numbers of all columns
-//! after it, 4 bytes each. Most batches have only the four core columns. Twelve more columns give
-//! the number of log-probabilities and hidden states, per request and per position.
+//! A batch is a header, and the data after it: numbers of 4 bytes. The header has columns with one
+//! element per request. Most batches have only the four core columns. Twelve more columns give the
+//! number of log-probabilities and hidden states, per request and per position.
 //!
 //! Invariant: the data have exactly the length that the header implies.
 
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::decode::{MalformedFrame, decoded_front};
 use crate::message::{Extras, FinishReason, Step, response::TokenLogprob};
 
-/// Number of columns without and with extras.
+/// Number of columns without extras, and with extras.
 const CORE: u32 = 4;
 const WITH_EXTRAS: u32 = 16;
 
@@ -53,7 +53,8 @@ struct Header {
 struct ExtraLens {
     output: Vec<u32>,
     input: Vec<u32>,
-    /// Top log-probabilities of output and prompt, then those of requested token ids of both.
+    /// The top log-probabilities of the output and of the prompt, then the log-probabilities of the
+    /// requested token ids in the output and in the prompt.
     ragged: [RaggedLens; 4],
     hidden: RaggedLens,
 }
@@ -143,7 +144,7 @@ impl ExtraLens {
         })
     }
 
-    /// Numbers in the data. A log-probability takes two, a value and a token id.
+    /// How many numbers the data have. A log-probability takes two: a value and a token id.
     fn numbers(&self) -> u64 {
         let ragged: u64 = self.ragged.iter().map(|lens| sum(&lens.elements)).sum();
         2 * (sum(&self.output) + sum(&self.input) + ragged) + sum(&self.hidden.elements)
@@ -226,7 +227,7 @@ fn chunks<T>(lens: &[u32], items: Vec<T>) -> Vec<Vec<T>> {
     lens.iter().map(chunk).collect()
 }
 
-/// The data, from which columns are taken in order. The length was checked before.
+/// The rest of the data. Columns are taken from it in order; its length was checked before.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {

@@ -2,7 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-/// Deepest nesting of values that is decoded. The scheduler's frames are flat, and both decoding
+/// Maximum nesting depth of values. The scheduler's frames are flat, and both decoding
 /// and dropping a nested value take stack in proportion to its depth.
 const MAX_DEPTH: usize = 64;
 

@@ -1,7 +1,7 @@
 //! The frames between frontend and scheduler, byte for byte as `WIRE.md` specifies them.
 //!
-//! Invariant: a frame that differs from what its header implies is rejected as a whole, and the
-//! error names every request of the frame.
+//! Invariant: a frame whose data do not match its header is rejected as a whole, and the error
+//! names every request of the frame.
 
 mod batch;
 mod decode;
@@ -10,7 +10,7 @@ mod to_scheduler;
 
 pub use decode::MalformedFrame;
 pub(crate) use from_scheduler::control_result;
-// Only this crate reads frames. Its integration tests, which link only what is public, do too.
+// Public for the integration tests, which can use only public items. No other crate reads frames.
 #[doc(hidden)]
 pub use from_scheduler::Frame;
 pub use from_scheduler::{batch_frame, control_frame, error_frame};

@@ -56,7 +56,7 @@ fn plain() -> GenerateRequest {
     GenerateRequest::plain(rid("r-1"), Prompt::Ids(vec![1, 2]))
 }
 
-/// A request with every field set, each to a value of its own.
+/// A request with every field set, each to a different value.
 fn full() -> GenerateRequest {
     GenerateRequest {
         rid: rid("r-2"),
@@ -201,7 +201,7 @@ fn batch_frame_joins_header_and_columns() {
     assert_eq!(Ok(frame.clone()), batch_frame(header, &[some, &[], others]));
 }
 
-/// NaN stands for a missing log-probability. It is tested apart because it equals nothing.
+/// NaN stands for a missing log-probability. It has its own test, because NaN equals no value.
 #[test]
 fn nan_is_decoded() {
     let mut frame = pinned("batch, extras");
@@ -225,7 +225,7 @@ fn batch_of(header: &Value, data: usize) -> Vec<u8> {
     batch_frame(&header, &[&vec![0; data]]).unwrap()
 }
 
-/// A batch of `a` and `b` with one token each. Its column of extras number `changed` is `lens`.
+/// A batch of `a` and `b` with one token each. Column `changed` of the extras is `lens`.
 fn with_column(changed: usize, lens: &[u32], data: usize) -> Vec<u8> {
     let extras = (0..12).map(|column| {
         if column == changed {

@@ -1,4 +1,4 @@
-//! How far the current request and response of a connection are.
+//! The phase of the current request and response of a connection.
 //!
 //! hyper does not report this, so the bodies of request and response are wrapped: a request is
 //! complete when its body ends, and an exchange is over when its response body is dropped.
@@ -28,7 +28,7 @@ use hyper_util::service::TowerToHyperService;
 
 use crate::api::events;
 
-/// How far the request and the response of a connection are.
+/// The phase of the request and response of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Phase {
@@ -40,16 +40,16 @@ pub(super) enum Phase {
     Responding,
 }
 
-/// What a connection and its requests share. Clones share one state.
+/// The state that a connection shares with its requests. Clones share one state.
 #[derive(Clone, Debug, Default)]
 pub(in crate::api) struct Exchange(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
     phase: AtomicU8,
-    /// Whether the client accepts interim responses, which are new in HTTP/1.1.
+    /// Whether the client accepts interim responses, which HTTP/1.0 does not have.
     may_probe: AtomicBool,
-    /// Whether a comment is to be sent between two events.
+    /// Whether the response body must send a comment before its next event.
     comment: AtomicBool,
     /// Whether the socket did not take all bytes of the last write.
     is_blocked: AtomicBool,
@@ -156,7 +156,8 @@ impl HttpBody for RequestBody {
 }
 
 impl Drop for RequestBody {
-    /// A handler that drops the body unread has seen enough of the request to answer it.
+    /// If a handler drops the body unread, it can answer without the rest. So the request counts
+    /// as complete.
     fn drop(&mut self) {
         if self.exchange.phase() == Phase::Idle {
             self.exchange.set_phase(Phase::Waiting);

@@ -1,17 +1,17 @@
 //! A connection whose client has shut down its sending half.
 //!
-//! A client may do so and go on reading. To a reader of the socket, such a client looks like one
-//! that has disconnected: both deliver an end of stream. The two differ only when the server
-//! sends something, because the kernel of a client that has gone answers with RST. So while a
-//! complete request waits for its response, the end of stream is withheld from hyper, which
-//! would drop the request, and the client is [probed](probes).
+//! Such a client may still read. On the socket it looks like a client that has disconnected: both
+//! give an end of stream. The server can tell them apart only by sending something: the kernel of
+//! a client that has disconnected answers with RST. hyper drops the request at an end of stream.
+//! So while a complete request waits for its response, this module withholds the end of stream
+//! from hyper and [probes](probes) the client.
 //!
 //! Invariant: hyper sees the end of stream as soon as no response is in progress. It sees a
 //! disconnect when the kernel reports RST.
 //!
-//! Limits: only HTTP/1.1 is treated so. An HTTP/1.0 client does not know interim responses, and
+//! Limits: this applies only to HTTP/1.1. An HTTP/1.0 client does not know interim responses, and
 //! HTTP/2 ends its streams itself. If a client pipelines another request and disconnects, its end
-//! of stream is behind unread bytes, so the disconnect is found when the response is written.
+//! of stream comes after unread bytes, so the disconnect is found when the response is written.
 
 mod exchange;
 mod probes;
@@ -35,17 +35,16 @@ use probes::{INTERIM, Probes};
 
 /// The byte stream of a connection, between the socket and hyper.
 ///
-/// hyper writes and flushes in the same poll in which it takes the end of a response body, and
-/// reads the next request afterwards. So bytes of a response can be unsent only if the last
-/// write blocked.
+/// hyper takes the end of a response body, writes it and flushes it in one poll, and only then
+/// reads the next request. So unsent bytes of a response exist only if the last write blocked.
 pub(super) struct Connection {
     stream: TcpStream,
     exchange: Exchange,
     probes: Probes,
-    /// Whether the end of stream was deferred by one poll, so that hyper could handle the bytes
-    /// that it had read before.
+    /// Whether the end of stream was deferred by one poll, so that hyper can first handle the bytes
+    /// that it has already read.
     end_was_deferred: bool,
-    /// Completes when the kernel reports RST. Set once the client sends no more.
+    /// Completes when the kernel reports RST. Set at the client's end of stream.
     reset: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
@@ -60,7 +59,7 @@ impl Connection {
         }
     }
 
-    /// Probes a client that sends no more, and waits until it has disconnected.
+    /// Probes a client after its end of stream, and waits until it has disconnected.
     fn poll_disconnect(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.probe(context)?;
         let reset = if let Some(reset) = &mut self.reset {
@@ -78,7 +77,7 @@ impl Connection {
     fn probe(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let phase = self.exchange.phase();
         self.probes.enter(phase);
-        // Blocked bytes provoke RST as a probe does, and a probe must not come between them.
+        // Blocked bytes cause an RST just as a probe does. A probe must not be written between them.
         if self.exchange.is_blocked() || !self.probes.poll_due(context) {
             return Ok(());
         }
@@ -106,7 +105,7 @@ impl Connection {
     ) -> Poll<io::Result<usize>> {
         self.exchange.set_blocked(written.is_pending());
         if self.reset.is_some() && written.is_ready() {
-            // The response may be complete now: then the reader must see the end of stream.
+            // The response may be complete now. Then hyper must see the end of stream.
             context.waker().wake_by_ref();
         }
         written

@@ -1,7 +1,7 @@
-//! When a client that sends no more is probed.
+//! The times at which a client is probed after its end of stream.
 //!
 //! A probe is a few bytes that every client ignores: an interim response before the response,
-//! a comment between events. The kernel of a client that has gone answers it with RST.
+//! a comment between events. The kernel of a client that has disconnected answers with RST.
 
 use std::{
     pin::Pin,
@@ -16,8 +16,8 @@ use super::exchange::Phase;
 /// The probe before a response.
 pub(super) const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Most probes for one response, because some clients give up after five interim responses.
-/// They are sent after 0, 1, 3, 7 and 15 s. Later, TCP keepalive finds a client that has gone.
+/// Maximum number of probes for one response: some clients fail after five interim responses.
+/// They are sent after 0, 1, 3, 7 and 15 s. After that, TCP keepalive finds a lost client.
 const MAX_PROBES: u32 = 5;
 
 /// The probes that were sent in one phase of one exchange.
@@ -37,7 +37,7 @@ impl Probes {
         }
     }
 
-    /// Starts over if the exchange has reached another phase.
+    /// Restarts the schedule if the exchange has reached another phase.
     pub(super) fn enter(&mut self, phase: Phase) {
         if phase != self.phase {
             *self = Self::new(phase);

@@ -333,8 +333,8 @@ fn steps_until_stop(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Independent of the split into steps, of the finish reason, and of whether the scheduler
-    /// or the detokenizer finds the stop string first.
+    /// The answer does not depend on the split into steps, on the finish reason, or on whether the
+    /// scheduler or the detokenizer finds the stop string first.
     #[test]
     fn concatenated_chunks_are_the_text_up_to_the_stop_string(
         text in "[ab한é✅👨\u{2028}]{0,12}",

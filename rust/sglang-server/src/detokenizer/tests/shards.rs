@@ -294,7 +294,7 @@ fn shutdown_ends_every_request_once() {
     assert!(inboxes.send_steps(steps).is_err());
 }
 
-/// Without a shutdown signal.
+/// The shards end without a shutdown signal when all senders are dropped.
 #[test]
 fn shards_end_when_all_senders_are_dropped() {
     let running = byte_level();

@@ -78,7 +78,7 @@ proptest! {
         prop_assert_eq!(whole, pieces.concat(), "{}", name);
     }
 
-    /// Neither too early nor too late.
+    /// The decoder returns a character neither earlier nor later.
     #[test]
     fn a_character_is_returned_with_its_last_byte(text in "[a한é✅👨\u{2028}\u{200d}]{0,12}", cuts in any::<u64>()) {
         let tokenizer = Arc::clone(&SAMPLES.with(Arc::clone)[0].1);
@@ -190,7 +190,7 @@ fn text_that_may_begin_a_stop_string_is_held_back() {
     }
 }
 
-/// It may be a stop string that the request does not name, such as one of the model.
+/// The stop string may be missing from the request, such as a stop string of the model.
 #[test]
 fn the_stop_string_that_the_scheduler_found_is_trimmed() {
     #[rustfmt::skip]

@@ -182,7 +182,7 @@ fn invalid_parameters_are_refused_by_name() {
     }
 }
 
-/// Exception: for `max_new_tokens` null is a value.
+/// `max_new_tokens` is the exception: there, null is a value.
 #[test]
 fn null_counts_as_absent() {
     for name in NAMES.into_iter().filter(|name| *name != "max_new_tokens") {

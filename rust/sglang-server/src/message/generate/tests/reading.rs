@@ -279,7 +279,7 @@ fn long_paths_are_cut() {
 }
 
 proptest! {
-    /// With or without a prompt beside it. Error messages are short.
+    /// The body may also have a prompt. Error messages are short.
     #[test]
     fn any_value_of_any_field_is_accepted_or_refused(
         field in prop_oneof![9 => proptest::sample::select(&FIELDS[..]).prop_map(str::to_owned), 1 => any::<String>()],
@@ -297,7 +297,7 @@ proptest! {
         }
     }
 
-    /// Also for a valid body with a few bytes changed.
+    /// The body is valid except for a few changed bytes.
     #[test]
     fn any_bytes_are_accepted_or_refused(
         bytes in prop::collection::vec(any::<u8>(), 0..64),
