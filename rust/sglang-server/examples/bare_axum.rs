@@ -1,4 +1,4 @@
-//! Baseline for `ci/bench.py server`: an axum server with canned answers, which measures the cost of
+//! Baseline for `ci/bench.py server`: an axum server with fixed answers, which measures the cost of
 //! HTTP alone.
 //!
 //!     bare_axum ANSWERS.json

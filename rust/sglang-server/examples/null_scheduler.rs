@@ -1,5 +1,5 @@
-//! A server with a scheduler that repeats the prompt, one token per step. It measures the cost of a
-//! request without a model. For `ci/bench.py server`.
+//! A server with a scheduler that repeats the prompt, one token per step. `ci/bench.py server` uses
+//! it to measure the cost of a request without a model.
 //!
 //!     null_scheduler [--incremental-streaming-output]
 //!

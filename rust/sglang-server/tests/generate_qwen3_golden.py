@@ -1,8 +1,8 @@
 """
 Write the expected tokens of Qwen3's tokenizer: `python generate_qwen3_golden.py .tools/qwen3-3.7.2/tokenizer.json`.
 
-The Python package `tokenizers` (`pip install tokenizers==0.22.2`) computes them. They are written
-to `golden/qwen3.jsonl` next to this file, one text per line.
+The Python package `tokenizers` (`pip install tokenizers==0.22.2`) computes the tokens. This program writes them to
+`golden/qwen3.jsonl` next to this file, one text per line.
 """
 
 from __future__ import annotations

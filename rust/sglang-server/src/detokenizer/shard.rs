@@ -1,8 +1,8 @@
 //! The detokenizer threads. Each owns one shard of the requests, so no lock is needed.
 //!
 //! Invariants: when the entry of a request is removed, its last event is sent to its sink, unless
-//! the sink is closed or the request was deregistered. If the scheduler may still be working on the request,
-//! an abort is sent to it.
+//! the sink is closed or the request was deregistered. If the scheduler may still be working on the
+//! request, an abort is sent to it.
 
 use std::{
     collections::HashMap,

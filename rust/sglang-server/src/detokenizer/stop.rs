@@ -1,7 +1,7 @@
 //! Finds stop strings in text that arrives in pieces (Knuth-Morris-Pratt).
 //!
 //! The first stop string that is completed ends the text. If several are completed by the same
-//! byte, the longest one counts. So the result does not depend on how the text is split into pieces.
+//! byte, the longest one counts. So the result does not depend on how the text is split.
 //!
 //! Invariants: only the longest suffix of the text that is a prefix of a stop string is held back.
 //! It is released when it no longer matches, or at the end of the text. Each byte costs amortised

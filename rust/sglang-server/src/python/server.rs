@@ -131,8 +131,9 @@ impl Server {
         Ok(self.push(py, wire::error_frame(rid, message)))
     }
 
-    /// Stops accepting connections, waits for requests in flight until the deadline, and fails the rest. A
-    /// second call may shorten the deadline. A signal ends only the wait, not the shutdown.
+    /// Stops accepting connections, waits for requests in flight until the deadline, and fails
+    /// the rest. A second call may shorten the deadline. A signal ends only the wait, not the
+    /// shutdown.
     #[pyo3(signature = (drain_deadline=None))]
     fn shutdown(&self, py: Python<'_>, drain_deadline: Option<f64>) -> PyResult<()> {
         self.check_process()?;

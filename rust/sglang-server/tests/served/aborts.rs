@@ -83,7 +83,7 @@ fn an_abort_waits_for_room_in_the_queue() {
     expect_abort(&server, &rid);
 }
 
-/// Repeated aborts while the queue is full must not pile up.
+/// Repeated aborts of one request must not fill memory while the queue is full.
 #[test]
 fn repeated_aborts_of_a_request_are_sent_once() {
     let server = server_with_one_slot();

@@ -1,4 +1,4 @@
-//! Helpers: start a server, play the scheduler, and send HTTP requests.
+//! Helpers: start a server, act as its scheduler, and send HTTP requests.
 
 use std::{
     io::{Read as _, Write as _},

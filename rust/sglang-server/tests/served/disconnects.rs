@@ -59,7 +59,7 @@ fn a_stop_string_aborts_once() {
     assert_eq!(0, metric(&server, "sglang_requests_aborted_total"));
 }
 
-/// Cut at any byte of the head or the body.
+/// The request is cut at each byte of its head and its body.
 #[test]
 fn an_incomplete_request_does_not_reach_the_scheduler() {
     let server = start_server();
@@ -120,7 +120,7 @@ fn wait_for_shard(server: &Server) {
     assert_eq!(200, read_answer(&mut client).status);
 }
 
-/// Even if the client has not read the end when it disconnects.
+/// This holds even if the client has not read the end of its answer when it disconnects.
 #[test]
 fn an_ended_request_is_not_aborted() {
     let server = start_server();
@@ -161,7 +161,7 @@ fn requests_end_without_a_scheduler() {
 #[test]
 fn a_disconnect_aborts_once() {
     let server = start_server();
-    // Before the answer, and after a stream has begun.
+    // The client disconnects before the answer, and after a stream has begun.
     for (stream, begun) in [(false, false), (true, false), (true, true)] {
         let mut client = send_generate(&server, json!({"stream": stream}));
         let request = receive(&server);
@@ -190,7 +190,7 @@ fn an_answered_request_is_not_aborted() {
     assert!(nothing_received(&server));
 }
 
-/// A client that is slow to read has not disconnected.
+/// A client that reads slowly is not treated as disconnected.
 #[test]
 fn a_client_that_reads_slowly_gets_everything() {
     let server = start_server();

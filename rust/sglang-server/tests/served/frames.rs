@@ -1,5 +1,5 @@
-//! Corrupt frames from the scheduler. A frame affects only the requests that it names: it is applied
-//! to them, or fails them. A request that fails while the scheduler may still be working on it is
+//! Corrupt frames from the scheduler. A frame affects only the requests that it names: they get its
+//! steps, or they fail. A request that fails while the scheduler may still be working on it is
 //! aborted once.
 
 use std::net::TcpStream;
@@ -205,7 +205,7 @@ fn check_frame(server: &Server, frame: impl FnOnce(&[String]) -> Vec<u8>) {
     assert!(nothing_received(server));
 }
 
-/// The server still answers, is idle, and nothing panicked.
+/// Checks that the server still answers, is idle, and has counted no panic.
 fn check_healthy(server: &Server) {
     let (mut client, rid) = start_request(server);
     finish(server, &rid, &[65]);

@@ -31,8 +31,8 @@ fn read_until(client: &mut TcpStream, end: &str) -> String {
     String::from_utf8(seen).unwrap()
 }
 
-/// Reads to the end, and drops further interim responses: the server repeats them while the answer
-/// takes long.
+/// Reads to the end, and drops further interim responses: the server may send several
+/// before the answer.
 fn read_rest(client: &mut TcpStream) -> String {
     let mut rest = String::new();
     client.read_to_string(&mut rest).unwrap();
@@ -122,7 +122,7 @@ fn a_disconnect_before_the_answer_aborts_once() {
     check_aborted_once(&server, &rid);
 }
 
-/// The route ignores the body, but the half-close behind it must be noticed.
+/// The route ignores the body. The server must still notice the half-close that follows it.
 #[test]
 fn a_half_close_behind_an_unread_body_is_noticed() {
     let server = start_server();

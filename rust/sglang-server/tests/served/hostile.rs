@@ -30,7 +30,7 @@ fn raw(address: SocketAddr, bytes: &[u8]) -> String {
     stream.write_all(bytes).unwrap();
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
-        // A close with unread data is a reset.
+        // The kernel resets a connection that is closed with unread data.
         Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         read => drop(read.expect("the server closes")),
     }
@@ -90,7 +90,7 @@ fn an_oversized_body_is_refused_at_once() {
         let answer = raw(echo.address(), head.as_bytes());
         assert!(answer.starts_with("HTTP/1.1 413 "), "{expect}: {answer}");
     }
-    // Exactly at the limit, and one byte more.
+    // A body at the limit, and one that is a byte longer.
     for (length, status) in [(LIMIT, 200), (LIMIT + 1, 413)] {
         let body = json!({"input_ids": [65]}).to_string();
         let body = body.clone() + &" ".repeat(length - body.len());

@@ -177,7 +177,7 @@ fn check_answered(server: &Server, client: &Client, stream: Stream, rid: &str) {
     );
 }
 
-/// Before its answer and in the middle of it. The other streams continue.
+/// The stream is reset before its answer, and in the middle of it. The other streams continue.
 #[test]
 fn a_reset_stream_aborts_only_its_request() {
     let server = start_server();

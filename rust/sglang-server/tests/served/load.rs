@@ -153,7 +153,7 @@ fn is_complete(answer: &Answer) -> bool {
     }
 }
 
-/// 128 requests run at a time, 96 fit into the queue.
+/// 128 requests run at a time, and 96 fit into the queue.
 #[test]
 fn each_of_thousands_of_requests_gets_an_answer() {
     let clients = amount(4000, 100_000);
@@ -227,7 +227,7 @@ fn receive_aborts(server: &Server, count: usize) -> Vec<String> {
         .collect()
 }
 
-/// Each disconnect is one abort, and the log does not grow with them.
+/// Each disconnect gives one abort. The length of the log does not depend on their number.
 #[test]
 fn disconnects_in_mid_stream_leave_nothing_behind() {
     const CLIENTS: usize = 500;

@@ -70,7 +70,7 @@ fn error(answer: &Answer) -> Value {
     serde_json::from_str(&last).unwrap()
 }
 
-/// Every thread still works: three requests on each route.
+/// Checks that every thread still works, with three requests on each route.
 fn check_all_routes(echo: &Echo) {
     let generate = |text: &str| json!({"text": text});
     for text in ["a", "한국어", "b"] {

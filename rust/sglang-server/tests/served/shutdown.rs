@@ -87,7 +87,7 @@ fn incomplete_requests_do_not_delay_the_shutdown() {
     }
 }
 
-/// Both calls return when the server has ended.
+/// The first and the second call return when the server has ended.
 #[test]
 fn a_second_shutdown_with_a_shorter_drain_shortens_the_first() {
     let server = server();

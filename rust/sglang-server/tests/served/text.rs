@@ -1,5 +1,5 @@
-//! The text of answers over HTTP, one byte per step: complete, and cut at the first stop string, for
-//! every form of request.
+//! The text of answers over HTTP, for every form of request. The scheduler sends one byte per step.
+//! The text must be complete, and cut at the first stop string.
 
 use serde_json::{Value, json};
 use sglang_server::config::FrontendConfig;
@@ -27,7 +27,7 @@ struct Expected {
 }
 
 /// The reference: decode all bytes at once, and cut at the first complete stop string. If several
-/// are complete at the same place, the longest one counts.
+/// are completed by the same byte, the longest one counts.
 fn reference(case: &Case, no_stop_trim: bool) -> Expected {
     let whole = String::from_utf8_lossy(&case.bytes).into_owned();
     for end in whole.char_indices().map(|(at, char)| at + char.len_utf8()) {
@@ -158,7 +158,7 @@ fn text_is_complete_and_ends_at_the_first_stop() {
     }
 }
 
-/// Guards against a bug in the reference that matches a bug in the server.
+/// Guards against the same bug in the reference and in the server.
 #[test]
 fn the_reference_gives_the_known_answers() {
     let expected = [

@@ -77,7 +77,8 @@ class ModelConfig:
         default_sampling_params: DefaultSamplingParams,
     ) -> ModelConfig:
         """
-        *context_len* is the most tokens of a prompt and its completion together. Token ids are below *vocab_size*.
+        *context_len* is the maximum number of tokens of a prompt and its completion together. Token ids are below
+        *vocab_size*.
         """
 
 @final
@@ -147,13 +148,13 @@ class FrontendConfig:
         """
         `None` selects the default, given here in parentheses. Times are in seconds.
 
-        - *body_limit* (64 MiB): most bytes of a request body; a larger body is answered with status 413.
+        - *body_limit* (64 MiB): maximum size of a request body in bytes; a larger body is answered with status 413.
         - *drain_deadline* (5): time for requests in flight to finish after `Server.shutdown` is called.
-        - *read_timeout* (60): time for the head of a request to arrive, and again for its body.
+        - *read_timeout* (60): maximum time for the head of a request to arrive, and for its body to arrive after that.
         - *health_timeout* (20): how long `/health_generate` waits for a frame of the scheduler.
         - *health_generation* (true): whether `/health_generate` sends a probe to the scheduler.
-        - *heartbeat_limit* (30): greatest age of the scheduler's last heartbeat at which `/health` reports success.
-        - *most_requests* (4096): most requests in one body; a negative number means no limit.
+        - *heartbeat_limit* (30): maximum age of the scheduler's last heartbeat at which `/health` reports success.
+        - *most_requests* (4096): maximum number of requests in one body; a negative number means no limit.
         - *access_log* (false): whether to log a line for each request.
 
         Raises `ValueError` for a time that is not a number of seconds from 0 to 1e9.
@@ -220,7 +221,7 @@ class Server:
     @property
     def is_shut_down(self) -> bool:
         """
-        Whether the server was shut down and no new request will enter the queue.
+        Whether the server was shut down, so that no new request will enter the queue.
         """
 
     def recv_requests(self, max: int = 256) -> RequestBatch:  # noqa: A002  # callers pass it by this name
@@ -255,7 +256,7 @@ class Server:
         """
         Stop listening, wait for requests in flight, fail the rest after *drain_deadline* seconds, and end all threads.
 
-        The default of *drain_deadline* is in `FrontendConfig`. Requests in flight finish only if another thread goes on
+        The default of *drain_deadline* is in `FrontendConfig`. Requests in flight finish only if another thread keeps
         polling the server during this call. A second call waits for the same shutdown and may shorten the deadline. A
         signal handler that raises ends the wait, but not the shutdown.
         """

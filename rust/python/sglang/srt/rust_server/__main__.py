@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import FrameType
 
-#: By convention, a process that a signal ended exits with this plus the signal's number.
+#: By convention, a process that is ended by a signal exits with this number plus the number of the signal.
 _KILLED = 128
 
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ImportError, ValueError) as error:
         print(f"{parser.prog}: the server cannot start: {error}", file=sys.stderr)
         return 1
-    # The handlers are installed only now, so that Ctrl-C interrupts a launch as it interrupts any command.
+    # The handlers are installed only after the launch, so that Ctrl-C interrupts the launch in the usual way.
     received = _stop_on_signals(scheduler.stop)
     # The first poll of the queue makes the server ready: `/health` succeeds from here on.
     scheduler.step()
@@ -131,7 +131,7 @@ def _stop_on_signals(stop: Callable[[], None]) -> list[int]:
     def on_signal(number: int, _frame: FrameType | None) -> None:
         received.append(number)
         if len(received) > 1:
-            # An exception would not do: unwinding could wait for threads of the server.
+            # An exception does not end the process at once: unwinding could wait for threads of the server.
             os._exit(_KILLED + number)
         stop()
 

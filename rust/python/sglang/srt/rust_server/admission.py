@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from sglang.srt.rust_server.engine import EngineInfo
     from sglang.srt.rust_server.wire import FinishReason, TokenizedGenerateReqInput
 
-#: Sampling parameters that the scheduler or the server handles, for every engine. `n` is one of them: each request here
-#: is one answer.
+#: Sampling parameters that the scheduler or the server handles, for every engine. The server handles `n`: it sends one
+#: request to the scheduler for each answer.
 _HANDLED_OUTSIDE = frozenset(
     {
         "max_new_tokens",
@@ -37,7 +37,7 @@ _HANDLED_OUTSIDE = frozenset(
 )
 
 _DEFAULTS = SamplingParams()
-#: The other parameters with their defaults: an engine must support each one that differs.
+#: The other parameters, with their defaults. If a request sets one to a different value, the engine must support it.
 _NEEDS_SUPPORT = tuple(
     (name, getattr(_DEFAULTS, name)) for name in SamplingParams.__struct_fields__ if name not in _HANDLED_OUTSIDE
 )
@@ -45,7 +45,7 @@ _NEEDS_SUPPORT = tuple(
 
 def abort_reason(message: str, status_code: int | None = None, err_type: str | None = None) -> FinishReason:
     """
-    Return the finish reason of an aborted request. With a status it is an error, without one a normal end.
+    Return the finish reason of an aborted request. With *status_code* the client gets an error.
     """
     reason: dict[str, Any] = {"type": "abort", "message": message}
     if status_code is not None:
@@ -87,7 +87,7 @@ def refusal(request: TokenizedGenerateReqInput, info: EngineInfo) -> FinishReaso
 def _first_unsupported(request: TokenizedGenerateReqInput, supports: frozenset[str]) -> str | None:
     params = request.sampling_params
     for name, default in _NEEDS_SUPPORT:
-        # Empty values such as a dictionary without biases count as not set.
+        # An empty value, such as a `logit_bias` without entries, counts as not set.
         value = getattr(params, name)
         if value != default and value not in ({}, []) and name not in supports:
             return name

@@ -40,7 +40,7 @@ class ModelConfig(Protocol):
     @property
     def context_len(self) -> int:
         """
-        Most tokens of a prompt and its completion together.
+        Maximum number of tokens of a prompt and its completion together.
         """
 
     @property
@@ -75,7 +75,7 @@ class ServedScheduler(Protocol):
     @property
     def max_total_num_tokens(self) -> int:
         """
-        Most tokens of all running requests together.
+        Maximum number of tokens of all running requests together.
         """
 
     def rust_server_tokenizer_path(self) -> str | None:
@@ -99,11 +99,11 @@ def _build_server_args(scheduler: ServedScheduler, *, extension: ModuleType | No
     preferred = serving.preferred_sampling_params
     settings = {each.name: getattr(serving, each.name) for each in fields(context.Serving)}
     settings |= {
-        # The extension takes these fields in another form.
+        # The extension takes these fields in a different form.
         "disaggregation_mode": getattr(extension.DisaggregationMode, serving.disaggregation_mode.capitalize()),
         "preferred_sampling_params": None if preferred is None else json.dumps(preferred),
         "limit_mm_data_per_request": dict(serving.limit_mm_data_per_request or {}),
-        # The scheduler knows these.
+        # The scheduler supplies these fields.
         "tokenizer_path": scheduler.rust_server_tokenizer_path(),
         "model_config": _build_model_config(scheduler.model_config, extension),
         "num_reserved_tokens": scheduler.compute_num_reserved_tokens(),

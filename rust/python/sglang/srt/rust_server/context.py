@@ -1,8 +1,8 @@
 """
 The settings of this process, and its place among the processes that serve one model.
 
-A serving project has its own record of both. This record is for the program of this package, which serves with a
-single process by default.
+A serving project keeps its own context. This context is for the program of this package, which serves with a single
+process by default.
 
 Each setting of the server is declared once: a field of `Serving` or `Frontend` carries its default and, if it has
 one, its command-line flag. `tests/server/test_settings.py` compares these fields with the stub `_server.pyi` and with
@@ -67,7 +67,7 @@ class Mm:
 @dataclass(frozen=True, slots=True)
 class Serving:
     """
-    The model that is served, and the address. Every field is a field of the extension's `ServerArgs`.
+    The served model, and the address of the server. Every field is also a field of the extension's `ServerArgs`.
     """
 
     host: str = flag("127.0.0.1", help="address or host name to listen on", group=SERVER)
@@ -204,7 +204,7 @@ def get_mm() -> Mm:
 
 def get_serving() -> Serving:
     """
-    The model that is served, and the address.
+    The served model, and the address of the server.
     """
     return _current.serving
 

@@ -60,7 +60,9 @@ class EngineInfo:
 
 class Output(msgspec.Struct):
     """
-    The result of one step for one request. A struct costs a third of a dataclass, and one is created for every token.
+    The result of one step for one request.
+
+    One is created for every token. It is a struct because a dataclass costs three times as much.
     """
 
     #: Usually one token. There may be none, or several if draft tokens were accepted.

@@ -23,7 +23,7 @@ _METADATA = "flag"
 @dataclass(frozen=True, slots=True)
 class Flag:
     """
-    How a field is given on the command line.
+    The command-line flag of a field.
     """
 
     help: str
@@ -33,7 +33,7 @@ class Flag:
     parse: Callable[[str], Any] | None
     metavar: str | None
     choices: Sequence[str] | None
-    #: The default in the help text, where the field's own default only says "not given".
+    #: The default that the help text shows, if the field's own default only means "not given".
     shown_default: str | None
 
 

@@ -51,13 +51,13 @@ class Generation:
         self.rid = request.rid
         #: Number of tokens generated so far.
         self.generated = 0
-        #: Number of tokens reserved for it in the engine.
+        #: Number of the engine's tokens that are reserved for the request.
         self.reserved = reserved_tokens(request, info)
-        #: The finish reason, once it has ended.
+        #: The finish reason, once the request has ended.
         self.finish: FinishReason | None = None
         self._limit = token_limit(request, info)
         self._min_tokens = params.min_new_tokens
-        #: Tokens that end it.
+        #: Tokens that end the request.
         self._stop_tokens = frozenset(params.stop_token_ids or ()) | (
             frozenset() if params.ignore_eos else info.eos_token_ids
         )
@@ -92,7 +92,7 @@ class Generation:
 
     def _take_any(self, output: Output) -> int:
         taken = 0
-        # A request for no tokens ends at once. Its answer is the log-probabilities of the prompt.
+        # A request for 0 tokens ends at once. Its answer can contain the log-probabilities of the prompt.
         finish: FinishReason | None = None if self._limit else {"type": "length", "length": 0}
         while finish is None and taken < len(output.token_ids):
             token = output.token_ids[taken]

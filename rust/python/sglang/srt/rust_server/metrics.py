@@ -1,7 +1,7 @@
 """
 The counters of a scheduler.
 
-Invariant: counters only grow. The throughput covers the time since it was last read.
+Invariant: counters only grow. The throughput is that of the time since its last reading.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """
-Continuous batching over an engine: requests join and leave between any two steps.
+Continuous batching for an engine: requests join and leave the batch between any two steps.
 
 Each step receives messages, computes the first token of new requests and the next token of
 all others, and sends the steps that are due. The scheduler sees only tokens, so the server
 searches for stop strings and aborts the request when it finds one.
 
-Invariants: every received request has exactly one end. Only the thread in `run` uses the
+Invariants: every received request ends exactly once. Only the thread that runs `run` uses the
 engine and the requests.
 """
 
@@ -52,7 +52,7 @@ class Limits:
     max_queued_requests: int = 4096
     #: Maximum number of requests in a step; `None`: as many as the engine allows.
     max_running_requests: int | None = None
-    #: Tokens between two frames of a stream, if the request does not set it.
+    #: Tokens between two frames of a stream, for requests without `stream_interval`.
     stream_interval: int = 1
 
 
@@ -170,7 +170,9 @@ class Scheduler:
 
     def stop(self) -> None:
         """
-        Make `run` end after the requests in flight, or at the drain deadline. Safe in any thread and signal handler.
+        Make `run` return when the requests in flight have ended, or at the drain deadline.
+
+        It may be called in any thread and in a signal handler.
         """
         self._stopping.set()
 
@@ -186,7 +188,7 @@ class Scheduler:
                 self.step()
             self._drain(server)
         except BaseException:
-            # No thread serves any more, so do not wait for requests. This also ends a drain in progress.
+            # No thread computes tokens any more, so do not wait for requests. This also ends a drain in progress.
             server.shutdown(0.0)
             raise
 

@@ -62,7 +62,7 @@ class RustServer:
         Raises `ImportError` if the extension cannot be loaded, and `ValueError` if it refuses its settings or cannot
         listen.
         """
-        # The server tokenizes in several threads already; the library must not start a pool of its own for each.
+        # The server already tokenizes in several threads. The library must not start another pool for each of them.
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         rank = _local_dp_rank()
         mm_workers = _mm_workers(scheduler)
@@ -75,7 +75,7 @@ class RustServer:
             **config._build_frontend_config(extension),  # noqa: SLF001  # same package
         )
         base = get_serving().port
-        # Port 0 means any free port; then only the server knows the number.
+        # Port 0 means any free port: then the number comes from the server.
         self = cls(server, base + rank if base else server.address[1])
         if scheduler.model_config.is_multimodal:
             # New threads inherit the core affinity of the thread that starts them.

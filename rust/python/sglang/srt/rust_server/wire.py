@@ -1,8 +1,8 @@
 """
 The messages between server and scheduler, and their encoding.
 
-Incoming messages are MessagePack arrays that start with a tag. Outgoing are control results
-(maps) and batches of tokens. A batch is a header of columns followed by the numbers of all
+Incoming messages are MessagePack arrays that start with a tag. Outgoing messages are control
+results (maps) and batches of tokens. A batch is a header of columns followed by the numbers of all
 columns, 4 bytes each, in the machine's byte order, which is little-endian on all supported
 platforms.
 
@@ -43,7 +43,7 @@ TokenLogprob: TypeAlias = tuple[float | None, int]
 
 class SamplingParams(msgspec.Struct, array_like=True, kw_only=True):
     """
-    How tokens are chosen, and when the generation stops. The defaults have no effect on the choice.
+    How tokens are chosen, and when the generation stops. The defaults do not influence the choice of tokens.
     """
 
     max_new_tokens: int | None = None
@@ -163,11 +163,11 @@ Request: TypeAlias = "TokenizedGenerateReqInput | AbortReq | GetInternalStateReq
 
 class UndecodableRequest(ValueError):
     """
-    A message cannot be decoded. `rid` is its request, if that can be read.
+    A message cannot be decoded. `rid` is the id of its request, or `None` if the id cannot be read.
     """
 
     def __init__(self, problem: str, rid: str | None) -> None:
-        super().__init__(problem, rid)  # args, so it pickles
+        super().__init__(problem, rid)  # pickle calls the class with these arguments
         self.problem = problem
         self.rid = rid
 
@@ -273,8 +273,8 @@ class Step(msgspec.Struct, gc=False):
     """
     The new tokens of one request since its last step, and the finish reason, if it has ended.
 
-    One is created for every token of a stream. A struct costs a third of a dataclass. It cannot be part of a reference
-    cycle, so it is exempt from garbage collection.
+    One is created for every token of a stream. It is a struct because a dataclass costs three times as much. It cannot
+    be part of a reference cycle, so it is exempt from garbage collection.
     """
 
     rid: str
@@ -289,7 +289,7 @@ def encode_decode_batch(steps: Sequence[Step]) -> tuple[bytes, list[bytes]]:
     """
     Encode a batch as its header and the columns of its data.
 
-    A batch without extras has only four columns. A kind of extras that no request uses costs two empty lists.
+    A batch without extras has only four columns. A kind of extras that no request uses is encoded as empty lists.
     Raises `OverflowError` for a token outside of int32.
     """
     ids = [step.output_ids for step in steps]

@@ -77,7 +77,7 @@ impl Connection {
     fn probe(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         let phase = self.exchange.phase();
         self.probes.enter(phase);
-        // Blocked bytes cause an RST just as a probe does. A probe must not be written between them.
+        // Blocked bytes cause an RST as a probe does, and a probe must not be written between them.
         if self.exchange.is_blocked() || !self.probes.poll_due(context) {
             return Ok(());
         }

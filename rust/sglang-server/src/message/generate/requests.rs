@@ -172,8 +172,8 @@ fn heap_bytes(request: &GenerateRequest) -> usize {
     prompt + texts.map(String::heap_bytes).sum::<usize>() + ids.map_or(0, Vec::heap_bytes)
 }
 
-/// The bootstrap room of answer `choice` to prompt `item`. `first` is the index of that prompt's first
-/// answer.
+/// The bootstrap room of answer `choice` to prompt `item`. `first` is the index of
+/// that prompt's first answer.
 fn room(rooms: &Column<i64>, item: usize, choice: usize, first: usize) -> Option<i64> {
     match rooms {
         Column::Absent => None,

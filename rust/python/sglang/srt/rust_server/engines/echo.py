@@ -1,8 +1,8 @@
 """
 An engine without a model: it repeats the prompt, then ends.
 
-It is deterministic and has no dependencies. It is for tests, benchmarks and first trials of
-the server. Failures and delays can be scripted.
+It is deterministic and has no dependencies. Its purpose is to test, benchmark and try out the
+server. Failures and delays can be scripted.
 
 Invariant: its output depends only on the request and on the script.
 """
@@ -26,7 +26,7 @@ from sglang.srt.rust_server.engine import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-#: Sampling parameters, which have no effect because there is never a choice, and the extras that it can return.
+#: The extras that the engine can return, and sampling parameters. The parameters have no effect: each token is certain.
 _SUPPORTS = frozenset(
     {"temperature", "top_p", "top_k", "min_p", "sampling_seed", "return_logprob", "return_hidden_states"},
 )
@@ -44,7 +44,7 @@ _IMPOSSIBLE = float("-inf")
 
 class ScriptedFailure(RuntimeError):
     """
-    A step fails because the script says so.
+    The script makes this step fail.
     """
 
 
@@ -52,9 +52,9 @@ class ScriptedFailure(RuntimeError):
 class _Progress:
     request: TokenizedGenerateReqInput
     prompt: Sequence[int]
-    #: Number of tokens after which it may end.
+    #: Number of tokens after which the request may end.
     end_after: int
-    #: The first so many tokens are plain prompt tokens: no end and no extras. Used for a fast path.
+    #: How many tokens at the start are repeated without an end and without extras. Used for a fast path.
     plain: int
     generated: int = 0
 
@@ -63,7 +63,7 @@ class Echo:
     """
     Repeats the prompt's tokens, then ends.
 
-    It starts over with the prompt if the request has `ignore_eos`, or a `min_new_tokens` larger than the prompt.
+    It repeats the prompt again if the request has `ignore_eos`, or a `min_new_tokens` larger than the prompt.
     Repeated tokens have log-probability 0, because they are certain.
     """
 
