@@ -1,8 +1,8 @@
 """
 A fake of the extension's `Server`, without sockets.
 
-Tests send messages to the scheduler and inspect what it pushed. Pushed frames are decoded by
-an independent, simple reader, which refuses the same frames as the real one.
+Tests send messages to the scheduler and inspect the frames that it pushed. A simple, independent reader decodes the
+frames. It refuses the same frames as the real reader.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAIRS = (
 @dataclass
 class Pushed:
     """
-    Everything that was pushed for one request.
+    The data that the scheduler pushed for one request.
     """
 
     #: The tokens of each frame.

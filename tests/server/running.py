@@ -38,7 +38,7 @@ class Program:
     @property
     def log(self) -> str:
         """
-        Everything it has written to stderr.
+        The text that the process has written to stderr.
         """
         self._log.seek(0)
         return self._log.read()
@@ -82,7 +82,7 @@ class Program:
 
     def end(self, number: int = signal.SIGTERM) -> int:
         """
-        Send a signal, wait for the end, and return the exit code.
+        Send a signal, wait until the process ends, and return the exit code.
         """
         self.process.send_signal(number)
         return self.process.wait(TIMEOUT)

@@ -1,5 +1,5 @@
 """
-Helpers: a scheduler with a fake server, stepped by the test, and finish reasons.
+Helpers: finish reasons, and a scheduler with a fake server. The test calls the steps of the scheduler.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def stop(token: int) -> dict[str, Any]:
 
 class RecordingEcho(Echo):
     """
-    An echo that records its calls.
+    An echo engine that records its calls.
     """
 
     def __init__(self, **script: Any) -> None:

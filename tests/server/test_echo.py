@@ -97,7 +97,7 @@ def test_extras(script: dict[str, Any], options: dict[str, Any], expected: list[
 
 def test_an_empty_prompt_gets_no_tokens() -> None:
     """
-    Even with `ignore_eos`.
+    The answer is empty even with `ignore_eos`.
     """
     server = serve(Echo(), generate("a", []), generate("b", [], sampling={"ignore_eos": True}))
 
@@ -107,7 +107,7 @@ def test_an_empty_prompt_gets_no_tokens() -> None:
 
 def test_each_step_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    By the scripted time.
+    The script gives the delay.
     """
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
@@ -119,7 +119,7 @@ def test_each_step_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_die_at_step_ends_the_scheduler_and_the_server() -> None:
     """
-    At exactly that step.
+    The step before it still succeeds.
     """
     scheduler, server = launch(Echo(die_at_step=2))
     server.send(generate("r", stream=True))
@@ -167,7 +167,7 @@ def test_engines_that_cannot_be_loaded(name: str, arguments: dict[str, Any], pro
 
 def test_engines_are_loaded_by_name() -> None:
     """
-    By a short name, or by module and class.
+    The name is a short name, or a module and a class.
     """
     assert load_engine("echo", {"context_len": 7}).info().context_len == 7
     assert type(load_engine("scheduling:RecordingEcho", {})).__name__ == "RecordingEcho"

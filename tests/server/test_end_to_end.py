@@ -47,7 +47,7 @@ def test_a_unary_answer(echo: Program) -> None:
 
 def test_a_stream(echo: Program) -> None:
     """
-    The text grows by whole characters, and ends as the unary answer. Unread frames may be merged.
+    The text grows by whole characters, and its end equals the unary answer. Unread frames may be merged.
     """
     *frames, end = echo.stream(text=TEXT, sampling_params={"max_new_tokens": 1000})
 
@@ -86,7 +86,7 @@ def test_how_answers_end(
     echo: Program, sampling: dict[str, Any], text: str, reason: dict[str, Any], stream: bool
 ) -> None:
     """
-    With the same text and finish reason, streamed or not.
+    A streamed answer and a unary answer have the same text and finish reason.
     """
     if stream:
         answer = echo.stream(text="alpha beta gamma", sampling_params=sampling)[-2]
@@ -133,7 +133,7 @@ def test_a_batch_is_answered_in_order(echo: Program) -> None:
 )
 def test_invalid_requests_are_refused(echo: Program, body: dict[str, Any], problem: str) -> None:
     """
-    With status 400 and a message that names the field, streamed or not.
+    The status is 400, and the message names the field, whether the request is streamed or not.
     """
     for stream in (False, True):
         status, answer = echo.generate(**body, stream=stream)
@@ -145,7 +145,7 @@ def test_invalid_requests_are_refused(echo: Program, body: dict[str, Any], probl
 
 def test_log_probabilities(echo: Program) -> None:
     """
-    Of prompt and output, with texts. Impossible and missing values are null.
+    Prompt and output have log-probabilities with texts. Impossible and missing values are null.
     """
     options = {
         "return_logprob": True,
@@ -168,7 +168,7 @@ def test_log_probabilities(echo: Program) -> None:
 
 def test_hidden_states(echo: Program) -> None:
     """
-    One row per token.
+    There is one row per token.
     """
     status, answer = echo.generate(input_ids=[97, 98], return_hidden_states=True)
 
@@ -200,7 +200,7 @@ def test_the_other_routes(echo: Program) -> None:
 
 def test_an_answer_can_be_aborted() -> None:
     """
-    By its rid. It ends with the text so far, and the scheduler becomes idle.
+    The abort names the rid. The answer ends with the text so far, and the scheduler becomes idle.
     """
     with program(delay=0.01) as running:
         with contextlib.closing(
@@ -272,7 +272,7 @@ def test_a_failed_step_fails_its_requests() -> None:
 
 def test_an_error_after_a_stream_began_is_its_last_event() -> None:
     """
-    Without `[DONE]`.
+    The stream has no `[DONE]`.
     """
     with program(fail_at_step=2) as running:
         first, last = running.stream(text="xyz")
@@ -292,7 +292,7 @@ def test_an_error_after_a_stream_began_is_its_last_event() -> None:
 )
 def test_an_abort_by_the_engine(abort: dict[str, Any], status: int) -> None:
     """
-    It has the engine's HTTP status. Without one it is a normal answer.
+    The answer has the HTTP status that the engine gives. If it gives none, the answer is a normal one.
     """
     with program(abort_at_token=2, abort=abort) as running:
         got, answer = running.generate(text="xyz")
@@ -341,7 +341,7 @@ def test_without_a_tokenizer() -> None:
 
 def test_a_port_in_use() -> None:
     """
-    Exit code 1, and an error message without a traceback.
+    The exit code is 1, and the error message has no traceback.
     """
     with program() as running:
         command = [sys.executable, "-m", "sglang.srt.rust_server", "--port", str(running.port)]
@@ -358,7 +358,7 @@ def test_a_port_in_use() -> None:
 @pytest.mark.parametrize(("host", "shown"), [("::1", "[::1]"), ("[::1]", "[::1]"), ("localhost", "localhost")])
 def test_hosts(host: str, shown: str) -> None:
     """
-    Addresses and names, and the line with the address.
+    The host may be an address or a name. The printed line shows it in the form of a URL.
     """
     with program("--host", host) as running:
         assert running.line == f"serving echo on http://{shown}:{running.port}\n"

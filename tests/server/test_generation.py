@@ -157,7 +157,7 @@ def test_how_a_request_ends(
     script: dict[str, Any], sampling: dict[str, Any], tokens: list[int], finish: dict[str, Any], stream: bool
 ) -> None:
     """
-    With the same tokens and finish reason, streamed or not, and exactly once.
+    It ends exactly once, with the same tokens and finish reason whether it is streamed or not.
     """
     engine = RecordingEcho(**script)
 
@@ -205,7 +205,7 @@ def test_when_tokens_are_sent(sampling: dict[str, Any], stream: bool, default: i
 
 def test_a_long_unary_request_sends_intermediate_frames() -> None:
     """
-    Every 50 tokens.
+    It sends a frame every 50 tokens.
     """
     request = generate("r", sampling={"ignore_eos": True, "max_new_tokens": 120})
 
@@ -214,7 +214,7 @@ def test_a_long_unary_request_sends_intermediate_frames() -> None:
 
 def test_draft_tokens_after_the_end_are_dropped() -> None:
     """
-    With their extras. Several tokens at once end at the same token as one by one.
+    Their extras are dropped too. A step with several tokens ends at the same token as steps with one token each.
     """
     extras = wire.Extras(output=[(0.0, 5), (0.0, 6), (0.0, 7)], input=[(None, 1)])
     request = generate("r", sampling={"stop_token_ids": [6]})
@@ -251,7 +251,7 @@ def test_output_after_the_end_is_ignored(
     sampling: dict[str, Any], first: Output | None, finish: dict[str, Any], later: Output
 ) -> None:
     """
-    The first finish reason stays, also after an abort.
+    The first finish reason remains, even after an abort.
     """
     info = EngineInfo(context_len=99, vocab_size=8, max_total_num_tokens=99, max_running_requests=1)
     generation = Generation(generate("r", sampling=sampling), info, stream_interval=1)

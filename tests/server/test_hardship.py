@@ -63,7 +63,7 @@ def many_descriptors() -> Iterator[int]:
 
 async def ask(running: Program, *, stream: bool) -> tuple[int, str]:
     """
-    Send one request. Return status and text of the answer answer.
+    Send one request. Return the status and the text of the answer.
     """
     reader, writer = await asyncio.open_connection(running.host, running.port)
     writer.write(request({"text": PROMPT, "stream": stream, "sampling_params": {"max_new_tokens": 100}}))
@@ -91,7 +91,7 @@ async def ask_all(running: Program, at_once: int) -> list[tuple[int, str]]:
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
 def test_every_client_of_a_crowd_gets_an_answer(many_descriptors: int) -> None:
     """
-    128 requests run and 96 wait; all others get 503 at once. Nothing leaks, and the server is healthy all the time.
+    128 requests run and 96 wait; all others get 503 at once. No descriptor leaks, and the server is always healthy.
     """
     with program(
         "--max-running-requests", "128", "--max-queued-requests", "96", "--log-level", "warning", delay=0.002

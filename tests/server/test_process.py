@@ -74,7 +74,7 @@ time.sleep(0.1)
 )
 def test_the_interpreter_exits_without_a_shutdown(body: str) -> None:
     """
-    With exit code 0 and without output.
+    The exit code is 0, and there is no output.
     """
     ended = run(body)
 
@@ -113,7 +113,7 @@ print(len(server.recv_requests()))
 
 def test_a_forked_child_does_not_keep_the_port_listening() -> None:
     """
-    The child inherits the socket, but after the parent's shutdown connections must be refused.
+    The child inherits the socket. After the parent's shutdown, connections must be refused anyway.
     """
     ended = run("""
 server = start()
@@ -141,7 +141,7 @@ os.kill(child, signal.SIGKILL)
 )
 def test_ctrl_c_ends_a_wait(wait: str) -> None:
     """
-    Even with a long timeout.
+    The wait ends even if it has a long timeout.
     """
     process = subprocess.Popen(
         [sys.executable, "-c", _START + "server = start(); " + wait],
@@ -189,7 +189,7 @@ print("ended")
 )
 def test_impossible_settings_are_refused(body: str, problem: str) -> None:
     """
-    At the start, with a `ValueError`.
+    The constructor raises `ValueError`.
     """
     ended = run(body)
 

@@ -111,7 +111,7 @@ class SignalsWhenIdle(FakeServer):
 
 class InterruptsWhenIdle(SignalsWhenIdle):
     """
-    The same with SIGINT, the signal of Ctrl-C.
+    A server that sends its process SIGINT, the signal of Ctrl-C, as soon as its one request has finished.
     """
 
     number = signal.SIGINT
@@ -170,7 +170,7 @@ def test_second_signal_exits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_arguments_reach_the_extension(extension: Any) -> None:
     """
-    Each argument arrives under the name of its field there.
+    Each argument arrives in the field of the extension with its name.
     """
     servers: list[FakeServer] = []
 

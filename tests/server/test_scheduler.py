@@ -20,7 +20,7 @@ from sglang.srt.rust_server.scheduler import Limits, Scheduler
 
 def test_requests_join_and_leave_between_steps() -> None:
     """
-    A new request gets its first token in the same step as others get their next. A request that ends frees its place.
+    In one step a new request gets its first token and the others their next. A request that ends frees its place.
     """
     engine = RecordingEcho(max_running_requests=2)
     scheduler, server = launch(engine)
@@ -75,7 +75,7 @@ def test_the_queue_has_a_limit() -> None:
 
 def test_the_smaller_limit_of_running_requests_holds() -> None:
     """
-    Of engine and scheduler. A limit of 0 is an error.
+    The engine and the scheduler each have a limit. A limit of 0 is an error.
     """
     for engine_limit, scheduler_limit, expected in ((4, 2, 2), (2, 4, 2), (3, None, 3)):
         engine = RecordingEcho(max_running_requests=engine_limit)
@@ -123,7 +123,7 @@ def test_aborts(abort: wire.AbortReq, ended: list[str]) -> None:
 
 def test_an_abort_message_is_passed_on() -> None:
     """
-    As the finish reason's message.
+    It becomes the message of the finish reason.
     """
     server = serve(Echo(), generate("r", sampling=ENDLESS), wire.AbortReq(rid="r", abort_message="timed out"))
 
@@ -175,7 +175,7 @@ def test_control_messages_are_answered() -> None:
 
 def test_throughput_is_measured_since_the_last_request_for_it() -> None:
     """
-    In tokens per second of the scheduler's clock.
+    The throughput is in tokens per second of the scheduler's clock.
     """
     now = [0.0]
     scheduler, server = launch(Echo(), clock=lambda: now[0])
@@ -208,7 +208,7 @@ def test_an_idle_scheduler_waits_for_messages() -> None:
 
 def test_stop_drains_requests_in_flight() -> None:
     """
-    During the drain the scheduler keeps serving, also requests that still arrive.
+    During the drain the scheduler still serves all requests, including requests that arrive during the drain.
     """
     scheduler, server = launch(Echo(max_running_requests=1))
     server.send(generate("a", range(1, 100)), generate("b"))
@@ -262,7 +262,7 @@ def test_every_request_has_exactly_one_end(
     steps: list[list[Any]], running: int, queued: int, fail_at_step: int | None
 ) -> None:
     """
-    For any order of requests and aborts: one end each, after a prefix of its echo. No request is left in the engine.
+    For any order of requests and aborts, each request ends once, after a prefix of its echo. The engine keeps none.
     """
     engine = RecordingEcho(max_running_requests=running, max_total_num_tokens=24, fail_at_step=fail_at_step)
     scheduler, server = launch(engine, Limits(max_queued_requests=queued))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("step", [1, 2], ids=["prefill", "decode"])
 def test_a_step_that_raises_fails_only_its_requests(step: int, caplog: pytest.LogCaptureFixture) -> None:
     """
-    With status 500. The scheduler continues.
+    The requests fail with status 500, and the scheduler continues.
     """
     engine = RecordingEcho(fail_at_step=step)
     scheduler, server = launch(engine)
@@ -62,7 +62,7 @@ def test_an_engine_that_breaks_the_protocol_fails_its_requests(
     outputs: list[Output], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Like an exception in the step. An exception in the engine's `abort` is only logged.
+    They fail as after an exception in the step. An exception in the engine's `abort` is only logged.
     """
     with caplog.at_level(logging.ERROR):
         finish = serve(BrokenEngine(outputs), generate("r")).pushed["r"].finish
@@ -99,7 +99,7 @@ def test_an_engine_that_breaks_the_protocol_fails_its_requests(
 )
 def test_an_invalid_finish_fails_its_request(finish: Any, shown: str, caplog: pytest.LogCaptureFixture) -> None:
     """
-    The message shows it. The state is still available, and counts the failure.
+    The message shows the finish reason. The state is still available, and counts the failure.
     """
     scheduler, server = launch(BrokenEngine([Output([1], finish)]))
     server.send(generate("r"), wire.GetInternalStateReq(rid="before"))
@@ -171,7 +171,7 @@ class ErrorWithoutText(Exception):
 )
 def test_every_engine_error_gets_a_message(error: Exception, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Both in a step and in `flush_cache`.
+    The error may be raised in a step or in `flush_cache`.
     """
 
     class Raising(Echo):
@@ -211,7 +211,7 @@ def test_output_that_cannot_be_encoded_fails_only_its_request(
     output: Output, finish: dict[str, Any] | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    The others in the frame are sent in order. All requests are removed from the engine and counted.
+    The other steps of the frame are sent in order. All requests are removed from the engine and counted.
     """
     engine = BrokenEngine(
         [Output([1], END_OF_PROMPT), msgspec.structs.replace(output, finish=finish), Output([3], END_OF_PROMPT)]
@@ -234,7 +234,7 @@ def test_output_that_cannot_be_encoded_fails_only_its_request(
 
 def test_a_failed_flush_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """
-    With a message of bounded length.
+    The message has a bounded length.
     """
     result = serve(BrokenEngine([]), wire.FlushCacheReq(rid="f")).results["f"]
 
@@ -247,7 +247,7 @@ def test_a_failed_flush_is_reported(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("is_shut_down", [False, True])
 def test_a_shutdown_is_noticed_when_steps_are_sent_one_by_one(is_shut_down: bool) -> None:
     """
-    Then the scheduler stops; otherwise it continues.
+    If the server is shut down, the scheduler stops; otherwise it continues.
     """
     scheduler, server = launch(BrokenEngine([Output([1]), Output([1.5]), Output([1])]))  # type: ignore[list-item]
     server.send(*(generate(rid, stream=True) for rid in "arb"))
@@ -261,7 +261,7 @@ def test_a_shutdown_is_noticed_when_steps_are_sent_one_by_one(is_shut_down: bool
 
 def test_a_shutdown_of_the_server_ends_a_busy_scheduler() -> None:
     """
-    It stops at the next frame.
+    The scheduler stops at the next frame.
     """
     scheduler, server = launch(Echo())
     server.send(generate("a", sampling=ENDLESS, stream=True))
@@ -275,7 +275,7 @@ def test_a_shutdown_of_the_server_ends_a_busy_scheduler() -> None:
 
 def test_a_shutdown_of_the_server_ends_an_idle_scheduler() -> None:
     """
-    No message can arrive, and waiting for one would be a busy loop.
+    It must stop after one wait: no message can arrive, and further waits would be a busy loop.
     """
     scheduler, server = launch(Echo())
     server.is_shut_down = True
@@ -288,7 +288,7 @@ def test_a_shutdown_of_the_server_ends_an_idle_scheduler() -> None:
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
 def test_the_server_is_shut_down_when_the_scheduler_dies(error: type[BaseException]) -> None:
     """
-    Without a drain, so that clients do not wait for a dead scheduler.
+    There is no drain, so that clients do not wait for a dead scheduler.
     """
 
     class Dying(Echo):
@@ -306,7 +306,7 @@ def test_the_server_is_shut_down_when_the_scheduler_dies(error: type[BaseExcepti
 
 def test_a_scheduler_that_dies_during_the_drain_cuts_it_short() -> None:
     """
-    The running shutdown would wait for clients that are no longer served.
+    Otherwise the running shutdown would wait for requests that the scheduler no longer serves.
     """
     scheduler, server = launch(RecordingEcho(die_at_step=3))
     server.send(generate("a", sampling=ENDLESS))

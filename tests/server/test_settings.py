@@ -1,8 +1,8 @@
 """
-Each setting of the server stands once in Rust, once in Python and once in the stub: the three lists agree.
+Each setting of the server is listed once in Rust, once in Python and once in the stub. The three lists must agree.
 
-The lists are read from their sources, so a setting that is added in one place only fails here with the names of the
-other places, before anything is compiled. The last tests ask the compiled module.
+The tests read the lists from the sources. So a setting that is added in only one place fails here before anything is
+compiled, and the failure names the other places. The last tests use the compiled module.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def types_of(settings: type) -> dict[str, str]:
 
 def disagreements(places: Mapping[str, Mapping[str, str]]) -> list[str]:
     """
-    One line for each setting that a place lacks, or to which two places give different types.
+    Return one line for each setting that is missing from a place, or that has different types in two places.
     """
     lines = []
     for name in sorted(set().union(*places.values())):
@@ -112,7 +112,7 @@ def without(settings: Mapping[str, str], *names: str) -> dict[str, str]:
 @pytest.mark.parametrize("class_", ["ServerArgs", "ModelConfig", "DefaultSamplingParams"])
 def test_rust_struct_and_stub_have_the_same_fields(class_: str) -> None:
     """
-    The Rust struct is the list; the stub repeats its names and types.
+    The stub repeats the names and types of the Rust struct.
     """
     assert not disagreements({"config.rs": rust_fields(class_), "_server.pyi": stub_types(class_)})
 
@@ -169,7 +169,7 @@ def test_every_server_argument_is_built() -> None:
 
 def test_frontend_settings_agree() -> None:
     """
-    The three queue capacities apart, the Rust struct, the stub and the Python table have the same optional fields.
+    Apart from the three queue capacities, the Rust struct, the stub and the Python table have the same optional fields.
     """
     optional = {name: f"{type_} | None" for name, type_ in rust_fields("FrontendConfig").items()}
 
@@ -241,7 +241,7 @@ def test_module_refuses_a_call_that_differs_from_the_stub() -> None:
 )
 def test_module_raises_the_error_of_the_wrong_value(name: str, value: object, error: type[Exception]) -> None:
     """
-    The exception type is the one of the conversion, as for any function.
+    The exception has the type that the conversion of the value raises, as in a call of any function.
     """
     extension = load_extension()
 

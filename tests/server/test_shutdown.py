@@ -33,7 +33,7 @@ def test_a_signal_drains_requests_in_flight(number: int, code: int) -> None:
 
 def test_the_drain_has_a_deadline() -> None:
     """
-    At the deadline the stream ends with an error, and the process with exit code 0.
+    At the deadline the stream ends with an error, and the process exits with code 0.
     """
     with program("--drain-deadline", "0.2", delay=0.01) as running:
         connection = running.start_generation(
@@ -50,7 +50,7 @@ def test_the_drain_has_a_deadline() -> None:
 
 def test_a_second_signal_ends_the_process_at_once() -> None:
     """
-    Open connections are cut.
+    Open connections are closed.
     """
     with program("--drain-deadline", "600", delay=0.01) as running:
         connection = running.start_generation(
@@ -67,7 +67,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
 
 def test_streams_get_an_error_when_the_scheduler_dies() -> None:
     """
-    The process ends with exit code 1.
+    The process exits with code 1.
     """
     with program(die_at_step=3) as running:
         *_, last = running.stream(text="abcdef")
@@ -79,7 +79,7 @@ def test_streams_get_an_error_when_the_scheduler_dies() -> None:
 
 def test_a_scheduler_that_dies_during_the_drain_ends_the_process() -> None:
     """
-    Without waiting for the deadline. The stream ends with an error, and the process with exit code 1.
+    The process does not wait for the deadline. The stream ends with an error, and the exit code is 1.
     """
     with program("--drain-deadline", "600", die_at_step=500, delay=0.01) as running:
         connection = running.start_generation(
@@ -91,7 +91,7 @@ def test_a_scheduler_that_dies_during_the_drain_ends_the_process() -> None:
 
         assert "error" in events(answer.read().decode())[-1]
         assert running.process.wait(TIMEOUT) == 1
-        # The signal came first: five seconds of steps before the scheduler died.
+        # The signal came before the scheduler died: the 500 steps take five seconds.
         assert running.log.index("shutting down; 1 requests in flight") < running.log.index(
             "the script ends the scheduler at step 500"
         )

@@ -1,5 +1,5 @@
 """
-`wire`: encodes the bytes that `WIRE.md` of the crate pins, and errors name the field.
+Tests of `wire`: it encodes the bytes that `WIRE.md` of the crate pins, and its errors name the field.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def pinned_batch(name: str) -> tuple[bytes, bytes]:
 
 def test_every_message_to_the_scheduler_is_pinned() -> None:
     """
-    Fails if a message type is added without pinned bytes.
+    The test fails if a message type is added without pinned bytes.
     """
     tags = {msgspec.msgpack.decode(frame)[0] for frame in PINNED.values() if frame[0] >= 0x90}
 
@@ -126,7 +126,7 @@ def test_every_message_to_the_scheduler_is_pinned() -> None:
 )
 def test_pinned_messages(name: str, expected: wire.Request) -> None:
     """
-    They decode to the message, and the message encodes to them.
+    The pinned bytes decode to the message, and the message encodes to the pinned bytes.
     """
     assert wire.msgpack_decode_explained(PINNED[name]) == expected
     assert PINNED[name] == msgspec.msgpack.encode(expected)
@@ -134,7 +134,7 @@ def test_pinned_messages(name: str, expected: wire.Request) -> None:
 
 def test_all_fields_are_pinned() -> None:
     """
-    A new field is added last, and pinned when the frontend sends it.
+    A new field is added last. It is pinned when the frontend sends it.
     """
     places = msgspec.msgpack.decode(PINNED["generate, full"])
 
@@ -202,7 +202,7 @@ def edited(place: int, value: object, *, sampling: int | None = None) -> bytes:
 )
 def test_errors_name_the_field_and_the_request(frame: bytes, rid: str | None, problem: str) -> None:
     """
-    By the field name of the struct. The rid is included if it can be read.
+    The error has the name of the field in the struct. It has the rid if the rid can be read.
     """
     with pytest.raises(wire.UndecodableRequest) as caught:
         wire.msgpack_decode_explained(frame)
@@ -291,7 +291,7 @@ def test_batches_are_read_as_they_were_written(steps: list[Step]) -> None:
 
 def test_unused_extras_are_left_out() -> None:
     """
-    A kind of extras that no request uses costs two empty lists in the header and no data.
+    A kind of extras that no request uses adds only empty lists to the header, and no data.
     """
     header, columns = wire.encode_decode_batch([Step("a", [1], 3, None, Extras(output=[(0.0, 1)])), Step("b", [2], 3)])
 
@@ -301,7 +301,7 @@ def test_unused_extras_are_left_out() -> None:
 
 def test_a_token_over_32_bits_is_refused() -> None:
     """
-    It must not be truncated to another token.
+    The token must not be truncated to another token.
     """
     with pytest.raises(OverflowError):
         wire.encode_decode_batch([Step("r", [1 << 31], 1)])
@@ -309,7 +309,7 @@ def test_a_token_over_32_bits_is_refused() -> None:
 
 def test_extras_are_extended_and_cut() -> None:
     """
-    Output values are cut with their tokens. Prompt values stay.
+    Output values are cut with their tokens. Prompt values are kept.
     """
     extras = Extras(output=[(0.0, 1)], input=[(None, 4), (0.0, 5)], output_top=[[(0.0, 1)]], hidden=[[1.0]])
     extras.extend(Extras(output=[(0.0, 2), (0.0, 3)], output_top=[[], []], hidden=[[2.0], [3.0]]))
