@@ -134,7 +134,7 @@ impl Frontend {
         self.submit(rid, name, |sink| Submission::Generate(request, sink))
     }
 
-    /// Submits a control message; `header` encodes it for a new request id.
+    /// Submits a control message. `header` encodes it for the request id that it is given.
     pub(crate) fn control(
         &self,
         header: impl FnOnce(&Rid) -> Vec<u8>,

@@ -1,11 +1,11 @@
 //! The text of each token, and how the texts of tokens are joined.
 //!
 //! A [`TokenText`] is the contribution of one token to the text: some bytes, or one byte of a
-//! character that neighbouring tokens complete. The first token of a text may contribute something
-//! else than a later one (usually it loses the space before it).
+//! character that neighbouring tokens complete. A token may contribute a different text as the
+//! first token than as a later one (usually without the space before it).
 //!
-//! Invariant: unless the joining is [`Joining::AllAtOnce`], the token texts joined in order are the
-//! text that the tokenizer decodes.
+//! Invariant: unless the joining is [`Joining::AllAtOnce`], the joined token texts equal the text
+//! that the tokenizer decodes.
 
 /// How token texts are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub enum Joining {
         /// Maximum number of characters to remove.
         strip: usize,
     },
-    /// The text of a token depends on other tokens. Only the tokenizer can decode, given all
-    /// tokens.
+    /// The text of a token depends on other tokens. So only the tokenizer can decode, and it needs
+    /// all tokens.
     AllAtOnce,
 }
 

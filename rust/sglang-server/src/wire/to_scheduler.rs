@@ -187,13 +187,13 @@ pub(crate) fn abort(rid: &Rid) -> Vec<u8> {
     encoded(&("AbortReq", rid.as_str(), (), false, (), ()))
 }
 
-/// Encodes the request for the scheduler's state, which comes as the control result for `rid`.
+/// Encodes the request for the scheduler's state. The control result for `rid` contains the state.
 #[must_use]
 pub(crate) fn internal_state(rid: &Rid) -> Vec<u8> {
     encoded(&("GetInternalStateReq", rid.as_str(), ()))
 }
 
-/// Encodes the request to flush the cache, answered by the control result for `rid`.
+/// Encodes the request to flush the cache. The control result for `rid` answers it.
 #[must_use]
 pub(crate) fn flush_cache(rid: &Rid) -> Vec<u8> {
     encoded(&("FlushCacheReq", rid.as_str(), ()))

@@ -43,8 +43,8 @@ impl GenerateBody {
     /// # Errors
     ///
     /// If the body has both or neither of `text` and `input_ids`, an empty prompt, a list whose
-    /// length is not the number of prompts, an invalid rid or sampling parameter, or exceeds a
-    /// limit of one call.
+    /// length is not the number of prompts, or an invalid rid or sampling parameter. Also if it
+    /// exceeds a limit of one call.
     pub fn into_requests(
         mut self,
         limit: BatchLimit,
@@ -182,7 +182,8 @@ fn room(rooms: &Column<i64>, item: usize, choice: usize, first: usize) -> Option
     }
 }
 
-/// Fails if two answers get the same room: with `n` > 1, the rooms of prompts must be `n` apart.
+/// Fails if two answers get the same bootstrap room: with `n` > 1, the rooms of two prompts must be
+/// at least `n` apart.
 fn check_rooms(requests: &[GenerateRequest]) -> Result<(), RequestError> {
     let mut rooms = HashSet::new();
     let mut taken = requests.iter().filter_map(|request| request.bootstrap.room);
@@ -244,7 +245,7 @@ impl Options {
         })
     }
 
-    /// The request of the next prompt, still without its room.
+    /// The request of the next prompt, without its bootstrap room.
     fn request(&mut self, rid: Rid, prompt: Prompt, sampling: SamplingParams) -> GenerateRequest {
         GenerateRequest {
             rid,
