@@ -1,9 +1,9 @@
 """
-Make interpreters that differ in one thing: whether our import hook is installed.
+Make two kinds of interpreters, with and without our import hook. They differ in nothing else.
 
 Each is a virtual environment without pip. The *hooked* one holds the toolkit
-and its dependencies as wheels would install them, and the `.pth` stub that an
-editable install of a workspace leaves. The *plain* one holds built modules only.
+and its dependencies as wheels would install them, and the `.pth` file of an
+editable install of a workspace. The *plain* one holds built modules only.
 
 Invariant: all files are below the folder passed in. Standard library only; the
 toolkit's dependencies come from PyPI in the locked versions.
@@ -22,14 +22,14 @@ from environment import CONSTRAINTS, ROOT, InstallFailed
 from grown import PACKAGE, Grown
 from imports import own_environment
 
-#: As in `pyproject.toml`.
+#: The toolkit's dependencies, as in `pyproject.toml`.
 _DEPENDENCIES = ("filelock", "tomli; python_version < '3.11'")
 
 
 @dataclass(frozen=True)
 class Bare:
     """
-    An interpreter, and the environment to run it in.
+    An interpreter of a virtual environment, and the variables with which it runs.
     """
 
     python: str
@@ -43,7 +43,7 @@ def plain(folder: Path, libraries: list[str]) -> Bare:
     """
     bare = _bare(folder, own_environment())
     for library in libraries:
-        # A suffix that every Python accepts, and the name that the library's init function has.
+        # Every Python accepts this suffix. The file name must match the library's init function.
         leaf = Path(library).name.partition(".")[0]
         shutil.copyfile(library, bare.site / PACKAGE / f"{leaf}{'.pyd' if os.name == 'nt' else '.so'}")
     return bare

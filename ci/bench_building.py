@@ -1,5 +1,5 @@
 """
-Measure imports that are not warm: after an edit, in a fresh checkout, and in many processes at once.
+Measure cold imports: after an edit, in a fresh checkout, and in many processes at once.
 
 Invariant: the rules of `bench_loader` hold; compilations are counted by a
 wrapper of `cargo` that logs its calls. Standard library only.
@@ -35,7 +35,7 @@ _PEERS_EVERY = 4
 
 def rows(home: Path, rounds: int, peers: Sequence[Peer]) -> list[Row]:
     """
-    Measure all of them; one row per promise.
+    Measure all cases and return one row per promise.
     """
     home = home / "building"
     grown = grow(home / "workspace", crates=CRATES, files=FILES)
@@ -54,7 +54,7 @@ def rows(home: Path, rounds: int, peers: Sequence[Peer]) -> list[Row]:
 
 def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Peer]) -> list[Row]:
     """
-    Edit and import; make the same edit in a copy and run cargo alone.
+    Measure an import after an edit, and cargo alone after the same edit in a copy of the workspace.
     """
     copy = grow(home / "copy", crates=CRATES, files=FILES)
     by_cargo = _cargo(copy.root, home / "copy-target", "--release", "--package", "alpha")
@@ -116,7 +116,7 @@ def _cargo(folder: Path, target: Path, *arguments: str) -> Callable[[], object]:
 def _fresh_checkout(home: Path, grown: Grown, hooked: bare.Bare, rounds: int) -> Row:
     everything = "; ".join(f"import {module}" for module in grown.modules)
     Way("ours, all", (hooked.python, "-c", code_that_imports(MODULE, statement=everything)), hooked.environment).run()
-    # Everything is built. From here on each import sees a new checkout, no compiler and no home folder.
+    # Everything is built now. Each import below runs in a new checkout, without a compiler and a home folder.
     nothing = home / "nothing"
     nothing.mkdir()
     times = []

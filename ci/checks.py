@@ -1,8 +1,8 @@
 """
-List the steps of `ci/test.py`: which checks there are, with which commands.
+Define the steps of `ci/test.py`: each check, with its commands.
 
 Invariant: third-party crates are compiled once for clippy and once for tests,
-and other Pythons run only the tests whose result the interpreter can change.
+and other Pythons run only the tests whose result depends on the interpreter.
 Standard library only.
 """
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 #: Runs the long suites in full. Tests read it in `tests/support/long_runs.py` and in each crate's `long_runs.rs`.
 LONG_VARIABLE = "SGLANG_TEST_LONG"
 
-#: Feature sets of the clippy runs. The last two keep `python` in one crate: pyo3 adds features to `syn`, and without it
-#: everything above `syn` (serde, tokio, axum, ...) would be checked a second time.
+#: Feature sets of the clippy runs. Each enables `python` in at least one crate, because pyo3 adds features to `syn`.
+#: Without pyo3 all crates that depend on `syn` (serde, tokio, axum, ...) would be checked a second time.
 _CLIPPY_FEATURES = (
     ("--all-features",),
     ("--features", "sglang-radix-tree/python"),
     ("--features", "sglang-radix-tree/python,parallel"),
 )
-#: Features of the crates' tests. `python` is missing: a test binary with pyo3 would link libpython, so the Python
-#: side is tested through the built modules.
+#: Features of the crates' tests. `python` is left out, because a test binary with pyo3 would link libpython. The
+#: Python side is tested through the built modules.
 _TEST_FEATURES = ("--features", "parallel")
-#: Tests that run without `parallel`, too: the test files of the crate that has this feature. Its unit tests take longer
-#: to compile than all of these together.
+#: Tests that also run without `parallel`: the integration tests of the crate that has this feature. Its unit tests are
+#: left out, because they take longer to compile than all of these together.
 _SERIAL_TESTS = ("--test", "*", "-E", "package(sglang-mm)")
 
 _NEXTEST = ("cargo", "nextest", "run", "--workspace", "--locked")
@@ -51,7 +51,7 @@ _NEXTEST_REPORT = "rust/target/nextest/{profile}/junit.xml"
 
 _SUITES = ("integration", "bindings", "server", "packaging")
 _UNIT_SUITES = ("unit",)
-#: Integration tests whose result the interpreter can change: its import system, its ABI, its processes.
+#: Integration tests whose result depends on the interpreter: on its import system, its ABI or its processes.
 _INTERPRETER_TESTS = (
     "bundled",
     "hook",
@@ -62,7 +62,7 @@ _INTERPRETER_TESTS = (
     "records",
     "warm_import",
 )
-#: One more than CI has cores: many tests wait for time stamps and timeouts.
+#: One worker more than CI has cores, because many tests wait for timestamps and timeouts.
 _WORKERS = ("-n", "3", "--dist", "worksteal")
 
 #: Folder of the extension modules' stubs.
@@ -71,7 +71,7 @@ _STUBS = ROOT / "rust/python/sglang/srt/rust_extensions"
 
 def all_steps(others: Iterable[Interpreter], *, long: bool) -> Iterator[Step]:
     """
-    Yield every step in the order in which they run; *others* are the further Pythons, *long* says `--long`.
+    Yield every step in the order in which they run. *others* are the other Pythons; *long* is true with `--long`.
     """
     yield from _python_steps()
     yield from _rust_steps("long" if long else "ci")
@@ -98,7 +98,7 @@ def variables(*, long: bool) -> dict[str, str]:
     return {
         **os.environ,
         "PATH": search_path(),
-        # The same in all steps: pyo3's build scripts run again whenever it changes.
+        # The same in all steps, because pyo3's build scripts run again whenever this variable changes.
         "PYO3_PYTHON": main_environment().python,
         "PYTHONUNBUFFERED": "1",
         # A tenth less work: nothing is compiled twice here.
@@ -157,7 +157,7 @@ def _tokenizer_step() -> Step:
         cargo_tool("cargo-nextest")
         qwen3.fetch()
 
-    # Same features as the crates' tests, so that nothing is compiled again.
+    # Same features as in step `rust-tests`, so that nothing is compiled again.
     chosen = ("--test", "qwen3", "--run-ignored", "only", "-E", "not test(cost)")
     return Step(
         "tokenizer",
@@ -171,7 +171,7 @@ def _tokenizer_step() -> Step:
 
 
 def _module_steps() -> Iterator[Step]:
-    # Before the tests: here progress is shown and no test's time limit applies.
+    # This step runs before the tests: it shows the progress of the builds, and no time limit of a test applies.
     title = "the extension modules, as an import would build them"
     yield Step("build", title, (("rust-ext", "build"),), "rust", slow=True, long=True)
     modules = sorted(f"sglang.srt.rust_extensions.{path.stem}" for path in _STUBS.glob("_[!_]*"))
