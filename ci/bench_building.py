@@ -1,5 +1,5 @@
 """
-Measure cold imports: after an edit, in a fresh checkout, and in many processes at once.
+Measure imports that are not warm: after an edit, in a fresh checkout, and in many processes at once.
 
 Invariant: the rules of `bench_loader` hold; compilations are counted by a
 wrapper of `cargo` that logs its calls. Standard library only.
@@ -77,7 +77,7 @@ def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Pee
                 peer.edit(turn + 100)
                 take(peer.hooked.name, peer.hooked.run)
             take("cargo, of a peer's crate", peer_cargo)
-    # The first build of each compiles everything.
+    # Discard the first build in each way, because it compiles everything.
     times = {name: taken[1:] for name, taken in times.items()}
     extra = spread(one - other for one, other in zip(times["ours"], times["cargo"], strict=True))
     text = (

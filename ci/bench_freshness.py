@@ -1,7 +1,7 @@
 """
 Find out which changes each importer of Rust modules notices, and which make it compile needlessly.
 
-The rows are the table of our own tests. Every importer has a separate folder
+The rows are those of `tests/integration/freshness_changes.py`. Every importer has a separate folder
 with its workspace and its caches. Before each row the folder is restored,
 including time stamps. A row that must rebuild is judged by the value of the
 imported module, a row that must not rebuild by the number of compiled crates.

@@ -1,13 +1,13 @@
 """
 Measure how the cost of an import grows with the number of files and crates of a workspace.
 
-For each size: a warm import compared with a plain import of the same file, a
-decision by content (everything is built, but the record is missing), and the
-time of that decision by stage.
+For each size it measures a warm import against a plain import of the same file,
+a decision by content (everything is built, but the record is missing), and the
+time that each stage of that decision takes.
 
-Invariant: a stage is a function of the toolkit, timed from outside and without
-the stages that it calls; time outside all stages has its own row. Standard
-library only.
+Invariant: a stage is a function of the toolkit. Its time is measured by a
+wrapper and excludes the stages that it calls. Time outside all stages has its
+own row. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-#: (crates, files) of the workspaces: four crates with more and more files, then a thousand files in more crates.
+#: (crates, files) of the workspaces: first the number of files grows in four crates, then the number of crates.
 _BY_FILES = tuple((4, files) for files in (10, 100, 1000, 10_000))
 _BY_CRATES = tuple((crates, 1000) for crates in (1, 5, 20, 50))
 

@@ -1,8 +1,8 @@
 """
-Measure the speed that the toolkit promises, row by row, and that of other import hooks.
+Measure the toolkit against its promises, one per row, and against other import hooks.
 
 All compared commands run once per round, in a rotating order, so that all see
-the same machine. Times are printed, but not judged. *Counts* (processes
+the same load of the machine. Times are printed, but have no limit. *Counts* (processes
 started, files opened, modules imported, compilations) do not depend on the
 machine; tests check them too.
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 HOME = TOOLS / "bench"
 
-#: The size to which the promise applies, and the sizes that give the cost of another file.
+#: The size to which the promises apply, and the sizes from which the cost of one more file is computed.
 CRATES, FILES = 4, 300
 _SIZES = (50, FILES, 1000, 3000)
 
-#: Modules of other packages that a process imports to measure the hook's cost for them.
+#: How many modules of other packages a process imports to measure what the hook costs them.
 _FOREIGN = 300
 
 

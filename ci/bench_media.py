@@ -2,8 +2,8 @@
 Measure media preprocessing, from encoded bytes to a model's input, against the alternatives.
 
 There is one worker process per side. A round asks all of them in turn for one picture, so that
-all see the same machine. Before the rounds all must give the same bits. Times are printed beside
-aims, but not judged.
+all see the same load of the machine. Before the rounds all must give the same bits. Times are
+printed beside their aims; a missed aim is no failure.
 
 Invariant: one run measures everything that its tables compare. Standard library only.
 """
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 HOME = environment.TOOLS / "bench/media"
 CI = environment.ROOT / "ci"
 
-#: A round repeats a call until about so many seconds have passed, and at most so many times.
+#: A round repeats a call for about this many seconds, and at most this many times.
 _SECONDS, _MOST_CALLS = 0.05, 50
 
 
@@ -112,7 +112,7 @@ def check(row: Row, by_side: Mapping[str, Worker]) -> None:
     """
     digests: dict[str, dict[str, str]] = {}
     for name, cell in row.cells.items():
-        # Not compared: torch has another decoder, and the limit computes no pixels.
+        # Two kinds of cells are not compared: torch has another decoder, and `limit` computes no pixels.
         if cell.kind != "limit" and name != "torch":
             digests.setdefault(f"{cell.kind} {cell.picture} {cell.like}", {})[name] = by_side[cell.side].ask(
                 "digest", cell

@@ -2,8 +2,9 @@
 Measure the server against the alternatives: CPU, requests per second, latency and memory.
 
 All sides run during the whole benchmark, each in a separate process. A round puts load on one
-after the other, so that all see the same machine. Before the rounds all must give the same text.
-CPU is that of the server process alone. Times are printed beside aims, but not judged.
+after the other, so that all see the same load of the machine. Before the rounds all must give the
+same text. CPU time is that of the server process alone. Times are printed beside their aims; a
+missed aim is no failure.
 
 Invariant: one run measures everything that its tables compare. Standard library only.
 """
@@ -32,7 +33,7 @@ _WARM = 0.2
 @dataclass(frozen=True)
 class Sample:
     """
-    One load on one side.
+    The measurements of one load on one side.
     """
 
     #: Microseconds of CPU.

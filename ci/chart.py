@@ -1,7 +1,7 @@
 """
 Draw lines on logarithmic axes, as an SVG.
 
-A line parallel to the grey ones is linear growth; a steeper line is worse.
+Grey lines show the slope of linear growth. A steeper line grows faster than linearly.
 
 Invariant: takes values, returns text. Standard library only.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _HEIGHT, _MARGIN = 520, 360, 60
 _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#8c564b")
-#: Smaller values, which a logarithmic axis cannot show, are drawn at this one.
+#: Smaller values are drawn at this one, because a logarithmic axis cannot show zero.
 _LEAST = 0.1
 
 
@@ -34,7 +34,7 @@ class Panel:
 
 def svg(unit: str, panels: Sequence[Panel]) -> str:
     """
-    Return the panels side by side, with the same vertical axis.
+    Return an SVG of the panels side by side, all with the same vertical axis.
     """
     values = [max(y, _LEAST) for panel in panels for points in panel.lines.values() for _, y in points]
     low, high = 10.0 ** math.floor(math.log10(min(values))), 10.0 ** math.ceil(math.log10(max(values)))

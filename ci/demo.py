@@ -123,7 +123,7 @@ def _import_times(variables: dict[str, str]) -> None:
     _say("2. Later imports, compared with a plain import of the same file")
     python = environment.main_environment().python
     with imports.pair(python, MODULES[0], variables) as (ours, plain):
-        # Interleaved, so that both see the same load of the machine.
+        # The two kinds of imports alternate, so that both see the same load of the machine.
         runs = [(ours.run(), plain.run()) for _ in range(11)]
     for name, taken in (("ours", [run[0] for run in runs]), ("plain", [run[1] for run in runs])):
         statement = imports.median(item.statement for item in taken) * 1000

@@ -1,7 +1,7 @@
 """
 Make the virtual environments and tools that the scripts of this folder use.
 
-`.venv` holds both distributions, editable, with the development extras.
+`.venv` holds both distributions as editable installs, with the development extras.
 `.tools/` holds cargo subcommands and one environment per further Python. Each
 environment has a *stamp*: a digest of all inputs that determine its content.
 
@@ -80,7 +80,7 @@ class Environment:
             return
         print(f"installing into {self.folder.relative_to(ROOT)} ...", flush=True)
         if _identity(self.python) != _identity(self.base):
-            # It belongs to another Python, was moved or is broken. Otherwise it is kept: it may be in use.
+            # The folder belongs to another Python, was moved or is broken. Otherwise it is kept: it may be in use.
             _install(self.base, "-m", "venv", "--clear", str(self.folder))
         pip = (self.python, "-m", "pip", "install", "--quiet", "--constraint", str(CONSTRAINTS))
         # The build back end comes first, so that its version is locked too: an isolated build would take the newest.
@@ -97,7 +97,7 @@ class Environment:
             hasher.update(b"%d:%s" % (len(part), part))
         for path in (*(ROOT / name for name in _INPUTS), *self.locked):
             hasher.update(os.fsencode(path.relative_to(ROOT)) + b"\0" + path.read_bytes() + b"\0")
-        # Of a manifest, an editable install depends on the module names only.
+        # An editable install depends on only one thing in a manifest: the module names.
         for path in sorted(ROOT.glob("rust/*/Cargo.toml")):
             hasher.update(
                 b"".join(line for line in path.read_bytes().splitlines() if line.startswith(b"python-module"))
@@ -129,7 +129,7 @@ def oracle_environment() -> Environment:
 
 def cargo_tool(name: str) -> None:
     """
-    Install a cargo subcommand in the version of `ci/<name>.txt`, unless cargo finds one of any version.
+    Install a cargo subcommand in the version of `ci/<name>.txt`, unless any version of it is already installed.
     """
     if shutil.which(name, path=search_path()):
         return

@@ -1,9 +1,9 @@
 """
 Measure what importing an extension module costs a fresh process.
 
-A *way* of importing is a command that imports and then prints how long the
-statement took and which file was loaded. The kernel measures the process: user
-and system CPU of the child; wall time is measured here.
+A *way* of importing is a command that imports the module and then prints how
+long the statement took and which file was loaded. CPU time (user and system) is
+what the kernel reports for the child process. This module measures wall time.
 
 Invariant: each run is a new process, and two ways differ only in the import.
 Standard library only.
@@ -76,7 +76,7 @@ class Way:
 
 def own_environment() -> dict[str, str]:
     """
-    Return this process's variables without those that change how an interpreter finds and caches modules.
+    Return this process's environment without variables that change how an interpreter finds and caches modules.
 
     Without cached byte code an editable package would be compiled at each import, but an installed one would not.
     """

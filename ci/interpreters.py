@@ -1,7 +1,7 @@
 """
-Find the other CPythons of this machine on which the toolkit is tested too.
+Find the other CPythons on this machine, on which the toolkit is also tested.
 
-There is one per minor version, the newest patch release, without the running one.
+For each minor version it takes the newest patch release. The minor version that runs this is left out.
 
 Invariant: every returned interpreter starts, is a new enough CPython and can
 make a virtual environment. Standard library only; installs nothing.
@@ -41,7 +41,7 @@ class Interpreter:
     @property
     def minor(self) -> str:
         """
-        Such as `3.12`.
+        The minor version, such as `3.12`.
         """
         return f"{self.version[0]}.{self.version[1]}"
 

@@ -3,9 +3,9 @@ Find or make the pictures that the media benchmark decodes: three photos and a s
 
     python ci/media_pictures.py FOLDER
 
-Prints a JSON object that maps names to paths. If `SGLANG_GOLDEN` is set, these are the
-`bench_*` files of that folder. Otherwise pictures of the same sizes are made once in FOLDER
-from the photo of the tests.
+Prints a JSON object that maps names to paths. If `SGLANG_GOLDEN` names a folder, the pictures are
+its `bench_*` files. Otherwise pictures of the same sizes are made once in FOLDER from the photo of
+the tests.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def pixel_rows(batch: int, *, oracles: bool) -> list[Row]:
     rows = []
     for picture in ("vga", "1080p", "12mp", _SCREENSHOT):
         if batch > 1 and picture == "12mp":
-            # Sides that keep every intermediate array of every picture would need gigabytes.
+            # Some sides keep every intermediate array of every picture, and would need gigabytes.
             continue
         for setting in (DEFAULTS, QWEN3):
             job = ("pixel_values", picture, setting)
@@ -121,9 +121,9 @@ def part_rows(*, oracles: bool) -> list[Row]:
 
 def stage_rows() -> list[Row]:
     """
-    Return the rows that split our time into stages, by files that cost almost nothing to decode.
+    Return the rows that split our time into stages.
 
-    These are a bitmap of the picture and a bitmap in its target size.
+    They use files that cost almost nothing to decode: a bitmap of the picture, and a bitmap in its target size.
     """
     rows = []
     for picture in ("vga", "1080p", "12mp", _SCREENSHOT):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
-#: Runs a job and returns its result; a caller that measures time discards the result.
+#: Runs a job and returns its result, which is discarded when only time is measured.
 Call: TypeAlias = "Callable[[], Any]"
 
 # Inkling's published settings: side of a patch, scale factor, limit of the longer side.

@@ -149,7 +149,7 @@ def _maturin(python: Path) -> Peer:
     _write(crate / "pyproject.toml", _PYPROJECT_TOML)
     _write(crate / "src/lib.rs", _LIB_RS % "bench_maturin")
     _run([str(python.parent / "maturin"), "develop", "--quiet"], _variables(python), crate)
-    # In a separate Python: an installed hook would also run in the plain import.
+    # The hook gets its own Python, because an installed hook would also run in the plain import.
     hooked = HOME / "hooked"
     if not hooked.is_dir():
         shutil.copytree(python.parent.parent, hooked, symlinks=True)
@@ -183,7 +183,7 @@ def _pair(
     library = hooked.run().library
     folder = HOME / f"plain-{module}"
     folder.mkdir(exist_ok=True)
-    # Outside the folder that the hook watches, with the same name, so that `PyInit_` fits.
+    # The copy is outside the folder that the hook watches, and keeps its name, which must match `PyInit_<name>`.
     plain_variables = {**own_environment(), **plain_folder(_shared_object(library), module, str(folder))}
     return hooked, Way(
         f"plain import for {name}", (str(plain_python), "-c", code_that_imports(module)), plain_variables
@@ -202,13 +202,13 @@ def _shared_object(loaded: str) -> str:
 
 def _variables(python: Path) -> dict[str, str]:
     own = {name: value for name, value in own_environment().items() if name != "CARGO_TARGET_DIR"}
-    # Set as in an activated environment, because the hook and maturin read these.
+    # The hook and maturin read the variables of an activated environment.
     path = os.pathsep.join((str(python.parent), own.get("PATH", os.defpath)))
     return {**own, "PATH": path, "VIRTUAL_ENV": str(python.parent.parent), "PYO3_PYTHON": str(python)}
 
 
 def _write(path: Path, text: str) -> None:
-    # Written only when it changes: a newer time stamp would make a hook build again.
+    # Write only changed text, because a newer timestamp would make a hook build again.
     if not path.is_file() or path.read_text(encoding="utf-8") != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")

@@ -29,7 +29,7 @@ INCREMENTAL = "--incremental-streaming-output"
 #: Every side makes each byte a token.
 PROMPT = "native extensions, just imported"
 
-#: What runs in the measured process of each side.
+#: For each side, what runs in the measured process.
 SIDES = {
     "ours": "python -m sglang.srt.rust_server, the echo engine in Python in the same process",
     "null": "(a) the same crate, a scheduler in Rust that repeats the prompt in the same process",
@@ -41,7 +41,7 @@ SIDES = {
 @dataclass(frozen=True)
 class Case:
     """
-    The request, and the number of concurrent connections.
+    A request, and the number of connections that send it concurrently.
     """
 
     #: `unary`, `cumulative` or `incremental`.
@@ -116,7 +116,7 @@ class Server:
 @contextlib.contextmanager
 def servers(sides: Sequence[str], cases: Sequence[Case]) -> Iterator[dict[tuple[str, bool], Server]]:
     """
-    Run one server for each side and way of streaming; the keys are (side, incremental).
+    Run a server for each side, with and without incremental streaming. The keys are (side, incremental).
     """
     HOME.mkdir(parents=True, exist_ok=True)
     answers = HOME / "answers.json"

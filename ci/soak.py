@@ -4,7 +4,7 @@ Soak test of the server: mixed load for some minutes, then its resources must be
 Clients of all kinds send requests to a server with the echo engine at once: whole answers,
 streams and lists. Some disconnect early, shut their sending half, read slowly or send invalid
 requests. Every answer is compared with its prompt. At the end no request may be live, and
-descriptors, threads and memory must be as low as after warming up.
+descriptors, threads and memory must be about as low as after the warm-up.
 
 Invariant: the choices depend on a seed, so that a run can be repeated. Faults are printed
 and give exit code 1. Standard library only; run it with `.venv/bin/python`.
@@ -27,7 +27,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-#: Allowed growth: caches of the allocator, descriptors of the log.
+#: Allowed growth. The allocator caches memory, and the log opens descriptors.
 _MEMORY_MB, _DESCRIPTORS, _THREADS = 64, 4, 2
 
 _TIMEOUT = 60

@@ -5,7 +5,7 @@ A *step* has a name, a title and commands. It fails when one of its commands
 fails. Later steps run nevertheless, so that one run shows every failure.
 
 Invariant: the exit code is zero only if every chosen step passed. A tool's
-output is not changed; it stands below a heading.
+output is printed unchanged, below a heading.
 """
 
 from __future__ import annotations
