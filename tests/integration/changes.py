@@ -1,5 +1,5 @@
 """
-Changes of a checkout, for tables of tests, and the check that a load compiled nothing.
+Changes to a checkout, for the rows of test tables, and a check that a load was a cache hit.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Loaded:
     imported: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     stderr: str = ""
-    #: Arguments of every cargo that ran during the load, without version queries.
+    #: Arguments of every cargo run during the load, without version queries.
     cargo: tuple[tuple[str, ...], ...] = ()
 
     @property
@@ -120,7 +120,7 @@ class Checkout:
 
     def wait_until_settled(self) -> None:
         """
-        Wait until every stamp so far is older than the two seconds that a record requires.
+        Wait until every file timestamp is older than the two seconds that a record requires.
         """
         time.sleep(2.5)
 
@@ -194,7 +194,7 @@ class Checkout:
 
     def variables(self) -> dict[str, str]:
         """
-        The environment of a load: the session's variables without the leaking ones, plus those of this checkout.
+        The environment of a load: the session's variables that may be inherited, and those of this checkout.
         """
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         kept.pop("CI", None)
@@ -202,7 +202,7 @@ class Checkout:
             **kept,
             "PATH": f"{self.tools}{os.pathsep}{kept.get('PATH', os.defpath)}",
             "PYTHONPATH": str(ROOT),
-            # The fallback cache is in the temporary folder, and tests must not share it.
+            # Each test has its own temporary folder, because the fallback cache is in it.
             "TMPDIR": str(self.temporary),
             "RUST_EXT_CACHE_DIR": str(self.cache),
             **self.environment,
@@ -252,7 +252,7 @@ class Checkout:
 
     def cargo_calls(self) -> list[tuple[str, ...]]:
         """
-        Arguments of every cargo that ran so far, without version queries.
+        Arguments of every cargo run so far, without version queries.
         """
         log = self.cache.parent / "cargo.log"
         lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []

@@ -90,7 +90,7 @@ def undeclared(_undeclared_once: Checkout, tmp_path: Path) -> Checkout:
 @pytest.fixture
 def stored(_stored_once: Checkout, tmp_path: Path) -> Checkout:
     """
-    A checkout with an empty PATH whose `fx.alpha` needs Rust 1.85 and is already in the cache.
+    A checkout whose `fx.alpha` is in the cache and needs Rust 1.85. Its PATH is empty.
     """
     copy = dataclasses.replace(_stored_once, root=tmp_path / "plain", cache=tmp_path / "cache", environment={})
     shutil.copytree(_stored_once.root, copy.root)

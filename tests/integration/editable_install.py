@@ -1,7 +1,7 @@
 """
 A plain interpreter that has only the `.pth` file of an editable install.
 
-The program reports what the import did. It imports no helper that could hide the cost of an import.
+A program in it reports what an import did. The program imports no helper that could hide the cost of that import.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ print(repr((raised, noted, sorted(set(sys.modules) - before))))
 @dataclass(frozen=True)
 class Ran:
     """
-    The result of some lines of Python.
+    The result of running some lines of Python.
     """
 
     #: Standard output.
@@ -64,9 +64,9 @@ class Ran:
     #: Type names along the MRO of the raised exception, and its text.
     types: tuple[str, ...]
     error: str
-    #: Audit events of started processes.
+    #: Audit events for started processes.
     spawned: tuple[str, ...]
-    #: Audit events of locks.
+    #: Audit events for taken locks.
     locked: tuple[str, ...]
     #: Opened files, listed folders and opened extension modules.
     opened: tuple[str, ...]
@@ -74,7 +74,7 @@ class Ran:
     linked: tuple[str, ...]
     #: Modules that the lines imported.
     imported: frozenset[str]
-    #: Arguments of every cargo that ran.
+    #: Arguments of every cargo run.
     cargo: tuple[tuple[str, ...], ...]
     stderr: str
 
@@ -154,7 +154,7 @@ class Editable:
         )
 
 
-#: Lines that make the process treat every stamp as old enough, so that it writes a record at once.
+#: Lines that make the process treat every timestamp as old enough, so that it writes a record at once.
 RECORD_AT_ONCE = "from rust_ext_loader import _stat; _stat.UNSETTLED_NS = -(10**15)"
 
 #: All modules that a warm import may load.

@@ -1,9 +1,9 @@
 """
-The table of changes that must or must not rebuild, for the tests and for `ci/bench.py freshness`.
+The table of changes that must or must not cause a rebuild, for the tests and for `ci/bench.py freshness`.
 
 Each row changes a copy of `tests/crates/freshness`, or the environment, and says what a
-new import must return. "Must rebuild" is judged by the module's value, "nothing" by the
-compiled packages. Uses the standard library only.
+new import must return. The module's value shows whether a required rebuild happened. The list of
+compiled packages shows a needless one. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ class Change:
     """
 
     name: str
-    #: Changes the files of a workspace.
+    #: Function that changes the files of a workspace.
     act: Callable[[Path, Machine], object] = _nothing
     #: Variables set for the imports after the change. `{machine}` is replaced by properties of the machine.
     variables: Mapping[str, str] = field(default_factory=dict)
-    #: A word of the module's value, and its replacement after the change.
-    #: `word` is `None` where nothing may be compiled, `becomes` where the import must fail.
+    #: A word of the module's value, and the word that replaces it after the change.
+    #: `word` is `None` if nothing may be compiled. `becomes` is `None` if the import must fail.
     word: str | None = None
     becomes: str | None = None
     #: `another compiler` or `rustup`, if the row needs it.
     needs: str | None = None
-    #: Part of the compiler's error where the import must fail.
+    #: Part of the compiler's error, if the import must fail.
     complaint: str = ""
 
     @property
@@ -129,7 +129,7 @@ def look_at_machine() -> Machine:
         [line.split()[0] for line in _run("rustup", "toolchain", "list").splitlines() if line.strip()] if in_use else []
     )
     others = [Compiler(name, _release(name)) for name in installed if name != in_use]
-    # RUSTUP_TOOLCHAIN overrides every toolchain file, so such rows cannot choose another compiler.
+    # RUSTUP_TOOLCHAIN overrides every toolchain file, so rows with such a file cannot choose another compiler.
     differing = (
         []
         if os.environ.get("RUSTUP_TOOLCHAIN")
@@ -265,7 +265,7 @@ CHANGES = [
         becomes="for-a-target",
     ),
     Change("a variable that `option_env!` reads", variables={"FX_FLAVOUR": "sweet"}, word="plain", becomes="sweet"),
-    # Changes that must not rebuild.
+    # Changes that must not cause a rebuild.
     Change("a comment in the workspace's manifest", _edit("Cargo.toml", "[workspace]\n", "[workspace] # really\n")),
     Change("a comment in the lockfile", _edit("Cargo.lock", "version = 4", "# Reviewed.\nversion = 4")),
     Change("times alone", _touch),

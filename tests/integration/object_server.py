@@ -27,9 +27,9 @@ class ObjectServer:
         self.objects: dict[str, bytes] = {}
         #: Method and key of every request. A listing is `LIST` and its prefix.
         self.requests: list[tuple[str, str]] = []
-        #: Misbehaviour by a part of the key: a status, or a name of `_misbehave`.
+        #: Part of a key -> misbehaviour for it: a status code, or a name that `_misbehave` knows.
         self.moods: dict[str, str] = {}
-        #: Ends the requests that hang.
+        #: When set, hanging requests end.
         self.released = threading.Event()
         handler = type("Handler", (_Handler,), {"store": self})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)

@@ -57,7 +57,7 @@ def alive(mark: str) -> list[str]:
         if process == os.getpid():
             continue
         folder = Path(f"/proc/{process}")
-        # The process may have ended by now. A zombie has neither arguments nor environment.
+        # The process may have ended during the scan. A zombie has neither arguments nor environment.
         with contextlib.suppress(OSError):
             command = (folder / "cmdline").read_bytes()
             if os.fsencode(mark) in command + (folder / "environ").read_bytes():
@@ -101,7 +101,7 @@ class Gate:
 
     def let_through(self) -> None:
         """
-        Let the compiler that blocks at the gate continue, and wait until it has left or died.
+        Let the compiler that blocks at the gate continue, and wait until it has closed the fifo or died.
 
         A dying process loses its arguments before it closes its files. Without this wait, the test could
         take it for the next compiler at the gate, and that next compiler would block forever.
@@ -116,7 +116,7 @@ class Gate:
 
 def kill_at(gate: Gate, checkout: Checkout, within: float = PATIENCE) -> None:
     """
-    Start a load of the gated crate, kill it while its compiler blocks at the gate, and wait until all processes ended.
+    Start a load of the gated crate, kill it while its compiler blocks at the gate, and wait until its processes end.
 
     A process that is still running could be taken for the next compiler at the gate.
     """
@@ -277,7 +277,7 @@ def tool(name: str) -> str | None:
 
 def load_until_recorded(checkout: Checkout) -> Loaded:
     """
-    Load until the warm path's record exists. A record is written only once all stamps are old enough.
+    Load until the warm path's record exists. It is written only when all timestamps are old enough.
     """
     eventually(lambda: checkout.load().value is not None and any((checkout.cache / "records").glob("*")), "a record")
     return checkout.load()

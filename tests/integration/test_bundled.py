@@ -112,7 +112,7 @@ def test_what_makes_a_bundled_library_stale(
     library: Path, wanted: dict[str, str], differences: tuple[str, ...]
 ) -> None:
     """
-    The source key and the ABI decide.
+    A bundled library is stale if its source key or its ABI differs. Other facts do not count.
     """
     described = _bundled.describe(library, "alpha")
 
@@ -131,7 +131,7 @@ def bundled(built: Checkout) -> Editable:
 
 def test_a_bundled_module_has_a_warm_import(bundled: Editable) -> None:
     """
-    A bundled module needs no toolchain. After the first import a record decides.
+    Importing a bundled module needs no toolchain. After the first import a record decides.
     """
     library = next(bundled.package.glob("alpha*.so"))
     expected = f"{ALPHA} {library}"
@@ -155,7 +155,7 @@ def test_a_bundled_module_has_a_warm_import(bundled: Editable) -> None:
 )
 def test_a_changed_bundled_module_is_checked_again(bundled: Editable, change: Callable[[Path], object]) -> None:
     """
-    A record is not used after a change of the library or of its sidecar. The sources decide then.
+    After a change of the library or of its sidecar the record is not used, and the sources are compared.
     """
     library = next(bundled.package.glob("alpha*.so"))
     bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
@@ -197,7 +197,7 @@ def test_a_record_of_a_bundled_module_belongs_to_its_site_folder(bundled: Editab
 
 def test_an_edit_makes_a_bundled_module_stale(bundled: Editable) -> None:
     """
-    If sources are available, they decide.
+    If sources are available, a bundled library that does not match them is not loaded.
     """
     bundled.run(f"{RECORD_AT_ONCE}\n{IMPORT}")
     bundled.checkout.replace("alpha/src/part.rs", "part-1", "part-2", older=3600)
@@ -207,7 +207,7 @@ def test_an_edit_makes_a_bundled_module_stale(bundled: Editable) -> None:
 
 def test_a_second_library_beside_a_bundled_module_is_reported(built: Checkout) -> None:
     """
-    A second library of the same module, which `import` would ignore or prefer, causes a warning.
+    A second library of the same module causes a warning, since `import` would ignore it or prefer it.
     """
     library = bundle(built, facts=None)
     other = library.with_name(f"alpha{EXTENSION_SUFFIXES[-1]}")

@@ -1,5 +1,5 @@
 """
-Which arguments cargo is run with, and which settings of them are refused.
+The arguments that cargo gets, and the settings for them that are refused.
 """
 
 from __future__ import annotations

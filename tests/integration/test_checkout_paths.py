@@ -1,5 +1,5 @@
 """
-The path of a checkout is no fact: copies, renamed folders, links and unusual names hit the cache.
+The path of a checkout is not a fact: copies, renamed folders, links and unusual names hit the cache.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_two_checkouts_of_one_commit_share_an_entry(tmp_path: Path) -> None:
 
 def _python_imports_from(folder: Path, locale: dict[str, str]) -> bool:
     """
-    Whether a plain import tries to open a library in the folder. Then it raises `ImportError` for an invalid one.
+    Whether a plain import opens a library in the folder. It then raises `ImportError`, because the library is invalid.
     """
     library = folder / "no_library.so"
     library.write_bytes(b"no library")
@@ -76,7 +76,7 @@ def test_any_path_works(tmp_path: Path, locale: dict[str, str]) -> None:
 
 def test_a_file_name_may_be_invalid_utf_8(plain: Checkout) -> None:
     """
-    A file name counts by its bytes: the file is an input, and a renamed file is another input.
+    A file name that is not UTF-8 counts by its bytes: the file is an input, and renaming it changes an input.
     """
     folder = os.fsencode(plain.root / "alpha" / "src")
     try:
@@ -114,7 +114,7 @@ def test_a_checkout_behind_a_link_shares_its_entries(built: Checkout, tmp_path: 
 
 def test_a_renamed_checkout_still_hits(built: Checkout) -> None:
     """
-    After the checkout's folder was renamed nothing is built.
+    Nothing is built after the checkout's folder was renamed.
     """
     hit(built.load(), ALPHA)
     moved = built.root.rename(built.root.with_name("moved"))

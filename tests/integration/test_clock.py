@@ -1,5 +1,5 @@
 """
-Clocks that are wrong, or that change during a build: content decides, so the code is right.
+Clocks that are wrong, or that change during a build: content decides, so the loaded code is right.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DAY = 86400.0
 
 def shifted(seconds: float) -> str:
     """
-    A prelude that shifts the wall clock. Monotonic clocks are not changed.
+    Code that shifts the wall clock of a load. Monotonic clocks are not changed.
     """
     return f"""
 import time
@@ -33,7 +33,7 @@ time.time = lambda: time.time_ns() / 1e9
 
 def stamp(folder: Path, seconds: float) -> None:
     """
-    Shift the time stamps of all files in a folder.
+    Shift the timestamps of all files in a folder.
     """
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
@@ -44,7 +44,7 @@ def stamp(folder: Path, seconds: float) -> None:
 @pytest.mark.parametrize("seconds", [DAY, -DAY, -50 * 365 * DAY], ids=["a day ahead", "a day behind", "long ago"])
 def test_a_clock_that_was_corrected(plain: Checkout, seconds: float) -> None:
     """
-    Stamps from the time of a wrong clock hide no edit and force no build once the clock is right.
+    Timestamps of a wrong clock neither hide edits nor cause builds once the clock was corrected.
     """
     wrong = plain.load(prelude=shifted(seconds))
     stamp(plain.root, seconds)
@@ -73,7 +73,7 @@ def test_force_ignores_builds_from_the_future(plain: Checkout) -> None:
 
 def test_a_clock_that_is_set_back_during_a_build(plain: Checkout) -> None:
     """
-    If the clock is set back by an hour during a build, the module is right and stored, with a positive duration.
+    If the clock is set back an hour during a build, the right module is stored, with a positive build duration.
     """
     setting = f"""
 from rust_ext_loader.build import _cargo

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def test_list(plain: Checkout) -> None:
     """
-    `list` prints module, package, features and folder without cargo or a cache, also from a folder of the workspace.
+    `list` prints module, package, features and folder without cargo or a cache, even from a folder in the workspace.
     """
     result = rust_ext(plain, "list", where=plain.root / "alpha" / "src", variables={"PATH": ABSENT})
 
@@ -89,7 +89,7 @@ def test_commands_before_and_after_builds_and_edits(plain: Checkout) -> None:
 
 def test_build_takes_the_mode_from_option_or_variable(built: Checkout) -> None:
     """
-    `build` obeys the mode variable. The option takes precedence.
+    `build` takes the mode from the variable. The option takes precedence.
     """
     force = {"SGLANG_RUST_BUILD_MODE": "force"}
     for arguments, variables, compiled in (((), force, 1), (("--mode", "auto"), force, 0), ((), {}, 0)):
@@ -151,7 +151,7 @@ def test_status_as_json(built: Checkout) -> None:
 
 def no_change(_: Checkout) -> None:
     """
-    Change nothing: the command line is wrong.
+    Change nothing, because the row's command line is wrong.
     """
 
 

@@ -44,7 +44,7 @@ BUILT_AT, ELSEWHERE = Path("/mnt"), Path("/srv")
 @dataclass(frozen=True)
 class Image:
     """
-    A folder with checkout, site-packages and cache, and the path under which its processes see it.
+    A folder with checkout, site-packages and cache, and the path under which the container's processes see it.
     """
 
     folder: Path
@@ -105,7 +105,7 @@ def owned_by_container_user(image: Image) -> None:
 
 def owned_by_root(image: Image) -> None:
     """
-    All files belong to root and are readable by all, as in a layer of an image.
+    All files belong to root and are readable by all users, as in a layer of an image.
     """
     _chown(image.folder, 0)
     subprocess.run(["chmod", "-R", "go=u-w", image.folder], check=True)
@@ -298,7 +298,7 @@ def test_a_container_that_cannot_use_the_cache_says_why(
     message: str,
 ) -> None:
     """
-    The cache holds the module but may not be used. The error gives the reason to the author of the image.
+    The cache holds the module but may not be used. The error tells the author of the image why.
     """
     image = copy_of(built_once, tmp_path / "copy")
     owner(image)
@@ -310,7 +310,7 @@ def test_a_container_that_cannot_use_the_cache_says_why(
 
 def test_a_moved_image_finds_its_project(built_once: Image, mounts: Mounts, tmp_path: Path) -> None:
     """
-    The install names a missing folder. The project is found beside the interpreter, as at install time.
+    The folder that the install names is missing. The project is found beside the interpreter, as at install time.
     """
     image = copy_of(built_once, tmp_path / "copy")
     owned_by_root(image)

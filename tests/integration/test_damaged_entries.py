@@ -25,7 +25,7 @@ ALPHA = "alpha-1 part-1 middle-1"
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """
-    One checkout for the whole table below, since every row ends with a sound entry.
+    One checkout for the whole table below, since every row ends with a valid entry.
     """
     return check_out("plain", tmp_path_factory.mktemp("stored"))
 
@@ -41,7 +41,7 @@ def rewrite(path: Path, data: bytes) -> None:
 
 def flip(library: Path) -> None:
     """
-    Flip one bit in the middle.
+    Flip one bit in the middle of the library.
     """
     data = bytearray(library.read_bytes())
     data[len(data) // 2] ^= 1
@@ -84,7 +84,7 @@ def edit_manifest(manifest: Path, **fields: object) -> None:
 
 def escape(library: Path) -> None:
     """
-    Name a sound library outside the entry's folder in the manifest.
+    Make the manifest name a valid library outside the entry's folder.
     """
     shutil.copy(library, library.parents[1] / "outside.so")
     edit_manifest(library.parent / "manifest.json", library="../outside.so")
@@ -92,7 +92,7 @@ def escape(library: Path) -> None:
 
 def point_outside(library: Path) -> None:
     """
-    Point to a sound entry outside the slot.
+    Make the pointer name a valid entry outside the slot.
     """
     slot = library.parents[1]
     shutil.copytree(library.parent, slot.parent / "outside")
@@ -101,7 +101,7 @@ def point_outside(library: Path) -> None:
 
 def point_to_itself(library: Path) -> None:
     """
-    Point to the slot itself, which has all files of an entry.
+    Make the pointer name the slot itself, which has all files of an entry.
     """
     slot = library.parents[1]
     for path in library.parent.iterdir():
@@ -181,12 +181,12 @@ HARM: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("harm", HARM)
 def test_a_damaged_entry_is_a_miss(stored: Checkout, harm: str) -> None:
     """
-    A damaged entry is not loaded. It is rebuilt without a warning, and the next load hits.
+    A damaged entry is not loaded. It is rebuilt without a warning, and the next load is a cache hit.
     """
     sound = stored.load()
     assert sound.value == ALPHA
     if not harm.startswith("library"):
-        # A record vouches for the library only, and would still serve it.
+        # Remove the record: it checks only the library, not the manifest, and would still return the library.
         shutil.rmtree(stored.cache / "records", ignore_errors=True)
     HARM[harm](Path(str(sound.file)))
 
@@ -256,7 +256,7 @@ pub extern "C" fn PyInit_alpha() -> *mut c_void {
 @pytest.mark.parametrize("kind", ["ValueError", "ImportError"])
 def test_an_exception_of_the_init_function_is_raised(plain: Checkout, kind: str) -> None:
     """
-    If a module's init function raises, its exception reaches the caller. Nothing is rebuilt, no module is left.
+    If a module's init function raises, its exception reaches the caller. Nothing is rebuilt. No module remains.
     """
     plain.write("alpha/src/lib.rs", RAISING.replace("PyExc_KIND", f"PyExc_{kind}"))
 

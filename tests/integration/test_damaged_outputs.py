@@ -24,21 +24,21 @@ EDITED = "alpha-1 part-2 middle-1"
 
 def cut(path: Path) -> None:
     """
-    Keep only the first half.
+    Keep only the first half of the file.
     """
     os.truncate(path, path.stat().st_size // 2)
 
 
 def empty(path: Path) -> None:
     """
-    Keep the name without any byte, as after a power failure.
+    Make the file empty, as a power failure can.
     """
     os.truncate(path, 0)
 
 
 def blank(path: Path) -> None:
     """
-    Overwrite a page in the middle with zeros.
+    Overwrite a page in the middle of the file with zeros.
     """
     data = path.read_bytes()
     half = len(data) // 2
@@ -111,7 +111,7 @@ def test_a_missing_link_library_is_not_taken_for_damage(plain: Checkout) -> None
 
 def test_a_compile_error_is_not_taken_for_damage(plain: Checkout) -> None:
     """
-    Sources that do not compile are compiled once, and the dependencies are not cleaned.
+    Sources with a compile error are compiled once, and the dependencies are not cleaned.
     """
     plain.load()
     plain.replace("alpha/src/part.rs", "pub const", "nonsense")
@@ -161,7 +161,7 @@ def test_a_killed_linker_is_reported(plain: Checkout) -> None:
 
 def test_a_killed_linker_is_retried_after_earlier_builds(plain: Checkout) -> None:
     """
-    In a folder with earlier outputs damage could be the cause, so the link is retried once in the same load.
+    In a folder with earlier outputs, damage could be the cause. So the link is retried once in the same load.
     """
     install_crashing_linker(plain, 1)
     plain.load("fx.beta")

@@ -1,5 +1,5 @@
 """
-Which crates are found, and which error a crate with a fault causes, by real loads.
+Which crates real loads find, and which error a faulty crate causes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_the_workspaces_own_crates_are_found() -> None:
 
 def test_two_crates_that_declare_one_module_are_both_named(built: Checkout) -> None:
     """
-    The module cannot be loaded, the error names both manifests, and other modules load.
+    The doubly declared module fails with an error that names both manifests. Other modules load.
     """
     built.write(
         "gamma/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text().replace('name = "alpha"', 'name = "gamma"')

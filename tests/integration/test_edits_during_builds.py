@@ -50,7 +50,7 @@ def test_an_edit_during_a_build_is_in_the_result(plain: Checkout, how: dict[str,
 
 def test_an_edit_reverted_during_a_build_is_not_in_the_result(plain: Checkout) -> None:
     """
-    Equal facts before and after a build do not prove that it compiled them: the file had another text in between.
+    Equal facts before and after a build do not prove that it compiled them: the file may have differed in between.
     """
     run_around_compilation(
         plain, before=once(becomes(2)), after=f"if grep -q part-2 alpha/src/part.rs; then {becomes(1)}; fi"

@@ -71,7 +71,7 @@ def without_locks(checkout: Checkout, kind: str) -> dict[str, str]:
     return {"LD_PRELOAD": os.fspath(folder / "flock.so")}
 
 
-#: Removes the replacement from the environment of cargo, which uses `flock` itself.
+#: Removes the replacement from the environment of cargo, because cargo calls `flock` too.
 WITHOUT_PRELOAD = "import os; os.environ.pop('LD_PRELOAD')"
 
 
@@ -125,7 +125,7 @@ _build.build = build_and_wait
     one = plain.start(prelude=late, variables=variables)
     with killed_at_exit(one):
         eventually(built.exists, "it is built")
-        # This load finds nothing stored yet.
+        # This load still finds no stored entry.
         other = plain.load(prelude=WITHOUT_PRELOAD, variables=variables)
         answer = plain.finish(one)
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 )
 def test_an_imported_module_is_not_replaced(built: Checkout, mode: str, same: bool) -> None:
     """
-    A module that is already imported is returned. Mode `force` fails and tells the user to start a new process.
+    A load of an imported module returns it. In mode `force` it fails and tells the user to start a new process.
     """
     loaded = built.load(
         mode=mode,
@@ -115,7 +115,7 @@ def test_children_accept_a_forced_build(built: Checkout) -> None:
 
 def test_extra_features_never_match_a_bundled_module(built: Checkout) -> None:
     """
-    Undeclared features need their own build and entry. Without sources they are not available.
+    A load with undeclared features needs its own build and entry. Without sources it fails.
     """
     bundled_current(built)
     built.write("alpha/Cargo.toml", (built.root / "alpha/Cargo.toml").read_text() + "\n[features]\nloud = []\n")

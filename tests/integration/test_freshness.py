@@ -1,8 +1,8 @@
 """
-Which changes make the next load build.
+The changes after which the next load builds.
 
-Most tests start from a checkout whose entry another checkout of the same files built.
-That the entry is found is the first law.
+Most tests start from a checkout whose entry was built in another checkout of the same files.
+So they also test that the entry is found.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def test_a_change_with_an_older_time_is_built(plain: Checkout, act: Callable[[Ch
 
 def test_an_older_dependency_is_compiled_beside_an_edit_of_the_crate(plain: Checkout) -> None:
     """
-    A newer time of the crate must not make cargo link the old dependency.
+    If the crate has a newer time than its edited dependency, cargo must not link the old dependency.
     """
     assert plain.load().value == ALPHA
     plain.replace("middle/src/lib.rs", "middle-1", "middle-2", older=86400)
@@ -177,7 +177,7 @@ def test_a_package_unknown_to_cargo_does_not_prevent_builds(plain: Checkout) -> 
 
 def test_the_machine_is_the_one_of_the_process(plain: Checkout) -> None:
     """
-    `platform.machine` is not used: a 32-bit or emulated process has another machine than the kernel reports.
+    `platform.machine` is not used: it reports the kernel's machine, and a 32-bit or emulated process has another one.
     """
     loaded = plain.load(prelude="import platform; platform.machine = lambda: 'another'")
 
@@ -240,7 +240,7 @@ def test_the_machine_is_the_one_of_the_process(plain: Checkout) -> None:
 )
 def test_every_kind_of_input_counts(inputs: Checkout, act: Callable[[Checkout], object], value: str) -> None:
     """
-    The next load has an edit of any file that the build reads from the checkout.
+    If any file that the build reads from the checkout is edited, the next load returns the new content.
     """
     act(inputs)
     changed = inputs.load()
@@ -262,7 +262,7 @@ def test_every_kind_of_input_counts(inputs: Checkout, act: Callable[[Checkout], 
 )
 def test_a_variable_has_its_own_entry(inputs: Checkout, variables: dict[str, str], value: str) -> None:
     """
-    A variable that affects the build causes one build. The entries with it and without it are both kept.
+    Setting a variable that affects the build causes one build. The entries with and without it are both kept.
     """
     changed = inputs.load(variables=variables)
 
@@ -274,7 +274,7 @@ def test_a_variable_has_its_own_entry(inputs: Checkout, variables: dict[str, str
 
 def test_a_requested_target_is_built(built: Checkout) -> None:
     """
-    `CARGO_BUILD_TARGET` counts, and the library is found in the target's own folder.
+    `CARGO_BUILD_TARGET` is a fact, and the library is found in the output folder of that target.
     """
     host = {"linux": "unknown-linux-gnu", "darwin": "apple-darwin"}[sys.platform]
     target = {"CARGO_BUILD_TARGET": f"{os.uname().machine.replace('arm64', 'aarch64')}-{host}"}
@@ -298,7 +298,7 @@ def test_the_argument_environment_overrides_variables(built: Checkout) -> None:
 
 def test_switching_branches_hits(built: Checkout) -> None:
     """
-    With branches A, B, A, B only the first load of B builds.
+    When branches A, B, A, B are checked out in turn, only the first load of B builds.
     """
     hit(built.load(), ALPHA)
     built.replace("middle/src/lib.rs", "middle-1", "middle-2")
@@ -330,7 +330,7 @@ def test_module_folders_may_have_any_name(plain: Checkout) -> None:
 
 def test_a_deleted_file_is_noticed(built: Checkout) -> None:
     """
-    Without a module's file the crate does not build, and the old entry is not used. With the file back, it is.
+    After a module's file is deleted the build fails, and the old entry is not used. It is used when the file is back.
     """
     (built.root / "alpha/src/part.rs").rename(built.root / "kept.rs")
     broken = built.load()

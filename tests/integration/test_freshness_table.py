@@ -1,5 +1,5 @@
 """
-The toolkit's column of the table of changes. `ci/bench.py freshness` shows it beside other tools.
+The table of changes, tested for the toolkit. `ci/bench.py freshness` compares it with other tools.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_changes_rebuild_as_listed(
     furnished: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change
 ) -> None:
     """
-    A change that must rebuild compiles once, any other compiles nothing.
+    A change that must cause a rebuild compiles once. Any other change compiles nothing.
 
     The next load hits the cache, and so does a load of the restored files.
     """

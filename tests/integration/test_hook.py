@@ -26,7 +26,7 @@ PROCESS_VENV = "import site; site.venv(set())"
 
 def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None:
     """
-    Once built, an import starts no process and loads no modules beyond the list of a warm import.
+    Once the module is built, an import starts no process and loads only the modules listed for a warm import.
     """
     editable = Editable(plain)
 
@@ -131,7 +131,7 @@ def test_a_module_has_the_attributes_of_an_extension(plain: Checkout) -> None:
 )
 def test_an_undeclared_name_fails_with_pythons_own_error(plain: Checkout, name: str, error: str) -> None:
     """
-    A name under the prefix that no crate declares fails as if there were no hook.
+    An undeclared name under the prefix fails with the error that Python raises without the hook.
     """
     ran = Editable(plain).run(f"import {name}")
 
@@ -186,7 +186,7 @@ def test_a_project_that_moved_with_its_environment_is_found_again(
     built: Checkout, tmp_path: Path, workspace: str
 ) -> None:
     """
-    The install names a missing folder. The project above the interpreter's own venv declares the module.
+    The folder named in the install is missing. The module is found in the project above the interpreter's own venv.
     """
     home = tmp_path / "project"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / ".venv"], check=True)
@@ -217,7 +217,7 @@ def test_a_project_writable_by_others_is_not_used(plain: Checkout, tmp_path: Pat
 
 def test_an_ordinary_install_needs_no_workspace(plain: Checkout) -> None:
     """
-    A module of an ordinary install is imported without a message about an editable install that is gone.
+    A module of an ordinary install is imported without a message about the missing workspace.
     """
     editable = Editable(plain, workspace=plain.root / "gone")
     (editable.package / "alpha.py").write_text("value = 'python'\n", encoding="utf-8")

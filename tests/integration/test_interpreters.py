@@ -48,7 +48,7 @@ def equipped(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> dict[s
     """
     base = tmp_path_factory.getbasetemp()
     shared = (base if worker_id == "master" else base.parent) / "needed"
-    # Workers share the folder, so that one installs for all.
+    # All test workers share the folder, so only one of them installs.
     with filelock.FileLock(f"{shared}.lock"):
         return {abi: _equip(python, shared / abi) for abi, python in interpreters().items()}
 
@@ -85,7 +85,7 @@ def each(checkout: Checkout, equipped: dict[str, dict[str, str]]) -> dict[str, C
 
 def test_each_interpreter_has_its_own_entry(plain: Checkout, equipped: dict[str, dict[str, str]]) -> None:
     """
-    A library outside the stable ABI is built once for each CPython in one cache. Each loads its own afterwards.
+    A library without the stable ABI is built once for each CPython in one cache. Each then loads its own library.
     """
     if len(equipped) < 2:
         pytest.skip("one CPython only")

@@ -61,7 +61,7 @@ def changed_keys(before: Keys, after: Keys) -> str:
 
 def after(checkout: Checkout, act: Callable[[], object]) -> str:
     """
-    The keys that an act changes.
+    The keys that an action changes.
     """
     before = keys(checkout)
     act()
@@ -152,7 +152,7 @@ def test_module_name_differs(plain: Checkout) -> None:
 
 def test_version_of_a_distribution_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The version of a distribution in `key-on` counts, whether it is installed or not.
+    The version of a distribution in `key-on` is a fact, and so is its absence.
     """
     name = next(iter(distributions())).metadata["Name"]
     add_metadata(plain, f'key-on = ["{name}"]')
@@ -233,7 +233,7 @@ def test_compiler_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_python_differs(plain: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A crate without a stable ABI is built for one minor version of Python. The patch version does not count.
+    A crate without the stable ABI is built for one minor version of Python. The patch version is not a fact.
     """
     before = keys(plain)
     another = dataclasses.replace(
@@ -283,7 +283,7 @@ def test_profiles_have_their_own_entries(plain: Checkout) -> None:
     assert (again.file, first.file != dev.file) == (first.file, True)
 
 
-# What is not in any key.
+# Properties that are in no key.
 
 
 def test_times_and_paths_are_in_no_key(plain: Checkout, tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ def test_times_and_paths_are_in_no_key(plain: Checkout, tmp_path: Path) -> None:
 
 def test_excluded_files_are_in_no_key(plain: Checkout) -> None:
     """
-    A file that matches the crate's `exclude` does not count.
+    A file that matches the crate's `exclude` is not a fact.
     """
     add_metadata(plain, 'exclude = ["assets/**"]')
     plain.write("alpha/assets/deep/text.txt", "one")

@@ -95,7 +95,7 @@ def test_an_older_edit_after_a_killed_build_is_compiled(
 
 def test_the_output_of_a_killed_build_is_not_trusted(plain: Checkout) -> None:
     """
-    A dependency that a killed build compiled is compiled again after it got its old text and time stamp back.
+    If a killed build compiled an edited dependency, reverting its text and time stamp compiles it again.
     """
     plain.load()
     gate = Gate(plain)
@@ -108,7 +108,7 @@ def test_the_output_of_a_killed_build_is_not_trusted(plain: Checkout) -> None:
 
 def test_a_library_that_was_half_linked_is_never_used(plain: Checkout) -> None:
     """
-    A builder killed while the linker writes leaves a partial library. Neither cargo nor the toolkit uses it.
+    A builder that is killed while the linker writes leaves a partial library. Neither cargo nor the toolkit uses it.
     """
     gate = linker_gate(plain)
     builder = plain.start()
@@ -151,7 +151,7 @@ def test_a_waiter_takes_over_from_a_killed_builder(plain: Checkout) -> None:
 
 def test_an_interrupt_ends_the_build(plain: Checkout) -> None:
     """
-    Ctrl-C during a build raises `KeyboardInterrupt`, leaves no compiler and no module, and stores nothing.
+    Ctrl-C during a build raises `KeyboardInterrupt`. No compiler is left, no module is imported, nothing is stored.
     """
     gate = Gate(plain)
     builder = plain.start(prelude=INTERRUPTIBLE)
@@ -171,7 +171,7 @@ def test_an_interrupt_ends_the_build(plain: Checkout) -> None:
 
 def test_an_interrupted_waiter_does_not_affect_the_builder(plain: Checkout) -> None:
     """
-    Ctrl-C in a waiting process raises there. The builder continues.
+    Ctrl-C in a waiting process raises `KeyboardInterrupt` there. The builder continues.
     """
     gate = Gate(plain)
     builder = plain.start()

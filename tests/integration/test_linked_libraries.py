@@ -78,7 +78,7 @@ def test_all_missing_libraries_are_named(plain: Checkout, libraries: Libraries) 
 
 def test_a_module_loads_once_its_library_is_back(plain: Checkout, libraries: Libraries) -> None:
     """
-    After a failed import the module loads in the same process, without a build, once the library is back.
+    Once a missing library is back, the module loads in the process whose import failed, without a build.
     """
     plain.load()
     text = f"""
@@ -101,7 +101,7 @@ except LibraryMissing as error:
 
 def test_a_library_with_a_new_soname_is_linked_by_a_rebuild(plain: Checkout, libraries: Libraries) -> None:
     """
-    A system upgrade replaces a library by one with another soname. Each time a rebuild makes the module load.
+    A system upgrade replaces a library by one with another soname. Each time the module is rebuilt and then loads.
     """
     for version in (1, 2, 3):
         if version > 1:
@@ -116,7 +116,7 @@ def test_a_library_with_a_new_soname_is_linked_by_a_rebuild(plain: Checkout, lib
 
 def test_a_missing_library_of_a_library_is_named(plain: Checkout, libraries: Libraries) -> None:
     """
-    If an existing library lacks another one, the error names the missing one.
+    If a library that the module needs itself needs a missing library, the error names the missing one.
     """
     libraries.make("deep", "libdeep.so.1")
     libraries.make("two", "libtwo.so.1", "-ldeep", f"-Wl,-rpath,{libraries.installed}")

@@ -239,7 +239,7 @@ INSTALLED = [
 
 def expected_readiness(outcome: Loads | Fails) -> str:
     """
-    The verdict before the load. It does not open the library, so only the load finds a library that cannot be loaded.
+    The verdict before the load. It does not open the library, so only the load finds that a library is not loadable.
     """
     if isinstance(outcome, Loads):
         return "needs-build" if outcome.from_ == "built" and "cannot be loaded" not in outcome.warned else "ready"

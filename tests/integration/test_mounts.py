@@ -78,7 +78,7 @@ def test_loading_a_current_module_writes_nothing(
     plain: Checkout, mounts: Mounts, put: Callable[[Checkout], None]
 ) -> None:
     """
-    With every folder read-only a current module loads, and the load does not even try to write or lock.
+    If every folder is read-only, a current module loads, and the load does not even try to write or lock.
     """
     put(plain)
     mounts.make_read_only(plain.cache.parent)
@@ -116,7 +116,7 @@ def test_a_read_only_home_folder_does_not_prevent_builds(plain: Checkout, mounts
 
 def on_its_own_mount(*parts: str) -> Callable[[Checkout, Mounts], None]:
     """
-    Mount a folder of the cache, or a folder beside it.
+    Mount a separate file system at a folder of the cache, or at one beside it.
     """
 
     def act(checkout: Checkout, mounts: Mounts) -> None:
@@ -129,7 +129,7 @@ def on_its_own_mount(*parts: str) -> Callable[[Checkout, Mounts], None]:
 
 def with_a_target_folder_of_the_user(checkout: Checkout, mounts: Mounts) -> None:
     """
-    Mount the target folder that CARGO_TARGET_DIR names.
+    Mount a separate file system at the target folder that CARGO_TARGET_DIR names.
     """
     on_its_own_mount("mine")(checkout, mounts)
     checkout.environment["CARGO_TARGET_DIR"] = str(checkout.cache.parent / "mine")

@@ -18,7 +18,7 @@ from processes import COMPILER_EXIT_LIMIT, Gate, alive, load_through
 @dataclass(frozen=True)
 class Step:
     """
-    The moment before or after one call of a function.
+    The moment before one call of a function, or after it.
     """
 
     when: str
@@ -156,7 +156,7 @@ def test_a_load_that_ends_at_any_step_does_no_harm(reused: Checkout, edited: str
     assert (after.value, after.cargo, after.warnings) == (edited, (), ())
 
 
-#: True while the first interrupt unwinds the stack.
+#: Condition that is true while the first interrupt unwinds the stack.
 UNWINDING = "__import__('sys').exc_info()[0] is KeyboardInterrupt"
 
 

@@ -30,7 +30,7 @@ def compiled(checkout: Checkout) -> int:
 
 def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
     """
-    The values that `count` processes get that load in parallel.
+    Load in `count` parallel processes and return their values.
     """
     folder.mkdir()
     start = StartLine(folder)
@@ -43,7 +43,7 @@ def load_together(checkout: Checkout, folder: Path, count: int) -> list[object]:
 @pytest.mark.sampled
 def test_eight_processes_load_in_several_rounds(plain: Checkout, tmp_path: Path) -> None:
     """
-    Eight processes load cold, then eight after each edit. In every round all get the current code, compiled once.
+    Eight processes load a module that is not built, and eight load it after each edit. Each round compiles once.
     """
     for number in range(1, amount(sample=2, full=20) + 1):
         plain.write("alpha/src/part.rs", f'pub const PART: &str = "part-{number}";\n')
@@ -138,7 +138,8 @@ print(alpha.value)
 
 def test_modes_do_not_disturb_each_other(plain: Checkout) -> None:
     """
-    During a build, mode `never` neither waits nor builds. Mode `force` waits, then builds: that build began earlier.
+    During a build, mode `never` neither waits nor builds. Mode `force` waits and then builds again, because the
+    running build began earlier.
     """
     gate = Gate(plain)
     auto = plain.start()
@@ -187,7 +188,7 @@ builder.join()
 @pytest.mark.parametrize("killed", [False, True], ids=["the builder lives", "the builder is killed"])
 def test_a_fork_during_a_build_holds_no_lock(plain: Checkout, killed: bool) -> None:
     """
-    A child forked while a thread built, and that outlives it, holds neither the lock nor the compilers.
+    A child that was forked during a thread's build, and outlives it, holds neither the lock nor the compilers.
     """
     gate = Gate(plain)
     reader, writer = os.pipe()
@@ -232,7 +233,7 @@ def test_a_fork_during_a_build_holds_no_lock(plain: Checkout, killed: bool) -> N
 
 def test_cargo_check_in_an_editor_does_not_delay_a_load(plain: Checkout) -> None:
     """
-    A load neither waits for nor disturbs a `cargo check` that holds the user's own target folder.
+    A load neither waits for nor disturbs a `cargo check` that has locked the user's own target folder.
     """
     cargo = tool("cargo")
     assert cargo is not None

@@ -33,7 +33,7 @@ def store(root: Path, artifact: Path) -> _store.Entry:
 
 def killed_at_step(count: int, work: Callable[[], object]) -> int:
     """
-    Do work in a forked child that kills itself before disk operation `count + 1`. Returns the child's status.
+    Run `work` in a forked child that kills itself before disk operation `count + 1`. Return the child's status.
     """
     child = os.fork()
     if child:
@@ -90,7 +90,7 @@ def test_a_kill_at_any_step_leaves_a_complete_entry_or_none(tmp_path: Path) -> N
         if status == 0:
             break
 
-    # Absent at first, then present from one step on.
+    # The entry is absent up to some step and present after it.
     assert found == sorted(found)
     assert found.count(False) > 8
     assert found[-1]
@@ -149,7 +149,7 @@ def test_fifty_processes_make_one_root(tmp_path: Path) -> None:
 
 def in_children(count: int, work: Callable[[], None]) -> list[int]:
     """
-    Do the same work in `count` forked children that start together. Returns their statuses.
+    Run `work` in `count` forked children that start together. Return their statuses.
     """
     reader, writer = os.pipe()
     children = []

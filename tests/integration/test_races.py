@@ -109,7 +109,7 @@ def test_forcing_processes_share_a_build(plain: Checkout, tmp_path: Path) -> Non
 @pytest.mark.parametrize("warm", [False, True], ids=["full decision", "by record"])
 def test_a_forced_build_is_loaded_afterwards(plain: Checkout, warm: bool) -> None:
     """
-    A forced build replaces the entry: later loads take it, not the file that an earlier record names.
+    A forced build replaces the entry. Later loads use the new library, not the one that an earlier record names.
     """
     first = load_until_recorded(plain) if warm else plain.load()
 
@@ -122,7 +122,7 @@ def test_a_forced_build_is_loaded_afterwards(plain: Checkout, warm: bool) -> Non
 
 def test_threads_compile_once(plain: Checkout) -> None:
     """
-    Sixty-four threads of one process that load two modules get the same two module objects, each compiled once.
+    Sixty-four threads of one process load two modules. All get the same two module objects, each compiled once.
     """
     text = f"""
 import threading
@@ -166,7 +166,7 @@ if __name__ == "__main__":
 
 def test_a_fork_keeps_what_it_imported(plain: Checkout) -> None:
     """
-    A child forked after an import has the module, and can load another one.
+    A child that was forked after an import has the module, and can load another one.
     """
     text = f"""
 import os

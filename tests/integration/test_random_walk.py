@@ -23,7 +23,7 @@ from walk_tree import MODULES
 from walking import Key, Walk
 
 SECONDS = float(os.environ.get("RUST_EXT_WALK_SECONDS") or amount(sample=30, full=3600))
-#: The default differs for each Python version, and stays the same for one.
+#: The default seed depends on the Python version only.
 SEED = int(os.environ.get("RUST_EXT_WALK_SEED") or sys.version_info.minor)
 #: Seconds between two progress lines of a long walk.
 REPORT_INTERVAL = 60.0
@@ -67,7 +67,7 @@ STEPS: dict[Callable[[Walk], str], int] = {
 @pytest.mark.timeout(SECONDS + 300)
 def test_a_random_walk_meets_no_stale_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
-    After each step new processes load modules. They return what the sources say, and nothing is built twice.
+    After each step new processes load modules. Their values match the sources, and nothing is built twice.
     """
 
     def say(text: str) -> None:

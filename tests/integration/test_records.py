@@ -1,7 +1,7 @@
 """
-The record of a warm import: what it watches, and that it is ignored when any watched thing changed.
+The record of a warm import: what it watches, and that any watched change invalidates it.
 
-The modules that gather facts say what to watch. These tests list what must be included.
+The modules that gather facts decide what to watch. These tests list what they must include.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IMPORT = "import fx.alpha; print(fx.alpha.value)"
 
 def test_a_record_requires_settled_stamps(plain: Checkout) -> None:
     """
-    A file stamped in the future prevents a record. A file that is two seconds old allows one. Real files, real clock.
+    A file with a future timestamp prevents a record, and one that is two seconds old allows it. The clock is real.
     """
     editable = Editable(plain)
     source = plain.root / "alpha/src/lib.rs"
@@ -194,7 +194,7 @@ def test_changes_during_a_build_are_noticed(
     message: str,
 ) -> None:
     """
-    Before a record is written after a build, everything that was checked before the build is checked again.
+    Everything that was checked before a build is checked again before a record is written after it.
     """
     editable = Editable(plain)
     gate = Gate(plain)

@@ -1,5 +1,5 @@
 """
-A remote cache between checkouts: one pushes an entry, another imports it without compiling.
+A remote cache between two hosts: one pushes an entry, the other imports it without compiling.
 
 An entry that is not trusted is built instead.
 """
@@ -39,7 +39,7 @@ REMOTE_ONLY = {
 @dataclass
 class Hosts:
     """
-    One host that has built `fx.alpha` and pushes it, and a second one with the same commit and an empty cache.
+    Two hosts with the same commit: one has built `fx.alpha` and pushes it, the other has an empty cache.
     """
 
     server: ObjectServer
@@ -106,7 +106,7 @@ def test_one_host_imports_what_another_built(hosts: Hosts, tmp_path: Path, kind:
 
 def test_of_many_waiting_processes_one_pulls(hosts: Hosts) -> None:
     """
-    Of eight cold processes that start together one asks the remote, and all of them get the entry.
+    If eight processes start together without a cached module, one asks the remote, and all get the entry.
     """
     hosts.push("fx.alpha")
     hosts.server.requests.clear()
@@ -245,7 +245,7 @@ def test_a_pulled_library_that_does_not_load_is_built(hosts: Hosts) -> None:
 
 def test_a_host_bound_entry_is_not_pushed(hosts: Hosts) -> None:
     """
-    An entry whose build depends on the value of a secret variable is reported, not pushed, and that is no failure.
+    An entry whose build depends on the value of a secret variable is not pushed. It is reported, and push succeeds.
     """
     for checkout in (hosts.first, hosts.second):
         checkout.replace(
@@ -291,7 +291,7 @@ def test_seen_inputs_decide_on_other_hosts(hosts: Hosts) -> None:
 
 def test_commands_pull_without_building(hosts: Hosts) -> None:
     """
-    `pull` reports each module as pulled, present or absent. An absent module is a failure. It never compiles.
+    `pull` reports each module as pulled, present or absent, and never compiles. An absent module is a failure.
     """
     hosts.push("fx.alpha")
 
@@ -354,7 +354,7 @@ def test_a_failed_push_is_one_error(hosts: Hosts, tmp_path: Path, trouble: str, 
 @pytest.mark.parametrize("command", ["pull", "push"])
 def test_an_error_common_to_all_modules_is_printed_once(hosts: Hosts, command: str) -> None:
     """
-    Both modules fail because no remote is configured.
+    Both modules fail because no remote is configured. The error is printed once.
     """
     hosts.first.environment["RUST_EXT_REMOTE_URL"] = ""
 

@@ -1,5 +1,5 @@
 """
-Failures of a remote: one error with one line of text, within the time limit, and never part of a library.
+Failures of a remote: each is one error of one line within the time limit, and leaves no partial library.
 
 The tests run a real server and the real S3 client. The server misbehaves for the keys that a row names.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MODULE = "fx.alpha"
 FACTS = Fingerprint({"source/src/lib.rs": "aa", "abi/tag": "cp311"})
 BYTES = b"library of alpha" * 1000
-#: Limit in seconds. A hanging request is given up then. Other requests are answered much earlier.
+#: Limit in seconds after which a hanging request is abandoned. Other requests are answered much earlier.
 LIMIT = 1.0
 
 
@@ -214,7 +214,7 @@ def run(program: str) -> list[str]:
 
 def test_a_process_ends_although_its_request_hangs(remote: Remote) -> None:
     """
-    A request that was given up does not delay the exit of the interpreter, or raise during the exit.
+    An abandoned request neither delays the exit of the interpreter nor raises during the exit.
     """
     remote.server.moods["artifacts"] = "hangs"
 

@@ -1,5 +1,5 @@
 """
-Inputs that a build was seen to read and that are not declared: every change is noticed, and reverting it hits.
+Undeclared inputs that a build was seen to read: every change is noticed, and reverting it is a cache hit.
 
 `tests/crates/undeclared` includes files in, beside and beyond the crate, reads variables,
 and has a build script that lists a folder and reads a `.proto`.
@@ -155,7 +155,7 @@ def test_a_change_of_unread_input_builds_nothing(
 
 def test_the_warm_path_watches_seen_inputs(undeclared: Checkout) -> None:
     """
-    Each of these changes invalidates a record. In mode `never` no build can follow, so the load fails.
+    Each of these changes invalidates the record. Mode `never` may not build, so the load fails.
     """
     for parameters in CHANGES:
         change = parameters.values[0]
@@ -189,7 +189,7 @@ def test_a_retargeted_link_is_noticed(undeclared: Checkout) -> None:
 
 def test_an_edit_of_a_seen_input_during_a_build_is_in_the_result(undeclared: Checkout) -> None:
     """
-    If an input that was not known before is edited after it was read, the result is discarded.
+    If an input that was unknown before the build is edited after it was read, the result is discarded.
     """
     gate = Gate(undeclared)
     process = undeclared.start()

@@ -74,7 +74,7 @@ class Team:
 
     def member(self, code: str, *, user: int, group: int = TEAM, shared: str = "1") -> str:
         """
-        The output of some lines that a user runs.
+        The output of Python code that a user runs.
         """
         arguments = [str(user), str(group), os.fspath(self.root), os.fspath(self.place)]
         done = subprocess.run(
@@ -116,7 +116,7 @@ def test_an_entry_of_one_member_serves_another(team: Team) -> None:
 
 def test_members_share_locks(team: Team) -> None:
     """
-    Both members can take one lock file, whichever of them created it.
+    Both members can lock a file that either of them created.
     """
     hold = """
     with _locks.hold(root / "x.lock", holder="m", timeout=1, ready=lambda: None, say=print) as got:
@@ -143,7 +143,7 @@ def test_other_users_are_not_served(team: Team, user: int, group: int, shared: s
 
 def test_a_world_writable_library_is_not_trusted(team: Team) -> None:
     """
-    A library that all users can write, or that belongs to another group, is not trusted in a team either.
+    Even in a team's cache, a library is not trusted if all users can write it or it belongs to another group.
     """
     team.member("publish()", user=ONE)
     (library,) = team.root.rglob("m.so")

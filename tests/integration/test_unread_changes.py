@@ -107,7 +107,7 @@ IDLE_CHANGES: dict[str, Callable[[Checkout], object]] = {
 @pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in IDLE_CHANGES.items()])
 def test_a_change_of_unread_files_changes_no_fact(built: Checkout, act: Callable[[Checkout], object]) -> None:
     """
-    Such a change leaves all facts as they are. Facts are computed in this process; the next test loads the module.
+    A change of files that the build does not read changes no fact. No module is loaded here; the next test does that.
     """
     before = facts(built)
     act(built)
@@ -150,7 +150,7 @@ IDLE_VARIABLES: dict[str, dict[str, str]] = {
 @pytest.mark.parametrize("variables", [pytest.param(variables, id=name) for name, variables in IDLE_VARIABLES.items()])
 def test_a_variable_without_effect_on_the_output_is_no_fact(built: Checkout, variables: dict[str, str]) -> None:
     """
-    Such a variable changes no fact.
+    A variable that cannot change the library changes no fact.
     """
     assert facts(built, variables) == facts(built)
 

@@ -247,7 +247,7 @@ def test_a_planted_fallback_cache_is_refused(plain: Checkout, spoil: Callable[[P
 @pytest.mark.parametrize("spoil", UNTRUSTED[:-1])
 def test_nothing_is_loaded_from_an_untrusted_root(plain: Checkout, spoil: Callable[[Path], None], warm: bool) -> None:
     """
-    Once other users could have changed a root, its libraries are not loaded, not even through an existing record.
+    If other users can change a root, its libraries are not loaded, not even through an existing record.
     """
     if warm:
         load_until_recorded(plain)

@@ -1,5 +1,5 @@
 """
-All ways in which a toolchain can be unusable: cached modules load, and a build's error says what to do.
+Unusable toolchains: cached modules load, and the error of a build says what to do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-What a warm import does, as counts.
+Counts of what a warm import does.
 
 `ci/bench.py` measures times. These tests count what costs time: the interpreter's audit
-events and, if `strace` works, system calls. A cold import shows that the counters count.
+events and, if `strace` works, system calls. A test with a cold import verifies the counters.
 """
 
 from __future__ import annotations
@@ -119,7 +119,8 @@ def test_a_warm_import_opens_a_record_and_a_library(
 @pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
 def test_a_cold_import_is_counted(plain: Checkout, code: str) -> None:
     """
-    A cold import starts processes, locks and reads. Without its record, the next import only reads. Then it is warm.
+    A cold import starts processes, takes locks and reads. Without its record the next import only reads. The import
+    after that is warm.
     """
     editable = Editable(plain)
     cold = editable.run(f"{RECORD_AT_ONCE}\n{code}")
@@ -142,7 +143,7 @@ def test_a_cold_import_is_counted(plain: Checkout, code: str) -> None:
 
 # System calls.
 
-#: Paths that do not exist. An access to them marks the begin and the end of the import in the trace.
+#: Paths that do not exist. An access to them marks the beginning and the end of the import in the trace.
 BEGIN, END = "/the-import-begins", "/the-import-ends"
 CHANGE_CALLS = {
     "unlink",
@@ -194,7 +195,8 @@ def calls_between(trace: str, begin: str, end: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
 def test_system_calls_of_a_warm_import(built: Checkout, strace: tuple[str, ...], code: str) -> None:
     """
-    A warm import starts, locks, connects and writes nothing. Of checkout and cache it opens one record and one library.
+    A warm import starts no process, takes no lock, opens no connection and writes nothing. In the checkout and the
+    cache it opens one record and one library.
     """
     editable = Editable(built)
     trace = built.cache.parent / "trace"

@@ -1,5 +1,5 @@
 """
-Without a toolchain: cached modules load, and every command says what it can and what is missing.
+Without a toolchain: cached modules load, and every command prints what is known and what is missing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def test_the_newest_entry_that_differs_only_in_the_toolchain_is_used(
     stored: Checkout, further: Callable[[Checkout], object], taken: str, mode: str
 ) -> None:
     """
-    Such an entry is current, so it is loaded without a warning even with `CI=true` and `SGLANG_RUST_STALE=error`.
+    An entry that differs only in the toolchain is current. It loads without a warning, even with `CI=true` and
+    `SGLANG_RUST_STALE=error`.
     """
     first, release = stored.stored_library(), stored.stored_facts()["toolchain/rustc"]
     further(stored)
@@ -117,7 +118,7 @@ def test_the_newest_entry_that_differs_only_in_the_toolchain_is_used(
 )
 def test_an_entry_that_differs_in_other_facts_is_not_used(stored: Checkout, changed: dict[str, str]) -> None:
     """
-    Without a toolchain no other difference is ignored.
+    Only differences in the toolchain are ignored.
     """
     library = stored.stored_library()
     store(stored, 2e9, changed)
@@ -202,7 +203,7 @@ def test_a_record_is_used_until_something_changes(
 
 def test_an_error_names_the_changed_facts(stored: Checkout) -> None:
     """
-    A checkout that used the module with a toolchain knows which facts changed since then.
+    After the module was used with a toolchain, the error names the facts that changed since then.
     """
     offline = stored.environment.pop("PATH")
     assert stored.load().cargo == ()

@@ -34,7 +34,7 @@ def expect_line(process: subprocess.Popen[str], expected: str, *, within: float 
     """
     Read the next line of a child's stdout, which must be the expected one.
 
-    The failure shows the child's stderr, and comes at the latest after the limit.
+    Fail after *within* seconds at the latest. The failure shows the child's stderr.
     """
     assert process.stdout is not None
     # Killing the child ends the read.

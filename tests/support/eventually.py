@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Default limit in seconds. Only a broken program or machine reaches it.
+#: Default limit in seconds. Only a hanging program or machine reaches it.
 PATIENCE = 60.0
 #: Default seconds between two checks of the condition.
 PAUSE = 0.01
@@ -20,7 +20,7 @@ def eventually(
     condition: Callable[[], object], expected: str, *, within: float = PATIENCE, pause: float = PAUSE
 ) -> None:
     """
-    Wait until *condition* is true; fail with *expected* and the limit if it is not within so many seconds.
+    Wait until *condition* is true. After *within* seconds fail with a message that contains *expected* and the limit.
 
     The condition may raise to end the wait early, for example because a child process died.
     """

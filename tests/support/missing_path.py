@@ -1,7 +1,7 @@
 """
 A path at which nothing exists.
 
-It is below this folder, so that no other program has a reason to create it.
+The path is in this folder, where no other program has a reason to create a file.
 """
 
 from __future__ import annotations
