@@ -1,8 +1,8 @@
 //! A running frontend, from its start to its end.
 //!
 //! Invariant: when [`Server::start`] returns, the socket listens. When [`Server::shutdown`]
-//! returns, no thread of the server runs any more, or the log names the threads that did not
-//! end in time.
+//! returns, no stage of the server runs any more, or the log names the threads that did not
+//! end in time. A thread that serves HTTP may take a moment longer.
 
 mod check;
 mod http;
