@@ -138,8 +138,9 @@ print(alpha.value)
 
 def test_modes_do_not_disturb_each_other(plain: Checkout) -> None:
     """
-    During a build, mode `never` neither waits nor builds. Mode `force` waits and then builds again, because the
-    running build began earlier.
+    During a build, mode `never` neither waits nor builds.
+
+    Mode `force` waits and then builds again, because the running build began earlier.
     """
     gate = Gate(plain)
     auto = plain.start()

@@ -119,8 +119,9 @@ def test_a_warm_import_opens_a_record_and_a_library(
 @pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
 def test_a_cold_import_is_counted(plain: Checkout, code: str) -> None:
     """
-    A cold import starts processes, takes locks and reads. Without its record the next import only reads. The import
-    after that is warm.
+    A cold import starts processes, takes locks and reads.
+
+    Without its record the next import only reads. The import after that is warm.
     """
     editable = Editable(plain)
     cold = editable.run(f"{RECORD_AT_ONCE}\n{code}")
@@ -195,8 +196,9 @@ def calls_between(trace: str, begin: str, end: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("code", [pytest.param(HOOK, id="import"), pytest.param(CALL, id="call")])
 def test_system_calls_of_a_warm_import(built: Checkout, strace: tuple[str, ...], code: str) -> None:
     """
-    A warm import starts no process, takes no lock, opens no connection and writes nothing. In the checkout and the
-    cache it opens one record and one library.
+    A warm import starts no process, takes no lock, opens no connection and writes nothing.
+
+    In the checkout and the cache it opens one record and one library.
     """
     editable = Editable(built)
     trace = built.cache.parent / "trace"

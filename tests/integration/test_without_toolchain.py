@@ -94,8 +94,9 @@ def test_the_newest_entry_that_differs_only_in_the_toolchain_is_used(
     stored: Checkout, further: Callable[[Checkout], object], taken: str, mode: str
 ) -> None:
     """
-    An entry that differs only in the toolchain is current. It loads without a warning, even with `CI=true` and
-    `SGLANG_RUST_STALE=error`.
+    An entry that differs only in the toolchain is current.
+
+    It loads without a warning, even with `CI=true` and `SGLANG_RUST_STALE=error`.
     """
     first, release = stored.stored_library(), stored.stored_facts()["toolchain/rustc"]
     further(stored)
