@@ -116,7 +116,7 @@ def test_a_library_with_a_new_soname_is_linked_by_a_rebuild(plain: Checkout, lib
 
 def test_a_missing_library_of_a_library_is_named(plain: Checkout, libraries: Libraries) -> None:
     """
-    If a library that the module needs itself needs a missing library, the error names the missing one.
+    The module needs one library, which needs another one. If the second is missing, the error names it.
     """
     libraries.make("deep", "libdeep.so.1")
     libraries.make("two", "libtwo.so.1", "-ldeep", f"-Wl,-rpath,{libraries.installed}")

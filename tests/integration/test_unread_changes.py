@@ -107,7 +107,7 @@ IDLE_CHANGES: dict[str, Callable[[Checkout], object]] = {
 @pytest.mark.parametrize("act", [pytest.param(act, id=name) for name, act in IDLE_CHANGES.items()])
 def test_a_change_of_unread_files_changes_no_fact(built: Checkout, act: Callable[[Checkout], object]) -> None:
     """
-    A change of files that the build does not read changes no fact. No module is loaded here; the next test does that.
+    A change that the compiler does not read changes no fact. No module is loaded here; the next test does that.
     """
     before = facts(built)
     act(built)

@@ -42,7 +42,7 @@ def wipe(walk: Walk) -> str:
 
 def _take_from_stored(walk: Walk) -> tuple[str, Path] | None:
     """
-    Remove an entry from the model and return its module and library. Mostly it is one that the next load needs.
+    Remove an entry from the model and return its module and library. Mostly the next load needs that entry.
     """
     keys = [key for key, file in walk.stored.items() if file is not None]
     wanted = [key for key in map(walk.key, MODULES) if walk.stored.get(key)]
@@ -100,7 +100,7 @@ def damage_an_entry(walk: Walk) -> str:
     else:
         harm(path)
     if path.name == "manifest.json":
-        # A record does not read the manifest, so it would still serve the library, which is right.
+        # A load by record does not read the manifest, so it would still return the library, which is right.
         shutil.rmtree(walk.cache / "records", ignore_errors=True)
     walk.check(module)
     return f"{harm.__name__} {path.name} of {module}"
@@ -108,7 +108,7 @@ def damage_an_entry(walk: Walk) -> str:
 
 def damage_what_saves_time(walk: Walk) -> str:
     """
-    Damage the records or the state of target folders. Both only save time: every verdict stays the same.
+    Damage the records or the state of target folders. Both only save time, so no verdict may change.
     """
     pattern = walk.random.choice(("records/*", "targets/*/rust-ext-state.json"))
     harm = walk.random.choice(_HARM)
@@ -218,7 +218,7 @@ class _HeldBuild:
 
     def take_away_the_gate(self, how: str) -> None:
         """
-        Restore the earlier texts and release the waiting compiler.
+        Restore the earlier texts and release the compiler that waits at the gate.
         """
         for crate in sorted({self.crate, self.edited}):
             root = f"{crate}/src/lib.rs"
@@ -248,7 +248,7 @@ def edit_during_a_build(walk: Walk) -> str:
 
 def edit_and_take_back_during_a_build(walk: Walk) -> str:
     """
-    Edit a file before cargo's first run and revert it afterwards. No result may contain that text.
+    Edit a file before cargo's first run and revert it afterwards. No result may contain the reverted text.
     """
     module = walk.random.choice(sorted(MODULES))
     _edit_to_new_text(walk, _pick(walk, MODULES[module]))
@@ -272,7 +272,7 @@ def edit_and_take_back_during_a_build(walk: Walk) -> str:
 
 def kill_a_compiling_builder(walk: Walk) -> str:
     """
-    Kill a builder while rustc reads, then revert the edit, mostly with its old time.
+    Kill a builder while rustc reads, then revert the edit, mostly with its old timestamp.
     """
     held = _HeldBuild(walk)
     with killed_at_exit(held.builder):
@@ -345,7 +345,7 @@ _DEATHS = {
 
 def kill_a_builder(walk: Walk) -> str:
     """
-    Kill a builder at a named point. Sometimes revert the compiled text afterwards, with its old time.
+    Kill a builder at a named point. Sometimes revert the compiled text afterwards, with its old timestamp.
     """
     module = walk.random.choice(sorted(MODULES))
     crate, before = _pick(walk, MODULES[module]), walk.here.tree

@@ -18,7 +18,7 @@ from walking import Walk
 #: Limits of checkouts and saved versions.
 _MAX_CHECKOUTS = 3
 _MAX_SAVED = 6
-#: How a file is written. Most ways are rare, and are cases in which build tools fail.
+#: Ways to write a file. Most are rare, and make some build tools fail.
 WAYS = ("in place", "by rename", "same time", "its old time", "long ago")
 
 
@@ -27,7 +27,7 @@ WAYS = ("in place", "by rename", "same time", "its old time", "long ago")
 
 def edit_a_source(walk: Walk, crates: Collection[str] = CRATES_EDITED) -> str:
     """
-    Write another number into a source of one of these crates. There are only three, so that states recur.
+    Write another number into a source of one of these crates. There are only three numbers, so that states recur.
     """
     crate = walk.random.choice(sorted(crates))
     path = walk.random.choice(walk_tree.sources(walk.here.tree, crate))
@@ -43,7 +43,7 @@ def edit_several_sources(walk: Walk) -> str:
 
 def edit_what_is_included(walk: Walk) -> str:
     """
-    Edit a file that is no Rust source: a declared input, or one that a build was seen to read.
+    Edit a file that is not a Rust source: a declared input, or one that a build was seen to read.
     """
     listed = [path for path in walk.here.tree if path.startswith(walk_tree.LISTED)]
     path = walk.random.choice(sorted([walk_tree.DECLARED, walk_tree.UNDECLARED, walk_tree.README, *listed]))
@@ -77,7 +77,7 @@ def add_or_delete_a_module(walk: Walk) -> str:
 
 def add_or_delete_a_file(walk: Walk) -> str:
     """
-    Add or delete a file that no source includes. It counts as an input, since only the compiler could tell.
+    Add or delete a file that no source includes. It is an input, since only the compiler knows which files it reads.
     """
     path = f"{walk.random.choice(CRATES_EDITED)}/src/unused.rs"
     if path in walk.here.tree:
@@ -141,7 +141,7 @@ def comment_on_a_manifest(walk: Walk) -> str:
 
 def touch(walk: Walk) -> str:
     """
-    Give some files new times and another mode, and keep their content.
+    Give some files new timestamps and another mode, and keep their content.
     """
     paths = walk.random.sample(sorted(walk.here.tree), 5)
     for path in paths:
@@ -238,7 +238,7 @@ def go_elsewhere(walk: Walk) -> str:
 
 def rename_the_checkout(walk: Walk) -> str:
     """
-    Rename the folder of the checkout. What the cache notes about the old path does not apply to the new one.
+    Rename the folder of the checkout. The notes in the cache about the old path do not apply to the new one.
     """
     root = walk.here.root.with_name(f"renamed-{walk.counts.steps}")
     walk.here.root.rename(root)

@@ -2,11 +2,11 @@
 A model of the random walk's workspace, and the module values that follow from it.
 
 A *tree* maps paths to texts. `value` computes what a module built from it returns.
-`facts` computes what decides about that build: trees with the same facts must share one
-build, and trees with different facts must not.
+`facts` computes the facts of that build: trees with the same facts must share one build,
+and trees with different facts must not.
 
-Invariant: both are computed from texts and variables only, without the toolkit or cargo.
-So both can be checked against the model.
+Invariant: the model uses only texts and variables, and neither the toolkit nor cargo. So
+it can check both of them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ IDLE_VARIABLES: dict[str, tuple[str | None, ...]] = {
 
 CONFIG = ".cargo/config.toml"
 DECLARED = "texts/declared.txt"
-#: Included by `left` and not declared. The README has no name of a source.
+#: Files that `left` includes and does not declare. The README does not have the name of a Rust source.
 UNDECLARED, README = "texts/undeclared.txt", "left/README.md"
 #: Folder that the build script of `right` lists and reads.
 LISTED = "texts/listed/"
@@ -209,7 +209,7 @@ def _declared_features(tree: Tree, crate: str) -> str:
 
 def facts(tree: Tree, module: str, variables: Mapping[str, str]) -> Facts:
     """
-    The facts that decide about a module, independent of time and path.
+    The facts that decide whether a module is rebuilt. They do not depend on time and path.
     """
     crate = MODULES[module]
     reached = closure(crate)

@@ -2,8 +2,8 @@
 The random walk: the current state of checkouts, cache and variables, and the check of a load against a model.
 
 A `Place` is one checkout with the tree that it should hold. A `Walk` has several places
-that share a cache, the variables, and the entries that the cache must hold. So it can
-predict for every load the module's value, whether it compiles, and the named reasons.
+that share a cache, the variables, and the entries that the cache must hold. From these it
+predicts the module's value for every load, whether it compiles, and the reasons that it prints.
 
 Invariant: the steps depend on the seed only, not on time or on the order of folder
 listings. The same seed takes the same steps.
@@ -44,7 +44,7 @@ def find(*arguments, find=_record.find):
     return library
 _record.find = find
 """
-#: File systems here distinguish times further apart than this, so a record need not wait for two seconds.
+#: File systems on this machine distinguish times that differ by more than this, so a record need not wait two seconds.
 _SETTLE_SOON = "_stat.UNSETTLED_NS = 50_000_000"
 #: Prelude that prints the verdict of `can_load` before the load.
 _PRINT_VERDICT = """
@@ -176,7 +176,7 @@ class Walk:
     variables: dict[str, str] = field(default_factory=dict)
     #: The entries that the cache must hold. The value is the library's path, or `None` if it is unknown.
     stored: dict[Key, str | None] = field(default_factory=dict)
-    #: Code that breaks the toolkit, run before every load.
+    #: Code that breaks the toolkit on purpose, run before every load.
     breakage: str = ""
     has_git: bool = field(default_factory=lambda: tool("git") is not None)
     _from_scratch: dict[Key, str] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Walk:
 
     def facts(self, module: str) -> Facts:
         """
-        The facts that decide about a module now.
+        The current facts of a module.
         """
         return walk_tree.facts(self.here.tree, module, self.variables)
 
@@ -326,7 +326,7 @@ class Walk:
 
     def note(self, module: str, loaded: Loaded) -> None:
         """
-        Update the model after a load. A load that a record decided notes nothing.
+        Update the model after a load, unless a record decided the load: then the toolkit notes nothing.
         """
         self.stored[self.key(module)] = loaded.file
         if not by_record(loaded):
@@ -354,7 +354,7 @@ class Walk:
 
 def by_record(loaded: Loaded) -> bool:
     """
-    Whether a record alone decided the load. Such a load notes nothing.
+    Whether a record alone decided the load. The toolkit notes nothing for such a load.
     """
     return "decided by a record" in loaded.stderr
 

@@ -1,5 +1,5 @@
 """
-A shell script in place of cargo, and a progress that records its updates.
+A shell script in place of cargo, and a progress object that records its updates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAILED = '{"reason":"build-finished","success":false}'
 
 class Recorder(Progress):
     """
-    A progress that records its updates.
+    A progress object that records its updates.
     """
 
     def __init__(self) -> None:

@@ -51,7 +51,7 @@ def elf(*, wide: bool = True, order: str = "<", machine: int = 62, kind: int = 3
 
 def _elf_head(order: str, kind: int, machine: int, base: int, body: int, dynamic: int, *, wide: bool) -> bytes:
     """
-    The file header and the headers of two segments: all that is loaded, and the dynamic segment after the body.
+    The file header and the headers of two segments: the loaded one, and the dynamic one after the body.
     """
 
     def pack(layout: str, *values: int) -> bytes:

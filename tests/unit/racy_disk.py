@@ -1,7 +1,7 @@
 """
 A model of a disk with coarse time stamps, and of a decision of the loader that reads it step by step.
 
-The model's clock stamps changes as coarsely as some file systems do. Edits can happen before each step.
+The model's timestamps are as coarse as those of some file systems. Edits can happen before each step.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND
 HOUR = 3600 * SECOND
 
-#: Stamps of FAT, of ext3 and HFS+, of kernels that read the clock once per tick, and exact ones.
+#: Granularity of timestamps on FAT, on ext3 and HFS+, in kernels that read the clock once per tick, and exact ones.
 GRANULARITIES = {"2 s": 2 * SECOND, "1 s": SECOND, "10 ms": 10 * MILLISECOND, "1 ns": 1}
 
 FOLDER, A, B, CONFIG, NEW = "src", "src/a", "src/b", "config", "src/new"
@@ -67,7 +67,7 @@ class Disk:
 
     def _change(self, path: str, **fields: int) -> None:
         """
-        Change a file. The change time is always stamped, since programs cannot set it.
+        Change a file. Its change time is always updated, since programs cannot set it.
         """
         if path in self.nodes:
             self.nodes[path] = replace(self.nodes[path], **{"ctime": self._stamp(), **fields})
@@ -101,7 +101,7 @@ class Disk:
 
     def edit(self, path: str) -> None:
         """
-        Replace the content by one of the same length, in place.
+        Replace the content in place by another of the same length.
         """
         self._change(path, content=self._number(), mtime=self._stamp())
 
@@ -125,7 +125,7 @@ class Disk:
 
     def swap_unstamped(self, path: str) -> None:
         """
-        Like `swap`, on a file system where a rename stamps only the folder: all times of the file are old.
+        Like `swap`, on a file system where a rename updates only the folder's times: all times of the file are old.
         """
         if path in self.nodes:
             self._change(path, content=self._number(), inode=self._number(), ctime=self.nodes[path].ctime)
@@ -178,7 +178,7 @@ def grouped(age: int, events: list[tuple[str, Action]]) -> dict[str, list[Action
 @dataclass
 class Decision:
     """
-    The steps of a decision on a disk, each announced, and what it read and recorded.
+    A decision on a disk: it announces each step, and holds what it read and recorded.
     """
 
     disk: Disk

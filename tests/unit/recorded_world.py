@@ -75,7 +75,7 @@ class World:
             present={str(path): found for path in present if (found := _stat.signature(str(path))) is not None},
             absent=[str(self.config)],
             library=str(self.library),
-            # A start in the future makes every stamp old enough, so the tests need not wait.
+            # A start time in the future makes every timestamp old enough, so the tests need not wait.
             started_ns=time.time_ns() + 3 * SECOND,
             boot=boot,
             search_path=search_path,

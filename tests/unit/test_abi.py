@@ -1,5 +1,5 @@
 """
-Unit tests of the ABI facts: which Pythons share a library.
+Unit tests of the ABI facts, which decide which Pythons share a library.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_stable_abi_depends_on_features_and_python(
 
 def test_later_pythons_share_a_stable_abi_library() -> None:
     """
-    Python 3.11 and 3.13 have the same facts, and PyO3 runs no interpreter.
+    Python 3.11 and 3.13 have the same facts for the stable ABI, and PyO3 runs no interpreter.
     """
     first, second = _abi.gather(STABLE, PYTHON), _abi.gather(STABLE, LATER)
 
@@ -104,7 +104,7 @@ def test_each_property_of_python_is_a_fact(change: dict[str, object]) -> None:
 @pytest.mark.parametrize("change", ELSEWHERE)
 def test_machine_is_a_fact_of_a_stable_abi_library(change: dict[str, object]) -> None:
     """
-    The stable ABI is independent of the Python version, not of the machine.
+    The stable ABI does not depend on the Python version, but it depends on the machine.
     """
     other = replace(PYTHON, **change)  # type: ignore[arg-type]
 
@@ -134,7 +134,7 @@ def test_windows_has_one_suffix() -> None:
 
 def test_build_environment_names_the_interpreter() -> None:
     """
-    PyO3 is told to build an extension module, and for which Python unless it needs none.
+    The variables make PyO3 build an extension module, and name the interpreter if PyO3 needs one.
     """
     assert _abi.gather(frozenset(), PYTHON).build_environment == {
         "PYO3_BUILD_EXTENSION_MODULE": "1",
@@ -185,7 +185,7 @@ def test_machine_follows_the_pointer_width(kernel: str, bits: int, machine: str)
 @pytest.mark.skipif(shutil.which("setarch") is None or sys.maxsize < 2**32, reason="needs setarch and 64 bits")
 def test_setarch_changes_no_fact() -> None:
     """
-    The same Python under another personality has the same machine.
+    The same Python under `setarch`, which changes the kernel's personality, has the same machine.
     """
     code = "from rust_ext_loader.facts import _abi; print(_abi.current().machine)"
     root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))

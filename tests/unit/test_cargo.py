@@ -1,5 +1,5 @@
 """
-`_cargo`: the meaning of cargo's messages, for a fake cargo and for the real one.
+Unit tests of `_cargo`: how it interprets cargo's messages, with a fake cargo and with the real one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def test_overwritten_lines_are_not_output(fed: list[str], kept: list[str], overw
 )
 def test_progress_is_read_from_bars(line: str, expected: tuple[int, int, str] | None) -> None:
     """
-    A bar gives the compiled crates, all crates, and the names of the current ones.
+    A progress bar gives the number of compiled crates, of all crates, and the names of the current ones.
     """
     assert _messages.event_of(line) == expected
 
@@ -311,7 +311,7 @@ def test_real_builds(crate: Path) -> None:
 @pytest.mark.parametrize("profile", ["dev", "release", "quick"])
 def test_a_cleaned_package_is_compiled_whatever_its_time(profile: str, crate: Path) -> None:
     """
-    An older time hides a change from cargo. Cleaning the package makes cargo compile it, for the given profile.
+    A change with an older timestamp is hidden from cargo. After a clean, cargo compiles the package in the profile.
     """
     build(crate, profile)
     write(crate, "TWO", at=time.time() - 86400)

@@ -151,14 +151,14 @@ def test_variable_that_the_configuration_sets_is_declared(plant: Plant) -> None:
 )
 def test_workspace_folder_becomes_a_dot(text: str, expected: str) -> None:
     """
-    It is replaced only where a path begins with it.
+    The workspace folder is replaced only at the beginning of a path.
     """
     assert _cargo_config.relocatable(text, Path("/co/x")) == expected
 
 
 def test_paths_inside_the_checkout_are_relative(plant: Plant) -> None:
     """
-    So a copied checkout has the same facts.
+    Paths in the checkout become relative, so a copied checkout has the same facts.
     """
     text = '[build]\nrustflags = ["-L{}/lib"]\n'
     first, second = (plant({"crate/x": ""}, folder=name) for name in ("one", "two"))
@@ -190,7 +190,7 @@ def test_rustflags_override_those_of_the_configuration(plant: Plant) -> None:
 )
 def test_invalid_configuration_is_an_error(plant: Plant, text: str, words: str) -> None:
     """
-    Cargo would refuse the file as well, so the error names it.
+    An invalid file, which cargo would refuse as well, is an error that names the file.
     """
     root = plant({".cargo/config.toml": text})
 
@@ -202,7 +202,7 @@ def test_invalid_configuration_is_an_error(plant: Plant, text: str, words: str) 
 
 def test_unreadable_home_has_no_configuration(tmp_path: Path) -> None:
     """
-    Here the name is too long for the system. For cargo, too, such a home has no configuration.
+    The name of the home is too long for the system. Cargo finds no configuration in such a home either.
     """
     assert facts(tmp_path, {"HOME": str(tmp_path / ("h" * 300))}) == {}
 
@@ -210,7 +210,7 @@ def test_unreadable_home_has_no_configuration(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="this user can read every folder")
 def test_home_without_permission_has_no_configuration(plant: Plant) -> None:
     """
-    Cargo ignores such a home too.
+    A home without permission is ignored, as by cargo.
     """
     root = plant({"home/.cargo/config.toml": "[build]\nincremental = true\n"})
     (root / "home/.cargo").chmod(0)
@@ -222,7 +222,7 @@ def test_home_without_permission_has_no_configuration(plant: Plant) -> None:
 
 def test_dangling_link_as_configuration_is_not_absent(plant: Plant) -> None:
     """
-    The link exists, so a record that requires its absence would never be valid.
+    The link itself exists. A record that requires its absence would never be valid.
     """
     root = plant({".cargo/x": "", "crate/x": ""})
     (root / ".cargo/config.toml").symlink_to("gone.toml")
@@ -235,7 +235,7 @@ def test_dangling_link_as_configuration_is_not_absent(plant: Plant) -> None:
 
 def test_existing_and_possible_configuration_files_are_watched(plant: Plant) -> None:
     """
-    A new file in any folder above is noticed.
+    Existing files are watched, and so are paths in all folders above at which a new file would apply.
     """
     root = plant({".cargo/config.toml": "include = [{ path = 'x.toml', optional = true }]\n", "crate/x": ""})
 

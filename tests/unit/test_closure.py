@@ -113,7 +113,7 @@ def test_features_of_pyo3(
     plant: Plant, dependencies: str, features: str, extra: tuple[str, ...], expected: set[str]
 ) -> None:
     """
-    Cargo's feature resolution is followed through the packages on this disk.
+    Features are resolved as by cargo, through the packages on this disk.
     """
     manifest = '[package]\nname = "ext"\nversion = "0.1.0"\n[package.metadata.sglang]\npython-module = "m"\n'
     lock = (
@@ -185,7 +185,7 @@ def _reached(start: str, nodes: dict[str, dict[str, object]]) -> set[str]:
 
 def test_every_kind_of_dependency_is_followed() -> None:
     """
-    The list includes packages that cargo leaves out for this target or these features.
+    The list includes dependencies that cargo leaves out for this target or these features.
     """
     workspace = CRATES / "closure"
     spec = _discover.find("closure.extension", workspace)

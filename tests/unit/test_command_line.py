@@ -19,7 +19,7 @@ def test_removed_current_folder_is_one_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    The message says what is wrong and what to do.
+    If the current folder was removed, one message says so and what to do.
     """
     gone = tmp_path / "gone"
     gone.mkdir()
@@ -49,7 +49,7 @@ def test_unset_variables_are_printed_on_one_line(
     seen: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Build scripts read many variables that are not set.
+    Unset variables share one line, because build scripts read many of them.
     """
     _verify._print(_store.Entry(Path("entry"), Path("entry/a.so"), {}, seen, 0.0, None, "", ""))
 

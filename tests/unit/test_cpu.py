@@ -39,7 +39,7 @@ def test_only_features_count(text: str) -> None:
 @pytest.mark.parametrize("text", OTHER)
 def test_other_features_change_the_digest(text: str) -> None:
     """
-    Another set of features could mean illegal instructions.
+    CPUs with other features do not share a build: its instructions could be illegal there.
     """
     assert _cpu.digest_of_cpuinfo(text) not in ("", _cpu.digest_of_cpuinfo(X86))
 
@@ -70,7 +70,7 @@ def test_cpu_facts_start_no_process() -> None:
 
 def test_cpu_name_is_used_without_cpuinfo(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Without a name, the host's name makes the facts unique.
+    Without cpuinfo the CPU's name is used. Without that name, the host's name makes the facts unique.
     """
     monkeypatch.setattr(_cpu, "_from_linux", lambda: "")
     nameless = _cpu.facts()["cpu/features"]

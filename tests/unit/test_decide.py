@@ -224,7 +224,7 @@ def test_only_the_needed_questions_are_asked_cheap_ones_first(
     situation: str, mode: Mode, asked: list[Question]
 ) -> None:
     """
-    A decision that needs no toolchain asks for none: without one it must work, with one it must be fast.
+    A decision that needs no toolchain does not probe for one: it must work without one, and be fast with one.
     """
     assert questions(SITUATIONS[situation], mode) == asked
 
@@ -232,7 +232,7 @@ def test_only_the_needed_questions_are_asked_cheap_ones_first(
 @pytest.mark.parametrize(("sightings", "mode"), CASES)
 def test_answers_one_by_one_lead_to_the_same_decision(sightings: Sightings, mode: Mode) -> None:
     """
-    The order of looking changes no decision, and no question is asked twice.
+    Answering the questions one by one leads to the same decision, and no question is asked twice.
     """
     asked = questions(sightings, mode)
 
@@ -297,7 +297,7 @@ def test_a_refusal_says_what_where_and_what_next(sightings: Sightings, mode: Mod
 
 def test_a_broken_toolchain_leaves_no_record() -> None:
     """
-    A broken toolchain can be repaired without changing any watched file, so no record may rest on it.
+    A broken toolchain can be repaired without changing any watched file, so no record is written.
     """
     broken = replace(
         CHECKOUT, facts=ToolchainMissing("cargo", "broken", "exit status 1"), cached_by_any_toolchain=ENTRY
@@ -310,7 +310,7 @@ def test_a_broken_toolchain_leaves_no_record() -> None:
 
 def test_rival_libraries_are_named() -> None:
     """
-    `import` would pass over further libraries of the same module. Their presence is a warning, not an error.
+    `import` would ignore further libraries of the same module. Their presence causes a warning, not an error.
     """
     rivals = replace(FRESH, rivals=(Path("site/fx/alpha.abi3.so"),))
     decision = decided(replace(CHECKOUT, bundled=rivals), Mode.AUTO)
