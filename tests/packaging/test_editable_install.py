@@ -134,7 +134,7 @@ def test_declared_module_has_a_spec_before_it_is_built(site_folder: Path, tmp_pa
 
 def test_standard_wheel_is_refused(tmp_path: Path) -> None:
     """
-    A wheel would lack its extension modules.
+    A standard wheel is refused, because it would lack its extension modules.
     """
     pytest.importorskip("hatchling", reason="needs the build back end")
     printed = python(

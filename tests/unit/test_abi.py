@@ -134,7 +134,7 @@ def test_windows_has_one_suffix() -> None:
 
 def test_build_environment_names_the_interpreter() -> None:
     """
-    The variables make PyO3 build an extension module, and name the interpreter if PyO3 needs one.
+    The variables make PyO3 build an extension module, and name the interpreter if its path is known.
     """
     assert _abi.gather(frozenset(), PYTHON).build_environment == {
         "PYO3_BUILD_EXTENSION_MODULE": "1",

@@ -108,7 +108,7 @@ def test_profile(plant: Plant, more: str, profile: str) -> None:
 )
 def test_invalid_declaration_names_key_file_and_line(plant: Plant, metadata: str, line: int, words: str) -> None:
     """
-    The error holds the file, the line, the key and what is expected.
+    The error names the file, the line, the key and the expected value.
     """
     root = plant({"Cargo.toml": package("a", metadata)})
 
@@ -122,7 +122,7 @@ def test_invalid_declaration_names_key_file_and_line(plant: Plant, metadata: str
 
 def test_unknown_key_is_ignored(plant: Plant) -> None:
     """
-    Only a key that looks like a misspelling is refused.
+    An unknown key is refused only if it looks like a misspelling of a known one.
     """
     root = plant({"Cargo.toml": package("a", module("m", "colour = 3"))})
 
@@ -163,7 +163,7 @@ def test_undeclared_module_lists_the_declared_ones(plant: Plant) -> None:
 
 def test_workspace_can_choose_the_metadata_table(plant: Plant) -> None:
     """
-    With another table, declarations in the default table are ignored.
+    If the workspace names another table, declarations in the default table are ignored.
     """
     text = (
         '[package]\nname = "a"\n[package.metadata.mine]\npython-module = "m"\n'
@@ -190,7 +190,7 @@ def test_workspace_can_choose_the_metadata_table(plant: Plant) -> None:
 )
 def test_invalid_name_of_the_metadata_table(plant: Plant, line: str, message: str) -> None:
     """
-    The error names file and key.
+    An invalid name of the metadata table is an error that names file and key.
     """
     root = plant(
         {"Cargo.toml": f"{package('a', module('m'))}[workspace]\n[workspace.metadata.rust-ext-loader]\n{line}\n"}
@@ -202,7 +202,7 @@ def test_invalid_name_of_the_metadata_table(plant: Plant, line: str, message: st
 
 def test_listed_workspaces_may_list_each_other(plant: Plant) -> None:
     """
-    Their extensions belong to their own workspace. A missing one is reported and does not affect the others.
+    Each extension belongs to the workspace that contains it. A missing workspace is reported and affects no other.
     """
     listing = '[workspace.metadata.sglang]\nextension-manifests = ["{}"]\n'
     root = plant(

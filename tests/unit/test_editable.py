@@ -1,5 +1,5 @@
 """
-Unit tests of the `.pth` line: it handles every path, and installs one finder even if it runs several times.
+Unit tests of the line in the `.pth` file: it supports any path, and adds one finder even if it runs several times.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def test_any_workspace_path_survives_the_line(workspace: str, meta_path: list[ob
 
 def test_only_one_finder_per_prefixes(meta_path: list[object]) -> None:
     """
-    Executing the line again, or that of another checkout, adds no finder. Other prefixes add their own.
+    Running the line again, or the line of another checkout, adds no finder. Other prefixes get their own finder.
     """
     start_interpreter(pth_line(PREFIXES, "/first"), pth_line(PREFIXES, "/first"), pth_line(PREFIXES, "/second"))
     start_interpreter(pth_line(("other.",), "/third"))
@@ -67,7 +67,7 @@ def test_only_one_finder_per_prefixes(meta_path: list[object]) -> None:
 
 def test_only_names_with_a_prefix_reach_the_hook(meta_path: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The hook is called with workspace and parent path, and not at all for other names.
+    For a name with the prefix the hook gets workspace and parent path. For other names it is not called.
     """
     heard: list[tuple[object, ...]] = []
     monkeypatch.setattr(_hook, "find_spec", lambda *arguments: heard.append(arguments))
@@ -85,7 +85,7 @@ def test_only_names_with_a_prefix_reach_the_hook(meta_path: list[object], monkey
 
 def test_hook_finds_the_workspace_of_a_stub(meta_path: list[object]) -> None:
     """
-    `registered_workspace` reads what the line has installed.
+    `registered_workspace` returns the workspace of the finder that the line has added.
     """
     start_interpreter(pth_line(PREFIXES, "/work"))
 

@@ -46,7 +46,7 @@ RELEVANT = [
 @pytest.mark.parametrize(("name", "value"), RELEVANT)
 def test_variable_that_changes_the_output_is_a_fact(tmp_path: Path, name: str, value: str) -> None:
     """
-    The value is stored in clear, and an empty variable is no fact.
+    The value of the variable is stored in clear. If the variable is empty, it is not a fact.
     """
     assert facts(tmp_path, {name: value}) == {f"flags/env/{name}": value}
     assert facts(tmp_path, {name: ""}) == {}
@@ -102,7 +102,7 @@ def test_compiler_flags_are_part_of_the_request(
     tmp_path: Path, environment: dict[str, str], expected: dict[str, str]
 ) -> None:
     """
-    The flags that cargo uses count in both keys.
+    The compiler flags that cargo uses are in both keys.
     """
     assert facts(tmp_path, environment) == {f"request/env/{name}": value for name, value in expected.items()}
 
@@ -136,7 +136,7 @@ def test_declared_variable_is_stored_as_a_hash(tmp_path: Path) -> None:
 )
 def test_target_is_part_of_the_request(plant: Plant, environment: dict[str, str], config: str, expected: str) -> None:
     """
-    It counts in both keys, and the variable and the configuration give the same fact.
+    The target is in both keys. The variable and the configuration give the same fact.
     """
     root = plant({".cargo/config.toml": config, "crate/x": ""})
 
@@ -167,7 +167,7 @@ def test_target_is_part_of_the_request(plant: Plant, environment: dict[str, str]
 )
 def test_native_is_detected_in_flags(plant: Plant, environment: dict[str, str], config: str, expected: bool) -> None:
     """
-    It is found in flags from every source, even if their values are stored as a hash.
+    `native` is found in flags from every source, even if their values are stored as a hash.
     """
     root = plant({".cargo/config.toml": config})
 
@@ -178,7 +178,7 @@ def test_native_is_detected_in_flags(plant: Plant, environment: dict[str, str], 
 
 def test_cargo_gets_the_same_environment_from_every_shell() -> None:
     """
-    Two shells, editors or virtual environments share one build.
+    Builds are shared by all shells, editors and virtual environments.
     """
     kept = {
         "PATH": "/bin",
@@ -210,7 +210,7 @@ def test_cargo_gets_the_same_environment_from_every_shell() -> None:
 
 def test_declared_variable_reaches_the_build() -> None:
     """
-    It is passed on even if it is dropped for other crates.
+    A declared variable is passed to cargo, even if it is removed for other crates.
     """
     environment = {"HOME": "/h", "CONDA_PREFIX": "/opt", "VIRTUAL_ENV": "/v"}
 
@@ -222,7 +222,7 @@ def test_declared_variable_reaches_the_build() -> None:
 @pytest.fixture
 def homeless(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """
-    A user without an entry in the password database; the fixture is the folder for a private home.
+    The folder for the private home of a user who has no entry in the password database.
     """
     monkeypatch.setattr(os, "getuid", lambda: 4_000_000_000)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -282,7 +282,7 @@ def _file_in_place_of_root(root: Path) -> None:
 )
 def test_untrusted_private_home_is_refused(homeless: Path, plant: Callable[[Path], None]) -> None:
     """
-    A configuration in it could make cargo run any program.
+    An untrusted private home is refused: a configuration in it could make cargo run any program.
     """
     plant(homeless)
 

@@ -153,7 +153,7 @@ ERRORS = [pytest.param(sample.values[0], id=sample.id) for sample in SAMPLES]
 @pytest.mark.parametrize(("error", "reason", "text"), SAMPLES)
 def test_an_error_has_a_message_and_a_reason(error: rel.RustExtensionError, reason: str, text: str) -> None:
     """
-    The message is for people and is compared whole. The reason is for programs and never changes.
+    The whole message is compared. The reason is for programs and never changes.
     """
     assert str(error) == text
     assert error.reason == reason

@@ -96,7 +96,7 @@ def edited(edit: dict[str, str | None]) -> dict[str, str]:
 )  # fmt: skip
 def test_explain_lists_the_facts_that_differ(edit: dict[str, str | None], changes: list[Change], message: str) -> None:
     """
-    `summary` gives them on one line, and the build key changes if and only if a fact does.
+    `summary` prints the differing facts on one line. The build key changes if and only if a fact does.
     """
     after = edited(edit)
 
@@ -115,7 +115,7 @@ def test_explain_lists_the_facts_that_differ(edit: dict[str, str | None], change
 )
 def test_every_build_has_a_reason(edit: dict[str, str], known: bool, message: str) -> None:
     """
-    The reason is that there is no earlier build, that facts changed, or that the entry is gone.
+    The reason for a build is that there is no earlier one, that facts changed, or that the entry was removed.
     """
     base = {**BASE, "request/features": "a"}
 
@@ -125,7 +125,7 @@ def test_every_build_has_a_reason(edit: dict[str, str], known: bool, message: st
 @pytest.mark.parametrize("group", GROUPS)
 def test_source_key_covers_only_the_checkout(group: str) -> None:
     """
-    Every group changes the build key. Only the groups that need no host change the source key.
+    A fact of any group changes the build key. Only facts that do not depend on the host change the source key.
     """
     before, after = Fingerprint(BASE), Fingerprint({**BASE, f"{group}/more": "x"})
 
@@ -191,9 +191,9 @@ def test_name_that_is_not_unicode_has_a_key() -> None:
 
 def test_keys_are_pinned() -> None:
     """
-    These facts have these keys.
+    The keys of these facts are fixed.
 
-    If this fails, raise `FORMAT` on purpose and change the keys here. Old entries then become misses.
+    If the keys must change, raise `FORMAT` and change the keys here. Old entries then become misses.
     """
     assert Fingerprint(BASE).source_key == "e1fe683e0449a07fb47b41bcce7e53d88f56e0ef68866932802eb7c1dacd27d2"
     assert Fingerprint(BASE).build_key == "e127f2a811d86ceab6a0d718b832b6e1856ff8d0904f876f75ca12ee88d36972"
@@ -214,6 +214,6 @@ def test_keys_are_pinned() -> None:
 )
 def test_changed_table_lists_the_values_that_differ(old: str | None, new: str, message: str) -> None:
     """
-    Two manifests often begin alike, so cut to one line they would look the same.
+    Only the differing values are listed: two manifests often begin alike and would look the same on one short line.
     """
     assert str(Change("resolution/manifest/m", old, new)) == message

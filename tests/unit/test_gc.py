@@ -92,7 +92,7 @@ def age(path: Path, days: float) -> None:
 
 def test_a_removed_entry_is_a_miss(root: Path) -> None:
     """
-    An entry is removed with its slot, if the slot holds nothing else. Other entries are kept.
+    An entry is removed together with its slot, if the slot has no other content. Other entries are kept.
     """
     old, young = publish(root, "m", "1"), publish(root, "m", "2")
     age(old.folder.parent, 2)
@@ -130,7 +130,7 @@ def test_an_old_generation_is_removed_alone(root: Path) -> None:
 
 def test_a_recent_use_keeps_an_entry(root: Path) -> None:
     """
-    Using an entry updates its time of use, at most once a day.
+    A look-up updates the entry's time of use, at most once a day.
     """
     entry = publish(root, "m", "1")
     age(entry.folder.parent, 2)
@@ -327,6 +327,6 @@ def test_invalid_ages(text: str) -> None:
 )
 def test_printed_sizes(count: int, text: str) -> None:
     """
-    At most three digits, or one decimal.
+    A printed size has at most three digits, or one decimal.
     """
     assert _settings.spell_size(count) == text

@@ -1,5 +1,5 @@
 """
-Unit tests of the inputs: which parts of a checkout decide about a build.
+Unit tests of the inputs: which parts of a checkout determine a build.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ IRRELEVANT = [
 @pytest.mark.parametrize("edit", IRRELEVANT)
 def test_irrelevant_change_changes_no_fact(plant: Plant, edit: dict[str, str]) -> None:
     """
-    Such an edit does not cause a rebuild.
+    An irrelevant edit does not cause a rebuild.
     """
     root = plant(TREE)
     before = facts(root)
@@ -150,7 +150,7 @@ def test_irrelevant_change_changes_no_fact(plant: Plant, edit: dict[str, str]) -
 
 def test_deleted_and_older_files_change_facts(plant: Plant) -> None:
     """
-    Content decides; timestamps do not.
+    The facts depend on the content of files and not on timestamps.
     """
     root = plant(TREE)
     before = facts(root)
@@ -178,7 +178,7 @@ def test_copied_checkout_has_the_same_facts(plant: Plant, tmp_path: Path) -> Non
 
 def test_extra_features_are_facts(plant: Plant) -> None:
     """
-    They are added to the declared features, and their order does not count.
+    Extra features are added to the declared ones. Their order is irrelevant.
     """
     root = plant(TREE)
 
@@ -210,7 +210,7 @@ def test_links_count_by_target_and_content(plant: Plant) -> None:
 
 def test_dangling_link_is_watched_through_its_target(plant: Plant) -> None:
     """
-    The link itself exists, so it is not absent; a record that requires its absence would never be valid.
+    The link itself exists. A record that requires its absence would never be valid.
     """
     root = plant(TREE)
     (root / "ext/src/nowhere").symlink_to("gone")
@@ -241,7 +241,7 @@ def test_named_pipe_is_skipped(plant: Plant) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
 def test_file_name_that_is_not_utf8(plant: Plant) -> None:
     """
-    Facts and keys can hold such a name.
+    A file name that is not UTF-8 can be part of facts and keys.
     """
     root = plant(TREE)
     with open(os.fsencode(root / "ext/src") + b"/\xff.txt", "w") as file:
@@ -279,7 +279,7 @@ def test_all_inputs_are_watched(plant: Plant) -> None:
 
 def test_package_digest_depends_on_its_own_files_only(plant: Plant) -> None:
     """
-    So cargo is told exactly which packages to recompile, independent of timestamps.
+    The digests determine exactly which packages cargo must recompile, independent of timestamps.
     """
     root = plant(TREE)
     before = {package.name: package.digest for package in gather(root).packages}

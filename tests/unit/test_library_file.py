@@ -129,7 +129,7 @@ def real_libraries() -> list[bytes]:
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_bytes_raise_only_value_error(seed: int) -> None:
     """
-    Truncated or flipped bytes are read or refused. They never cause another exception or a hang.
+    A file with truncated or flipped bytes is read or refused. It never causes another exception or a hang.
     """
     chance = random.Random(seed)
     originals = [*real_libraries(), elf(), elf(wide=False, order=">"), mach_o(), universal(mach_o()), pe()]
@@ -150,7 +150,7 @@ def test_damaged_bytes_raise_only_value_error(seed: int) -> None:
 @pytest.mark.parametrize("cut", range(0, 700, 7))
 def test_every_truncation_of_a_small_library_is_refused(cut: int) -> None:
     """
-    The tables reach to the end of the file, so no prefix of it is a library.
+    The tables extend to the end of the file, so no shorter prefix of it is a library.
     """
     whole = elf()
 
@@ -210,7 +210,7 @@ def test_unloadable_library_is_refused_with_a_reason(
     library: LibraryFile, asked: dict[str, object], words: str | None
 ) -> None:
     """
-    A library that `import` would refuse, or that breaks its promise of abi3, is refused before it is published.
+    A library is refused before it is published if `import` would refuse it, or if it claims abi3 wrongly.
     """
     arguments: dict[str, object] = {"leaf": "mm", "machine": "x86_64", "system": "linux", "abi3": False, **asked}
     found = problem(library, **arguments)  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ def test_unloadable_library_is_refused_with_a_reason(
 
 def test_deny_list_holds_no_stable_symbol() -> None:
     """
-    A symbol that is stable in some version would stop a good build.
+    A denied symbol that is stable in some version would refuse a valid library.
     """
     pytest.importorskip("test.support", reason="needs the tests of Python")
     names = pytest.importorskip("test.test_stable_abi_ctypes", reason="needs Python 3.11").SYMBOL_NAMES
@@ -284,7 +284,7 @@ def test_glibc_version_of_the_host(
     answer: str | None, expected: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Only a glibc that reports its version has one.
+    The host has a glibc version only if its C library reports one.
     """
     monkeypatch.setattr(os, "confstr", lambda _name: answer, raising=False)
 
@@ -293,7 +293,7 @@ def test_glibc_version_of_the_host(
 
 def test_glibc_version_without_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The C library musl does not know the name, and Windows does not have the call.
+    musl does not know the name that is queried, and Windows does not have the call.
     """
 
     def refuse(_name: str) -> str:

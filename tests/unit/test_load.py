@@ -120,7 +120,7 @@ def test_a_failed_import_leaves_nothing_behind(failure: BaseException) -> None:
 
 def test_a_created_parent_in_use_is_kept() -> None:
     """
-    A failed import removes the parents that it created, but none that another module uses.
+    A failed import removes the parents that it created, unless another module uses them.
     """
     import_with(OneModule("absent.works"), "absent.works")
 
@@ -134,7 +134,7 @@ def test_a_created_parent_in_use_is_kept() -> None:
 
 def test_other_threads_are_supplied_nothing() -> None:
     """
-    During an import, another thread's import of the same missing parent still fails.
+    While one thread imports, another thread's import of the same missing parent still fails.
     """
     finder = ParentFinder("a.b")
     answers = list[ModuleSpec | None]()
@@ -227,7 +227,7 @@ def test_a_refused_library_is_repaired_once(
     library: str | None, errors: dict[str, ImportError], calls: list[str]
 ) -> None:
     """
-    Only the linker's error about the module's own file leads to a repair, and only once.
+    A repair follows only on an error of the linker about the module's own file, and only once.
     """
     loader = Linker(library, ["found.so"], ["new.so"], errors)
     spec = ModuleSpec("m", loader)

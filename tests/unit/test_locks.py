@@ -1,5 +1,5 @@
 """
-`_locks`: one holder at a time, waiting processes name the holder, and the lock of a dead process does not block.
+Unit tests of `_locks`: one holder at a time, waiters name the holder, and the lock of a dead process is free.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def test_threads_exclude_each_other(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
     """
-    The child knows that it is not the holder. Neither its life nor its end affects the lock.
+    The child knows that it is not the holder. The lock is independent of whether the child runs or has ended.
     """
     lock_file = tmp_path / "target.lock"
     context = multiprocessing.get_context("fork")
@@ -324,7 +324,7 @@ def test_a_file_system_without_locks_is_reported_at_once(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    There is no retry and no other kind of lock, and the reason is the system's message.
+    If locks are not supported, there is no retry and no other kind of lock. The reason is the system's message.
     """
     import fcntl
 
@@ -367,7 +367,7 @@ def test_a_lock_file_that_cannot_be_created_is_reported_at_once(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    The lock is then unavailable, and the caller builds in another folder.
+    If the lock file cannot be created, the lock is unavailable, and the caller builds in another folder.
     """
 
     def refuse(*_arguments: object, **_options: object) -> None:

@@ -31,7 +31,7 @@ from rust_ext_loader.build._messages import Artifact, BuildScript
 )
 def test_parsing_of_dep_info(text: str, files: list[str], variables: list[str]) -> None:
     """
-    Each file has a line that ends in a colon; variables are in comments.
+    In dep-info each file has a line that ends in a colon, and variables are in comments.
     """
     assert _observe.parse_dep_info(text) == (files, variables)
 
@@ -107,7 +107,7 @@ def ran(tmp_path: Path, output: str | None, *, package: str, dep_info: str | Non
 )
 def test_directives_of_a_local_build_script(tmp_path: Path, line: str, names: set[str]) -> None:
     """
-    Lines are parsed as cargo does, paths are relative to the package, and facts and outputs are left out.
+    Lines are parsed as by cargo, paths are relative to the package, and facts and outputs are left out.
 
     An absolute path near the workspace may depend on the checkout's place, so another checkout may read another file.
     """
@@ -131,7 +131,7 @@ def test_directives_of_a_local_build_script(tmp_path: Path, line: str, names: se
 )
 def test_directives_of_a_fetched_build_script(tmp_path: Path, line: str, names: set[str]) -> None:
     """
-    Only files inside the package are pinned by the lockfile.
+    Files outside a fetched package are observed, because the lockfile pins only files inside it.
     """
     (package,) = ran(tmp_path, f"{line}\n", package=FETCHED, dep_info="nothing of it:\n")
     assert (package.names, package.key) == (names, "openssl@1.2.3")
@@ -139,7 +139,7 @@ def test_directives_of_a_fetched_build_script(tmp_path: Path, line: str, names: 
 
 def test_dep_info_of_a_local_package(tmp_path: Path) -> None:
     """
-    It gives files, variables that the build script does not set, and whether the package's path was read.
+    Dep-info gives files, variables that the build script does not set, and whether the package's path was read.
     """
     text = (
         "alpha/build.rs:\nalpha/../notes.txt:\n# env-dep:X=1\n# env-dep:MADE=1\n# env-dep:CARGO_MANIFEST_DIR=/w/alpha\n"
@@ -150,7 +150,7 @@ def test_dep_info_of_a_local_package(tmp_path: Path) -> None:
 
 def test_missing_build_output_is_reported(tmp_path: Path) -> None:
     """
-    A user can then find out why an edit is not detected.
+    Missing output is reported, so that a user can find out why an edit is not detected.
     """
     (package,) = ran(tmp_path, None, package=LOCAL, dep_info=None)
     assert [gap.rpartition(": ")[2] for gap in package.unknown] == [

@@ -1,5 +1,5 @@
 """
-`_process_group`: no process that cargo started outlives the Python process that ran cargo.
+Unit tests of `_process_group`: no process that cargo started outlives the Python process that ran cargo.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def test_a_parent_killed_before_the_start_signal_starts_nothing(tmp_path: Path) 
 @needs_posix
 def test_an_ignored_sigchld_affects_neither_cargo_nor_the_result(tmp_path: Path) -> None:
     """
-    Cargo must be able to wait for its compilers. That cargo's own status is unknown here is not a failure.
+    Cargo must be able to wait for its compilers. Python cannot get cargo's status, and this is not a failure.
     """
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
@@ -326,10 +326,10 @@ def test_a_pipe_is_closed_once() -> None:
 @needs_posix
 def test_runs_in_threads_do_not_disturb_each_other(tmp_path: Path) -> None:
     """
-    Each run has its own pipes and inherits no other run's pipes.
+    Each run has its own pipes and does not inherit those of other runs.
     """
     results: dict[int, CargoResult] = {}
-    # All threads use one script, written before: a file that another fork has open for writing cannot run (ETXTBSY).
+    # The script is written before the threads fork: a file that a fork has open for writing cannot run (ETXTBSY).
     cargo = fake(tmp_path, f"echo \"error: $1\" >&2; ls /proc/self/fd 2>/dev/null | wc -l >&2; echo '{FINISHED}'")
 
     def work(number: int) -> None:

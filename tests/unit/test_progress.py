@@ -1,5 +1,5 @@
 """
-`_progress`: what a user sees of a build, and when.
+Unit tests of `_progress`: what a user sees of a build, and when.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Terminal(io.StringIO):
 
     def screen(self) -> list[str]:
         """
-        The final text of every line. The last one has the cursor.
+        The final text of every line. The cursor is in the last one.
         """
         lines: list[str] = []
         for line in self.getvalue().split("\n"):

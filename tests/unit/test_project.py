@@ -51,7 +51,7 @@ def test_file_that_applies_to_a_workspace(
     plant: Plant, files: Mapping[str, str], expected: RemoteSettings | None
 ) -> None:
     """
-    That is the workspace's own file, else the nearest one above that names the workspace.
+    The file beside the workspace applies, else the nearest one above that names the workspace.
     """
     root = plant({"rust/Cargo.toml": "", **files})
 
@@ -86,7 +86,7 @@ def test_environment_overrides_the_file(
     plant: Plant, variables: Mapping[str, str], expected: RemoteSettings | None
 ) -> None:
     """
-    URL and keys are replaced separately: another URL brings no trust.
+    The variables replace URL and keys separately: another URL does not change the trusted keys.
     """
     root = plant({"pyproject.toml": TABLE})
 
@@ -102,7 +102,7 @@ def test_environment_overrides_the_file(
 )
 def test_settings_name_the_source_of_the_keys(plant: Plant, variables: Mapping[str, str], setting: str) -> None:
     """
-    An error about an invalid key can name the setting.
+    The source of the keys is stored, so that an error about an invalid key can name the setting.
     """
     root = plant({"pyproject.toml": TABLE})
     found = _project.remote(root, variables)
@@ -145,7 +145,7 @@ def test_environment_alone_is_sufficient(plant: Plant) -> None:
 )
 def test_invalid_table_is_an_error(plant: Plant, text: str, message: str) -> None:
     """
-    The error holds the file, the line and what is expected.
+    The error names the file, the line and the expected value.
     """
     with pytest.raises(ManifestError, match=message):
         _project.remote(plant({"pyproject.toml": text}), {})
@@ -191,7 +191,7 @@ def test_file_above_must_have_a_trusted_owner(plant: Plant, mode: int, owner: in
 )
 def test_plain_http_is_for_this_host_only(plant: Plant, url: str, allowed: bool) -> None:
     """
-    Credentials and code must not be readable on the network.
+    Plain HTTP is refused for other hosts: credentials and code must not be readable on the network.
     """
     root = plant({"pyproject.toml": TABLE.replace("s3://bucket/ours", url)})
 

@@ -1,7 +1,7 @@
 """
-No edit is missed, however close to the decision it happens: records are compared with a model that knows the content.
+No edit is missed, even during a decision: records are compared with a model that knows the true content.
 
-The model is a disk with a clock, which stamps changes as coarsely as some file systems do.
+The model is a disk with a clock. Its timestamps are as coarse as those of some file systems.
 Edits happen between any two steps of a decision (begin, list, read, stat, record) and of
 the check that follows.
 """
@@ -79,7 +79,7 @@ def test_a_valid_record_implies_the_content_that_was_read(
     root: Path, granularity: int, script: dict[str, list[Action]]
 ) -> None:
     """
-    If the record is valid, the content is what the decision read, for any events between the steps.
+    If the record is valid, the content is the one that the decision read, for any events between the steps.
     """
     decision = decide(root, granularity, script)
 
@@ -105,7 +105,7 @@ QUIET: list[Action] = [(Disk.wait, 5 * SECOND)]
 @pytest.mark.parametrize("granularity", GRANULARITIES.values(), ids=GRANULARITIES)
 def test_a_quiet_disk_has_a_valid_record(root: Path, granularity: int) -> None:
     """
-    Files that are left alone for some seconds get a record that stays valid. So the law above is not kept trivially.
+    Files that do not change for some seconds get a record that stays valid. A toolkit without records fails this test.
     """
     assert decide(root, granularity, {"begin": QUIET, "check": [(Disk.wait, 100 * HOUR)]}).valid
 

@@ -214,7 +214,7 @@ def sealed(*fields: Any, version: int = _record.FORMAT) -> bytes:  # noqa: ANN40
 
 def test_a_sealed_record_with_wrong_fields_is_ignored(world: World) -> None:
     """
-    The seal matches, but the fields do not: another version, missing fields, wrong types.
+    A record with a valid seal is ignored if its version, its number of fields or their types are wrong.
     """
     nothing = _record._stamps([])
     rest = (world.identity, (), None, (), nothing, ())

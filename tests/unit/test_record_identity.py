@@ -62,7 +62,7 @@ def test_other_variables_are_not_in_the_identity(variable: str) -> None:
 
 def test_a_workspace_is_identified_by_its_real_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A retargeted link, or the same relative path in another folder, is another workspace.
+    A retargeted link, or the same relative path in another folder, means another workspace.
     """
     for name in ("a", "b"):
         (tmp_path / name / "rust").mkdir(parents=True)

@@ -135,7 +135,7 @@ def test_published_entry_is_downloaded(world: World) -> None:
 
 def test_missing_entry_is_a_miss(world: World) -> None:
     """
-    Nothing is downloaded and nothing is refused.
+    If the remote has no entry, nothing is downloaded and nothing is refused.
     """
     (world.folder / "remote").mkdir()
 
@@ -191,7 +191,7 @@ def test_entry_for_a_newer_libc_is_a_miss(world: World) -> None:
 
 def test_start_time_in_the_future_is_corrected(world: World) -> None:
     """
-    With a time in the future, a forced build would seem older than the entry.
+    A start time in the future is replaced, because a forced build would seem older than the entry.
     """
     world.publish(world.build(began=1e12))
 
@@ -305,7 +305,7 @@ DOES_NOT_MATCH = "its signature does not match: it was altered, or made for anot
 )
 def test_altered_entry_is_refused(world: World, damage: Callable[[World], object], message: str) -> None:
     """
-    The result gives a reason, and no file is created under the library's name.
+    An altered entry is refused with a reason, and no file is created under the library's name.
     """
     world.publish(world.build())
     damage(world)
@@ -347,7 +347,7 @@ def test_entry_of_another_format_is_ignored(world: World) -> None:
 
 def test_lookup_without_a_trusted_key_fails(world: World) -> None:
     """
-    No entry could be trusted, so the remote is not even asked.
+    Without a trusted key no entry could be trusted, so the remote is not asked.
     """
     settings = RemoteSettings("s3://no-such-place", ())
 
@@ -357,7 +357,7 @@ def test_lookup_without_a_trusted_key_fails(world: World) -> None:
 
 def test_invalid_trusted_key_is_an_error(world: World) -> None:
     """
-    Lookup and publication both name the setting, instead of using the other keys only.
+    Lookup and publication fail and name the setting. They do not continue with the valid keys only.
     """
     settings = dataclasses.replace(
         world.settings, public_keys=(world.signer.public_key, "ed25519:secret"), keys_from="HERE"
@@ -373,7 +373,7 @@ def test_invalid_trusted_key_is_an_error(world: World) -> None:
 @pytest.mark.parametrize("url", [f"file://{ABSENT}", "bogus://place", "s3://", "no url"])
 def test_invalid_url_fails(world: World, url: str) -> None:
     """
-    The failure is a `RemoteFailed` with one line of text.
+    An invalid URL raises `RemoteFailed` with one line of text.
     """
     settings = RemoteSettings(url, (world.signer.public_key,))
 

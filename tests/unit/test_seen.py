@@ -32,7 +32,7 @@ def test_name_of_a_path_is_relative_to_the_workspace(
     tmp_path: Path, root: str, path: str, absolute: bool, name: str
 ) -> None:
     """
-    So a copied checkout finds its own file. Absolute paths outside, and a `..` after a link, are kept.
+    With relative names a copied checkout finds its own file. Absolute paths outside, and a `..` after a link, are kept.
     """
     top = tmp_path.resolve()
     (top / "w/a").mkdir(parents=True)
@@ -69,7 +69,7 @@ def inputs_of(tree: Path, **environment: str) -> CurrentInputs:
 
 def test_unchanged_inputs_hold(tree: Path) -> None:
     """
-    Inputs of every kind hold when they are read again.
+    Unchanged inputs of every kind have the same value when they are read again.
     """
     seen = inputs_of(tree).record(NAMES)
 
@@ -156,7 +156,7 @@ def test_irrelevant_files_in_a_folder_do_not_count(tree: Path, name: str) -> Non
 @needs_fifo
 def test_named_pipe_is_not_read(tree: Path) -> None:
     """
-    Reading would consume data that is meant for another process.
+    A pipe is not read: reading would consume data that is meant for another process.
     """
     os.mkfifo(tree / "pipe")
     assert inputs_of(tree).record(["seen/file/pipe"]) == {"seen/file/pipe": "no regular file"}
@@ -180,7 +180,7 @@ def test_named_pipe_is_not_read(tree: Path) -> None:
 )
 def test_unparsable_entry_counts_as_changed(tree: Path, name: str, value: str) -> None:
     """
-    An entry of a newer version, or a torn one, is a miss and not an error.
+    An entry that cannot be parsed (from a newer version, or partly written) is a miss and not an error.
     """
     assert not inputs_of(tree).match({name: value})
 
@@ -199,7 +199,7 @@ def test_each_path_is_read_once(tree: Path) -> None:
 
 def test_inputs_that_bind_an_entry_to_a_host(tmp_path: Path) -> None:
     """
-    These are variables that are set, places, and absolute paths.
+    Variables that are set, the checkout's place, and absolute paths bind an entry to its host.
     """
     names = [
         "seen/file/a",

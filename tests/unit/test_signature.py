@@ -63,7 +63,7 @@ def test_every_field_is_signed(signer: Signer, field: str) -> None:
 )
 def test_fields_are_separated_by_their_lengths(one: tuple[str, str], another: tuple[str, str]) -> None:
     """
-    Equal texts, split at different places, are different statements.
+    Statements whose fields differ are different, even if their joined texts are equal.
     """
     first, second = (dataclasses.replace(STATEMENT, format=pair[0], module=pair[1]) for pair in (one, another))
 
@@ -72,7 +72,7 @@ def test_fields_are_separated_by_their_lengths(one: tuple[str, str], another: tu
 
 def test_message_is_pinned() -> None:
     """
-    The signed bytes change only with the format, so the next version can verify old signatures.
+    The signed bytes change only with the format, so that later versions can verify old signatures.
     """
     assert Statement("2.1", "m", "b", "", "s").message == (
         b"rust-ext-loader remote entry\n\x03\0\0\0\0\0\0\x002.1\x01\0\0\0\0\0\0\0m"
@@ -94,14 +94,14 @@ def test_message_is_pinned() -> None:
 )
 def test_invalid_signature_is_refused(signer: Signer, signature: object, message: str) -> None:
     """
-    The result is always a reason, never an exception.
+    Checking an invalid signature returns a reason and never raises.
     """
     assert message in str(rejection(STATEMENT, signature, signer.public_key, [signer.public_key]))
 
 
 def test_untrusted_key_is_named(signer: Signer, other: Signer) -> None:
     """
-    The signature is valid, but its key is not trusted.
+    If the signature is valid but its key is not trusted, the reason names the key.
     """
     reason = rejection(STATEMENT, other.sign(STATEMENT), other.public_key, [signer.public_key])
 

@@ -38,7 +38,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_secret_variable_binds_an_entry_to_its_host(root: Path) -> None:
     """
-    A declared variable binds the entry, and so does one that the build was seen to read.
+    A secret variable binds the entry, whether it is declared or a build was seen to read it.
     """
     seen = {"seen/env/X": "keyed:00:00", "seen/env/Y": "unset"}
     made = dataclasses.replace(origin(), seen=seen)
@@ -360,7 +360,7 @@ def test_eight_publishers_leave_one_complete_entry(tmp_path: Path) -> None:
 
 def test_altered_seen_inputs_are_damage(root: Path) -> None:
     """
-    No key covers the seen inputs except the digest in the folder's name.
+    Only the digest in the folder's name covers the seen inputs; no key does.
     """
     entry = publish(root, made=dataclasses.replace(origin(), seen={"seen/file/a": "1"}))
     path = entry.folder / "manifest.json"

@@ -60,7 +60,7 @@ def test_changed_file_is_read_again(tmp_path: Path) -> None:
 
 def test_older_python_uses_tomli(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """
-    Before Python 3.11 the same parser is the package `tomli`.
+    Before Python 3.11 the parser is the package `tomli`, which later became `tomllib`.
     """
     with monkeypatch.context() as patched:
         patched.setattr(sys, "version_info", (3, 10, 0, "final", 0))

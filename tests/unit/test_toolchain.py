@@ -1,5 +1,5 @@
 """
-Unit tests of the toolchain probe: which toolchain a crate's folder gets, what is wrong with it, and when it is asked.
+Unit tests of the toolchain probe: which toolchain a crate's folder gets, its problems, and when its tools are asked.
 
 Cargo and rustc are small scripts that log each call. The last test runs the
 real programs.
@@ -35,7 +35,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 def test_facts_hold_no_dates_and_paths(machine: Machine) -> None:
     """
-    They are release, commit, host, LLVM and the version of cargo.
+    The facts are release, commit, host, LLVM and the version of cargo.
     """
     machine.tool("cargo", f"printf '{CARGO}\\nos: Debian\\nlibcurl: 8\\n'")
 
@@ -134,7 +134,7 @@ def test_compiler_from_a_variable(machine: Machine, name: str) -> None:
 
 def test_compiler_from_the_configuration(machine: Machine) -> None:
     """
-    A relative path starts at the folder around `.cargo`.
+    A relative path in the configuration is relative to the folder that contains `.cargo`.
     """
     machine.rustc(RUSTC.replace("1.95.0", "1.97.0"), folder="tree/tools")
     (machine.root / "tree/.cargo").mkdir()
@@ -145,7 +145,7 @@ def test_compiler_from_the_configuration(machine: Machine) -> None:
 
 def test_recently_written_tools_are_not_remembered(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Another edit within the same clock tick would not change the signature.
+    The memo is not written for recent files: another edit within the same clock tick would keep the signature.
     """
     now = _memo.now_ns() - HOUR_NS
     monkeypatch.setattr(_memo, "now_ns", lambda: now)
@@ -207,7 +207,7 @@ def test_damaged_or_untrusted_memo_is_ignored(machine: Machine, damage: object) 
 
 def test_failure_to_write_a_memo_is_no_error(machine: Machine) -> None:
     """
-    Neither without a folder for memos nor with one that cannot be created.
+    The probe works without a folder for memos, and with one that cannot be created.
     """
     (machine.root / "cache").write_text("a file")
 
@@ -217,7 +217,7 @@ def test_failure_to_write_a_memo_is_no_error(machine: Machine) -> None:
 
 def test_deciding_files_are_watched(machine: Machine) -> None:
     """
-    These are existing files, and paths at which a new file would be found first.
+    Existing files are watched, and so are paths at which a new file would be found first.
     """
     watched = _toolchain.probe(machine.crate, machine.environment, None, "m").gathered.watched
 
@@ -266,7 +266,7 @@ def test_tool_that_is_a_dangling_link_is_not_absent(machine: Machine) -> None:
 @pytest.mark.skipif(shutil.which("cargo") is None or shutil.which("rustc") is None, reason="needs Rust")
 def test_real_toolchain(tmp_path: Path) -> None:
     """
-    It is probed once, and the second result comes from the memo.
+    The real toolchain is probed once. The second result comes from the memo.
     """
     spawned: list[str] = []
     sys.addaudithook(lambda event, _: spawned.append(event) if event == "subprocess.Popen" else None)

@@ -65,7 +65,7 @@ def test_each_unusable_toolchain_has_its_problem(
     machine: Machine, tool: str, body: str | None, problem: str, detail: str
 ) -> None:
     """
-    The failure is never remembered.
+    Each problem is reported, and the failure is never remembered.
     """
     if body is None:
         (machine.root / "bin" / tool).unlink()
@@ -130,7 +130,7 @@ def test_interrupted_probe_leaves_no_process(machine: Machine) -> None:
         pass
 
     def interrupt(*_: object) -> None:
-        # Two tools run at once and each of them interrupts; the second signal arrives while the first is handled.
+        # Two tools run at once, and each sends an interrupt. The second signal arrives while the first is handled.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         raise Interrupted
 
@@ -170,7 +170,7 @@ def test_invalid_time_limit_is_refused(machine: Machine) -> None:
 
 def test_rustup_must_not_install_toolchains(machine: Machine) -> None:
     """
-    Automatic installation is off, even if the environment switches it on.
+    Automatic installation by rustup is off, even if the environment switches it on.
     """
     machine.tool("cargo", f"echo \"install=$RUSTUP_AUTO_INSTALL\" >> {machine.root}/log; echo '{CARGO}'")
     machine.probe(environment={"RUSTUP_AUTO_INSTALL": "1"})
@@ -201,7 +201,7 @@ def test_too_old_toolchain_is_refused(machine: Machine, asked: str, too_old: boo
 
 def test_ignored_sigchld_changes_nothing(machine: Machine) -> None:
     """
-    Without exit statuses, the printed output decides.
+    With SIGCHLD ignored there are no exit statuses, and the printed output is used instead.
     """
     before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:

@@ -166,7 +166,7 @@ def test_paths_that_can_change_declarations_are_watched(plant: Plant, name: str,
 
 def test_listed_workspaces_are_watched(plant: Plant) -> None:
     """
-    Existing ones are watched with their members, missing ones for their creation.
+    An existing workspace is watched with its members, a missing one for its creation.
     """
     further = '[workspace.metadata.sglang]\nextension-manifests = ["../two/Cargo.toml", "../gone"]\n'
     root = plant(
@@ -197,7 +197,7 @@ def test_single_package_is_watched_for_a_workspace_above(plant: Plant) -> None:
 
 def test_unreadable_folder_has_no_manifest(plant: Plant) -> None:
     """
-    Here the name is too long for the system; a folder without permission gives the same result.
+    The name of the folder is too long for the system. A folder without permission gives the same result.
     """
     root = plant(
         {
@@ -232,7 +232,7 @@ FINDING = [
 @pytest.mark.parametrize(("files", "start", "expected"), FINDING)
 def test_find_workspace_from_a_folder(plant: Plant, files: dict[str, str], start: str, expected: str | None) -> None:
     """
-    The search goes upward to a workspace root or a project that names one, else to the nearest package.
+    The search goes upward to a workspace root or a project that names one. Without either, the nearest package is used.
     """
     root = plant(files)
     (root / start).mkdir(parents=True, exist_ok=True)
