@@ -130,7 +130,7 @@ def test_an_old_generation_is_removed_alone(root: Path) -> None:
 
 def test_a_recent_use_keeps_an_entry(root: Path) -> None:
     """
-    A look-up updates the entry's time of use, at most once a day.
+    Using an entry updates its time of use, at most once a day.
     """
     entry = publish(root, "m", "1")
     age(entry.folder.parent, 2)

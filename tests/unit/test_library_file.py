@@ -293,7 +293,7 @@ def test_glibc_version_of_the_host(
 
 def test_glibc_version_without_the_query(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    musl does not know the name that is queried, and Windows does not have the call.
+    The C library musl does not know the queried name, and Windows does not have the call.
     """
 
     def refuse(_name: str) -> str:
