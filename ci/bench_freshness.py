@@ -3,7 +3,7 @@ Find out which changes each importer of Rust modules notices, and which make it 
 
 The rows are those of `tests/integration/freshness_changes.py`. Every importer has a separate folder
 with its workspace and its caches. Before each row the folder is restored,
-including time stamps. A row that must rebuild is judged by the value of the
+including timestamps. A row that must rebuild is judged by the value of the
 imported module, a row that must not rebuild by the number of compiled crates.
 
 Invariant: all importers see the same files, changes and compiler; time is not

@@ -132,7 +132,7 @@ def _warm_ways(bench: Bench) -> tuple[dict[int, Way], Way]:
 
 def settle(ways: Sequence[Way]) -> None:
     """
-    Wait until the time stamps of the new files are trusted, and let each way write its record.
+    Wait until the timestamps of the new files are trusted, and let each way write its record.
     """
     time.sleep(2.1)
     for way in ways:

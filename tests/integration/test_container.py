@@ -2,7 +2,7 @@
 Containers: an image is built in one place, copied elsewhere, and its module is imported there by another user.
 
 The container has no toolchain, no home folder, no account, and only the variables of the row. Copied files
-have new inodes and new time stamps. The cache is copied whole, with the records of the build stage.
+have new inodes and new timestamps. The cache is copied whole, with the records of the build stage.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _chown(folder: Path, user: int) -> None:
 
 def copy_of(image: Image, folder: Path) -> Image:
     """
-    Copy every file of an image, so that inodes and time stamps are new.
+    Copy every file of an image, so that inodes and timestamps are new.
     """
     shutil.copytree(image.folder, folder, symlinks=True, copy_function=shutil.copy)
     return Image(folder, image.place)

@@ -32,7 +32,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 def rewrite(path: Path, data: bytes) -> None:
     """
-    Replace the content of a file and keep its time stamp.
+    Replace the content of a file and keep its timestamp.
     """
     status = path.stat()
     path.write_bytes(data)
@@ -313,7 +313,7 @@ def test_a_library_that_the_linker_refuses_is_rebuilt(plain: Checkout, everywher
 
 def test_a_damaged_target_folder_is_rebuilt(plain: Checkout) -> None:
     """
-    Cargo trusts its outputs by their time stamps. A damaged library in the target folder is noticed and recompiled.
+    Cargo trusts its outputs by their timestamps. A damaged library in the target folder is noticed and recompiled.
     """
     library = Path(str(plain.load().file))
     shutil.rmtree(plain.cache / "artifacts")

@@ -288,7 +288,7 @@ def test_profiles_have_their_own_entries(plain: Checkout) -> None:
 
 def test_times_and_paths_are_in_no_key(plain: Checkout, tmp_path: Path) -> None:
     """
-    A copy in another folder with other time stamps has the same keys.
+    A copy in another folder with other timestamps has the same keys.
     """
     (tmp_path / "elsewhere").mkdir()
     copy = check_out("plain", tmp_path / "elsewhere" / "deeper")

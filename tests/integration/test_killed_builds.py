@@ -84,7 +84,7 @@ def test_an_older_edit_after_a_killed_build_is_compiled(
     plain: Checkout, file: str, old: str, new: str, expected: str
 ) -> None:
     """
-    An edit after a killed build is compiled even if its time stamp is older than the killed build's output.
+    An edit after a killed build is compiled even if its timestamp is older than the killed build's output.
     """
     gate = Gate(plain)
     kill_at(gate, plain, within=COMPILER_EXIT_LIMIT)
@@ -95,7 +95,7 @@ def test_an_older_edit_after_a_killed_build_is_compiled(
 
 def test_the_output_of_a_killed_build_is_not_trusted(plain: Checkout) -> None:
     """
-    If a killed build compiled an edited dependency, reverting its text and time stamp compiles it again.
+    If a killed build compiled an edited dependency, reverting its text and timestamp compiles it again.
     """
     plain.load()
     gate = Gate(plain)

@@ -48,7 +48,7 @@ def test_a_record_requires_settled_stamps(plain: Checkout) -> None:
 
 def test_an_edit_is_seen_by_the_next_process(plain: Checkout) -> None:
     """
-    A record is not used after an edit, even if the edit has an old time stamp.
+    A record is not used after an edit, even if the edit has an old timestamp.
     """
     editable = Editable(plain)
     editable.run(f"{RECORD_AT_ONCE}\n{IMPORT}")

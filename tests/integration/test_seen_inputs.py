@@ -120,7 +120,7 @@ def test_a_change_is_noticed_and_reverting_it_hits(undeclared: Checkout, change:
 )
 def test_a_change_with_an_older_time_is_built(undeclared: Checkout, file: str, text: str, expected: str) -> None:
     """
-    Cargo judges by time stamps. In a used target folder, an edit with an older time stamp is compiled anyway.
+    Cargo judges by timestamps. In a used target folder, an edit with an older timestamp is compiled anyway.
     """
     undeclared.replace("alpha/src/lib.rs", '.join(" ")', '.join(" ")\n')
     assert undeclared.load().compiled == ["alpha"]

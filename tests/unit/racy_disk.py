@@ -1,5 +1,5 @@
 """
-A model of a disk with coarse time stamps, and of a decision of the loader that reads it step by step.
+A model of a disk with coarse timestamps, and of a decision of the loader that reads it step by step.
 
 The model's timestamps are as coarse as those of some file systems. Edits can happen before each step.
 """
