@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from interpreters import Interpreter
 
-#: Runs the long suites in full. Tests read it in `tests/support/long_runs.py` and in each crate's `long_runs.rs`.
+#: Runs the long suites in full; read in `tests/support/long_runs.py` and `rust/test-support/long_runs.rs` alone.
 LONG_VARIABLE = "SGLANG_TEST_LONG"
 
 #: Feature sets of the clippy runs. Each enables `python` in at least one crate, because pyo3 adds features to `syn`.
@@ -52,10 +52,10 @@ _NEXTEST_REPORT = "rust/target/nextest/{profile}/junit.xml"
 _SUITES = ("integration", "bindings", "server", "packaging")
 _UNIT_SUITES = ("unit",)
 #: Integration tests whose result depends on the interpreter: on its import system, its ABI or its processes.
+#: `test_interpreters` is not among them: the main Python's run of it starts all the others.
 _INTERPRETER_TESTS = (
     "bundled",
     "hook",
-    "interpreters",
     "keys",
     "linked_libraries",
     "process_state",
