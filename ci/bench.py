@@ -82,19 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     server = commands.add_parser(
         "server", help="CPU, rate and latency of the server: ours, a scheduler in Rust, bare axum, FastAPI"
     )
-    server.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: %(default)s)")
-    server.add_argument("--seconds", type=float, default=1.0, help="length of a load (default: %(default)s)")
-    server.add_argument(
-        "--connections",
-        type=int,
-        nargs="+",
-        default=[1, 64, 512],
-        metavar="N",
-        help="concurrent clients (default: 1 64 512)",
-    )
-    server.add_argument(
-        "--tokens", type=int, nargs="+", default=[1, 32, 256], metavar="N", help="tokens per answer (default: 1 32 256)"
-    )
+    _add_server_options(server)
     for command in (loader, freshness, server):
         command.add_argument(
             "--no-peers",
@@ -119,6 +107,22 @@ def _parser() -> argparse.ArgumentParser:
     for command in (loader, freshness, growth, media, server):
         command.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
     return parser
+
+
+def _add_server_options(server: argparse.ArgumentParser) -> None:
+    server.add_argument("--rounds", type=int, default=3, help="interleaved rounds (default: %(default)s)")
+    server.add_argument("--seconds", type=float, default=1.0, help="length of a load (default: %(default)s)")
+    server.add_argument(
+        "--connections",
+        type=int,
+        nargs="+",
+        default=[1, 64, 512],
+        metavar="N",
+        help="concurrent clients (default: 1 64 512)",
+    )
+    server.add_argument(
+        "--tokens", type=int, nargs="+", default=[1, 32, 256], metavar="N", help="tokens per answer (default: 1 32 256)"
+    )
 
 
 if __name__ == "__main__":

@@ -78,7 +78,10 @@ def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Pee
                 take(peer.hooked.name, peer.hooked.run)
             take("cargo, of a peer's crate", peer_cargo)
     # Discard the first build in each way, because it compiles everything.
-    times = {name: taken[1:] for name, taken in times.items()}
+    return _edit_rows({name: taken[1:] for name, taken in times.items()}, [peer.hooked.name for peer in peers])
+
+
+def _edit_rows(times: dict[str, list[float]], peers: Sequence[str]) -> list[Row]:
     extra = spread(one - other for one, other in zip(times["ours"], times["cargo"], strict=True))
     text = (
         f"{extra[1] / 1000:+.3f} [{extra[0] / 1000:+.3f} .. {extra[2] / 1000:+.3f}] s, {_ratio(times, 'ours', 'cargo')}"
@@ -90,8 +93,8 @@ def _edits(home: Path, grown: Grown, ours: Way, rounds: int, peers: Sequence[Pee
             f"{text}  ({_seconds(times['ours'])} against {_seconds(times['cargo'])})",
         )
     ]
-    for peer in peers:
-        name, other = peer.hooked.name, "cargo, of a peer's crate"
+    for name in peers:
+        other = "cargo, of a peer's crate"
         found.append(
             Row(
                 f"peer: {name}, one line edited",

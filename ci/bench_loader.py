@@ -32,7 +32,7 @@ from promises import Row, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 HOME = TOOLS / "bench"
 
@@ -224,30 +224,27 @@ def _starts(bench: Bench) -> list[Row]:
         for label, code in (("start", ""), ("foreign", many))
     ]
     runs = {name: [run.cpu for run in of] for name, of in measure(ways, bench.rounds).items()}
-    rows = []
-    for name, without in pairs:
-        start = _difference(runs[f"{name}, start"], runs[f"{without}, start"])
-        more = _difference(runs[f"{name}, foreign"], runs[f"{without}, foreign"])
-        label, at_start, per_import = (
-            ("hook installed", "at most +0.5 ms CPU", "nothing measurable")
-            if name == "ours"
-            else (f"peer: {name}", "", "")
-        )
-        rows.append(
-            Row(
-                f"{label}: start of an interpreter",
-                at_start,
-                f"{start * 1e3:+.2f} ms  ({_shown_seconds(runs[f'{name}, start'])})",
-            )
-        )
-        rows.append(
-            Row(
-                f"{label}: each of {_FOREIGN} foreign imports",
-                per_import,
-                f"{(more - start) / _FOREIGN * 1e6:+.1f} us CPU",
-            )
-        )
-    return rows
+    return [row for name, without in pairs for row in _start_rows(runs, name, without)]
+
+
+def _start_rows(runs: Mapping[str, Sequence[float]], name: str, without: str) -> list[Row]:
+    start = _difference(runs[f"{name}, start"], runs[f"{without}, start"])
+    more = _difference(runs[f"{name}, foreign"], runs[f"{without}, foreign"])
+    label, at_start, per_import = (
+        ("hook installed", "at most +0.5 ms CPU", "nothing measurable") if name == "ours" else (f"peer: {name}", "", "")
+    )
+    return [
+        Row(
+            f"{label}: start of an interpreter",
+            at_start,
+            f"{start * 1e3:+.2f} ms  ({_shown_seconds(runs[f'{name}, start'])})",
+        ),
+        Row(
+            f"{label}: each of {_FOREIGN} foreign imports",
+            per_import,
+            f"{(more - start) / _FOREIGN * 1e6:+.1f} us CPU",
+        ),
+    ]
 
 
 def _difference(one: Sequence[float], other: Sequence[float]) -> float:
