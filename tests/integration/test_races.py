@@ -235,7 +235,14 @@ def test_a_waiting_process_names_the_builder(plain: Checkout) -> None:
         assert waiter.stderr is not None
         message = waiter.stderr.readline()
 
-        for part in ("fx.alpha", str(builder.pid), os.uname().nodename, "since", ".lock", "RUST_EXT_LOCK_TIMEOUT"):
+        for part in (
+            "fx.alpha",
+            str(builder.pid),
+            os.uname().nodename,
+            "building fx.alpha for ",
+            ".lock",
+            "RUST_EXT_LOCK_TIMEOUT",
+        ):
             assert part in message
 
         gate.let_through()
