@@ -72,7 +72,7 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
 
 def editable_line(root: Path) -> tuple[str, list[str]]:
     """
-    The `.pth` line for all declared modules, including broken declarations, and the problems of these.
+    The `.pth` line for all declared modules, and the problems of broken declarations, which the line includes too.
     """
     with importable(toolkit_folder(root)):
         from rust_ext_loader.declare import _discover

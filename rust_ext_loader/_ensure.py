@@ -7,7 +7,7 @@ Answer one request: find the library of a module, and build it first if necessar
 only reports it. Both ask `_decide`, so they cannot differ.
 
 Invariant: the library of a declared module matches the current sources, request and
-ABI, and the toolchain if one was asked. A stale library is returned only with a
+ABI, and the toolchain if its facts were read. A stale library is returned only with a
 warning that names the differences. No lock is held when a module is imported.
 """
 
@@ -288,7 +288,7 @@ def repair(request: Request, library: str, error: ImportError) -> str:
         return locate(request)
     root = _root_of(request, library)
     if root is not None and request.effective_mode is not Mode.NEVER and not _rebuilt_before(root, library, missing):
-        # On a noexec mount the library is sound, and other hosts may use it.
+        # On a noexec mount the library is not damaged, and other hosts may use it, so it is not quarantined.
         if _roots.may_serve(root):
             _store.quarantine_library(root, Path(library))
         warnings.warn(CacheWarning(f"{library} cannot be loaded ({error}); rebuilding it"), stacklevel=2)

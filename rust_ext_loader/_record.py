@@ -60,7 +60,8 @@ _RELEVANT = (
 )
 #: Full names of such variables.
 _RELEVANT_NAMES = frozenset({"CI", "HOME", "USERPROFILE"})
-#: Prefixes that cargo and registries set per job or package. Some are secret, and no build reads them.
+#: Prefixes of variables that cargo sets per package, or that configure registries. Some are secret; no build reads
+#: them.
 _IRRELEVANT = ("CARGO_REGISTR", "CARGO_PKG_", "CARGO_MANIFEST_")
 #: Per-target forms such as `x86_64_unknown_linux_gnu_CC` or `CFLAGS_x86_64-unknown-linux-gnu`.
 _RELEVANT_ENDS = ("_AR", "_ARFLAGS", "_CC", "_CFLAGS", "_CPPFLAGS", "_CXX", "_CXXFLAGS", "_LDFLAGS", "_RANLIB")

@@ -13,7 +13,7 @@ import stat
 
 def is_shared() -> bool:
     """
-    Whether this process trusts the caches of its group: the setting `RUST_EXT_SHARED`, read from the process alone.
+    Whether this process trusts the caches of its group: `RUST_EXT_SHARED`, read from its own environment only.
     """
     return os.environ.get("RUST_EXT_SHARED", "") not in ("", "0", "false", "no")
 

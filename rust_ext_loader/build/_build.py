@@ -154,7 +154,7 @@ def _touched(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str], 
 
 def _written_by_scripts(paths: Iterable[str], packages: Iterable[_observe.Package]) -> frozenset[str]:
     """
-    Files that were last written while a build script ran, so before the compiler of that package.
+    Files that were last written while a package's build script ran. The compiler of that package starts later.
     """
     runs = [package.script_ran for package in packages if package.script_ran]
     stamps = {path: stamp for path in paths if (stamp := _stat.signature(path)) is not None}

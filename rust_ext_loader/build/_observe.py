@@ -76,7 +76,7 @@ class Package:
     @property
     def key(self) -> str:
         """
-        The folder of a local package: two checkouts of one package are two packages. Else name and version.
+        The folder of a local package, since two checkouts of it are two packages; name and version of any other.
         """
         return self.directory if self.local else self.spec
 

@@ -254,7 +254,7 @@ def _remove(root: Path, path: Path) -> None:
 
 def _remove_if_empty(root: Path, slot: Path) -> None:
     """
-    Remove a slot without generations: its pointers lead nowhere. A young pointer may belong to a running publish.
+    Remove a slot without generations, unless a pointer in it is young: that may belong to a running publish.
     """
     if not any(_folders(slot, 1)) and not any(_is_young(pointer, GRACE) for pointer in slot.iterdir()):
         _remove(root, slot)

@@ -65,7 +65,7 @@ def _workspace_here() -> Path:
 
 class _Version(argparse.Action):
     """
-    Looks the version up only on request, since that takes longer than most commands.
+    Looks the version up only on request, because the look-up takes longer than most commands.
     """
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:

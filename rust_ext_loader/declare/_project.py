@@ -10,9 +10,9 @@ no such table, it is read from the nearest `pyproject.toml` above that names thi
 root in `[tool.rust-ext-loader] workspace`. Environment variables replace
 the URL or the keys. An empty URL switches the remote off.
 
-Invariant: a URL grants no trust; only keys do. The project chooses the keys in its
-file, and the user those in the environment: the environment of a process decides
-anyway which code it runs. A file above the workspace is used only if the owner of
+Invariant: a URL grants no trust; only keys do. Keys come from the project's file or
+from the environment. The environment is trusted, because it can already make the
+process run any code. A file above the workspace is used only if the owner of
 the workspace, this user or root owns it, and no other user can write it.
 """
 

@@ -8,8 +8,8 @@ For any other variable that a crate declares, a hash of name and value is stored
 The hash has no secret key: it prevents accidental display, not guessing.
 
 Invariant: a variable that cannot change a build (colours, job counts, wrappers,
-virtual environments) is never a fact. It is not passed to cargo if a build
-could read it.
+virtual environments) is never a fact. If a build could read such a variable, it
+is not passed to cargo.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ _WITHOUT_EFFECT = re.compile(
     re.VERBOSE,
 )
 
-#: Set by cargo for compilers and build scripts, in place of the user's value; or part of the toolchain's facts.
+#: Variables that cargo sets for compilers and build scripts, replacing the user's value, or that the toolchain's facts
+#: cover.
 _FROM_CARGO = re.compile(
     r"""
     TARGET | HOST | OPT_LEVEL | PROFILE | DEBUG | RUSTC(?:_.+)? | RUSTDOC | RUSTUP_.+ | DEP_.+
@@ -71,7 +72,7 @@ _FROM_CARGO = re.compile(
     """,
     re.VERBOSE,
 )
-#: Differ between users and shells. A build script of a fetched crate that reads them searches for programs.
+#: Variables that differ between users and shells. A build script of a fetched crate reads them only to find programs.
 _USER_SPECIFIC = re.compile(
     r"PATH | HOME | USERPROFILE | USER | LOGNAME | SHELL | TMP | TEMP | TMPDIR | LANG | LC_.+ | TERM | XDG_.+",
     re.VERBOSE,
@@ -92,7 +93,8 @@ _HASHED = "sha256:"
 # No word boundary in front, since the flag may be attached, as in `-Ctarget-cpu=native`.
 _NATIVE = re.compile(r"(?:target-cpu|-march|-mcpu)=native(?![\w.-])")
 
-#: Not passed to cargo: set by the user's session, by a surrounding cargo, or by this toolkit.
+#: Variables that are not passed to cargo. They are set by the user's session, by a surrounding cargo, or by this
+#: toolkit.
 _IRRELEVANT = re.compile(
     r"""
     VIRTUAL_ENV.* | CONDA.* | PYTHON.* | PYENV_.* | UV_.* | PIP_.*

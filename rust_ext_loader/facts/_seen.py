@@ -5,7 +5,7 @@ A *seen input* is a file, a folder or a variable that the compiler or a build
 script reported and that is not a fact. It is stored beside the facts, under a
 name in the group `seen`:
 
-    seen/file/<path>    SHA-256 of the content; for a folder, over everything in it; `nothing` without a file or folder
+    seen/file/<path>    SHA-256 of the content; for a folder, over everything in it; `nothing` if the path is absent
     seen/env/<name>     keyed hash of the value; `unset` if the variable is not set
     seen/place/<path>   keyed hash of a package's absolute path, for code with `env!("CARGO_MANIFEST_DIR")`
 

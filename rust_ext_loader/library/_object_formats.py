@@ -270,7 +270,8 @@ class _Elf:
 
 def _glibc_version(name: str) -> tuple[int, int] | None:
     if name == "GLIBC_ABI_DT_RELR":
-        # Not a number, but it sets a minimum: 2.36 is the first loader that supports packed relocations.
+        # The name holds no version number, but it sets a minimum: 2.36 is the first loader that supports packed
+        # relocations.
         return 2, 36
     prefix, _, version = name.partition("_")
     parts = version.split(".")

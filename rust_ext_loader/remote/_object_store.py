@@ -5,10 +5,12 @@ Every failure (no network, no such bucket, no permission, no answer) becomes one
 kind of exception with one line of text.
 
 Invariant: no caller waits longer than its limit or receives more bytes than
-allowed. No text contains a secret from a URL. A native thread that enters
-an interpreter during shutdown aborts the process. So at exit the interpreter
-waits for abandoned requests to end, and the native library gets no Python
-object to release later: no coroutines are used, and data is passed in files.
+allowed. No text contains a secret from a URL.
+
+At exit, the interpreter waits for abandoned requests to end: a native thread that
+enters an interpreter during shutdown aborts the process. For the same reason no
+coroutines are used and data is passed in files, so that the native library holds
+no Python object that it would release later.
 """
 
 from __future__ import annotations
