@@ -71,7 +71,7 @@ pub struct ServerArgs {
     pub allow_auto_truncate: bool,
     /// Whether a request may ask for hidden states.
     pub enable_return_hidden_states: bool,
-    /// Tokens of each context that the scheduler reserves.
+    /// Number of tokens that the scheduler reserves in each context.
     pub num_reserved_tokens: i64,
     /// Version of the engine.
     pub version: String,

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Stands for a deadline that the clock cannot represent: 136 years.
+/// Replaces a drain time whose deadline the clock cannot represent. It is 136 years.
 const FOREVER: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// How long requests in flight may take once the server shuts down: the shortest time that

@@ -195,8 +195,8 @@ impl Frontend {
     }
 
     /// Aborts the requests with the client's `name`, or all requests. Each ends with the
-    /// scheduler's last frame, or with an error if the scheduler has not seen it. Returns how
-    /// many there are.
+    /// scheduler's last frame, or with an error if the scheduler has not seen it. Returns the
+    /// number of aborted requests.
     pub(crate) fn abort(&self, name: Option<&str>) -> usize {
         let rids = self.names.rids(name);
         let count = rids.len();

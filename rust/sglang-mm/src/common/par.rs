@@ -6,8 +6,8 @@
 //! the same functions are loops on the calling thread. A pool of one thread would not replace
 //! those loops: entering a pool blocks the caller, so concurrent callers would run in sequence.
 //!
-//! Invariant: only order-preserving maps and writes to disjoint windows, never a reduction. So
-//! output *and* errors are the same for every thread count and every build.
+//! Invariant: all work is maps that keep the order and writes to disjoint windows. There is no
+//! reduction. So output *and* errors are the same for every thread count and every build.
 
 #[cfg(feature = "parallel")]
 mod pool;

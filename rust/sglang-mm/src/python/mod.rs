@@ -17,7 +17,7 @@ mod qwen_vl;
 
 use pyo3::{exceptions::PyValueError, prelude::*};
 
-/// Media preprocessing for multimodal models, exact to Pillow's bytes.
+/// Media preprocessing for multimodal models, with the same bytes as Pillow.
 #[pymodule]
 fn _multimodal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     common::register(&submodule(module, "common")?)?;

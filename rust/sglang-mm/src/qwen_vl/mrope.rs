@@ -65,7 +65,7 @@ pub enum MRopeError {
         start: usize,
         /// Its last token.
         end: usize,
-        /// First token after the item before.
+        /// Index of the first token after the preceding item.
         next: usize,
         /// Length of the prompt.
         len: usize,

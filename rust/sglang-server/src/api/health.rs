@@ -84,7 +84,7 @@ fn probe_request(frontend: &Frontend) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingParams {
             max_new_tokens: Some(1),
-            // The normalized form of temperature 0.
+            // Temperature 0 in normalized form: `top_k` 1 and temperature 1.
             temperature: 1.0,
             top_k: 1,
             ..SamplingParams::default()

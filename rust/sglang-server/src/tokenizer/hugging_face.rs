@@ -128,7 +128,8 @@ fn failed(error: &tokenizers::Error) -> TokenizeError {
 
 /// How a decoder of the library works: steps for single tokens, then a way to join their texts.
 struct Plan<'a> {
-    /// Steps that map each token to one text, which depends at most on whether it is the first.
+    /// Steps that map each token to one text. The text depends only on the token and on whether
+    /// it is the first one.
     per_token: Vec<&'a DecoderWrapper>,
     byte_fallback: bool,
     joining: Joining,
@@ -256,8 +257,8 @@ fn fallback_byte(token: &[u8]) -> Option<u8> {
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// Maps the characters of byte-level tokens to bytes. Printable bytes are themselves; the others
-/// are U+0100 and following, in order.
+/// Maps the characters of byte-level tokens to bytes. The character of a printable byte has that
+/// byte as its code point. The other bytes have the characters from U+0100 on, in order.
 static ALPHABET: LazyLock<HashMap<char, u8>> = LazyLock::new(|| {
     let mut others = '\u{100}'..;
     let character = |byte: u8| match byte {

@@ -110,7 +110,7 @@ class ImagePlanner:
         """
         The number of tokens of an image in a prompt.
 
-        These are the grid of tokens, one more token per row, one token before the image, and one after it.
+        The number counts the tokens of the grid, one more per row, one before the image, and one after it.
         """
         return self._tokens(plan.grid)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import ModuleType
 
-    #: The number of cores for the server, from the number of allowed cores and the number of media worker threads.
+    #: Maps the number of allowed cores and the number of media worker threads to the number of cores for the server.
     CoreBudget = Callable[[int, int], int]
     #: The cores of the launching thread and the cores of the server. `None`: the threads are not pinned.
     CorePlan = tuple[list[int] | None, list[int] | None]
@@ -85,7 +85,7 @@ class ServedScheduler(Protocol):
 
     def compute_num_reserved_tokens(self) -> int:
         """
-        Tokens of each context that are reserved for speculative drafts.
+        Number of tokens in each context that are reserved for speculative drafts.
         """
 
 

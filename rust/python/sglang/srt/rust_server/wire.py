@@ -31,7 +31,7 @@ else:
     # `array` accepts no type argument before Python 3.12, and msgspec evaluates annotations.
     IdArray: TypeAlias = array
 
-#: The `top_k` for all tokens.
+#: The `top_k` that means all tokens.
 TOP_K_ALL = 1 << 30
 
 #: Why a generation ended. `type` is `stop`, `length` or `abort`, and determines the other fields.

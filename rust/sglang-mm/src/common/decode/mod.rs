@@ -5,8 +5,8 @@
 //! refused. EXIF orientation is ignored unless [`DecodeOptions`] asks for it. A file that Pillow
 //! refuses as truncated or damaged is refused here too.
 //!
-//! Differences from Pillow 13.0. Pillow decodes the files of the first four rows, and fails on those
-//! of the last two:
+//! Differences from Pillow 13.0. Pillow decodes the files of the first four items, and fails on
+//! those of the last two:
 //!
 //! - 16-bit samples are refused. Pillow clips greys to 255 and keeps the high byte of the others,
 //!   and a caller cannot choose between the two.

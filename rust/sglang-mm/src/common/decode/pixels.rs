@@ -100,7 +100,7 @@ impl Size {
     /// An image of one colour.
     pub(super) fn filled(self, rgb: [u8; 3]) -> Result<RgbImage, OutOfMemory> {
         let mut pixels = zeroed(self.pixels() * 3)?;
-        // Zeros are black already. Writing them would only touch the new pages.
+        // The memory is zeroed, so it is black already. Writing it would only touch its pages.
         if rgb != [0; 3] {
             pixels.as_chunks_mut().0.fill(rgb);
         }

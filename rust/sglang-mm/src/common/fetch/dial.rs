@@ -170,7 +170,8 @@ pub(super) enum Route {
     Tunnelled(ureq::Proxy),
 }
 
-/// The capacity of ureq's address list. More addresses would be tried only after all of these failed.
+/// The capacity of ureq's address list. Further addresses are dropped: they would be tried only
+/// after all of these failed.
 const MAX_ADDRESSES: usize = 16;
 
 /// A resolver that returns addresses resolved (and, if required, checked) before.

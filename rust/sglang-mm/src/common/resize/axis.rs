@@ -21,7 +21,7 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// Half the kernel's width, in source pixels when not shrinking.
+    /// Half the kernel's width in source pixels, for an axis that is not shrunk.
     fn support(self) -> f64 {
         match self {
             Self::Lanczos => 3.0,

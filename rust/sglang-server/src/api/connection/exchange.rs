@@ -156,7 +156,7 @@ impl HttpBody for RequestBody {
 }
 
 impl Drop for RequestBody {
-    /// If a handler drops the body unread, it can answer without the rest. So the request counts
+    /// A handler that drops an unread body answers without the rest of it. So the request counts
     /// as complete.
     fn drop(&mut self) {
         if self.exchange.phase() == Phase::Idle {

@@ -54,8 +54,8 @@ impl Probes {
             let pause = Duration::from_secs(1 << self.sent);
             self.sent += 1;
             self.next = (self.sent < MAX_PROBES).then(|| Box::pin(sleep(pause)));
-            // The first poll registers the waker. If the time is already over, the task polls
-            // once more.
+            // The first poll of a timer registers the waker. If the timer has already expired, it
+            // registers none, so the task is woken here.
             if let Some(next) = &mut self.next
                 && next.as_mut().poll(context).is_ready()
             {

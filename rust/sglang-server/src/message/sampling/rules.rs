@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use super::SamplingParams;
 use crate::error::RequestError;
 
-/// The `top_k` for all tokens. The scheduler cannot represent much larger numbers.
+/// The `top_k` that means all tokens. The scheduler cannot represent much larger numbers.
 const ALL_TOKENS: i64 = 1 << 30;
 /// Temperatures below this one mean greedy decoding.
 const GREEDY_BELOW: f64 = 1e-6;

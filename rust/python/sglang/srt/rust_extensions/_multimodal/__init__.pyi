@@ -1,5 +1,5 @@
 """
-Media preprocessing for multimodal models, exact to Pillow's bytes.
+Media preprocessing for multimodal models, with the same bytes as Pillow.
 
 Each submodule can be imported both ways: `from sglang.srt.rust_extensions._multimodal
 import common` and `import sglang.srt.rust_extensions._multimodal.common`.

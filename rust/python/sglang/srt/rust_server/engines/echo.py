@@ -54,7 +54,7 @@ class _Progress:
     prompt: Sequence[int]
     #: Number of tokens after which the request may end.
     end_after: int
-    #: How many tokens at the start are repeated without an end and without extras. Used for a fast path.
+    #: Number of tokens at the start that need no check for an end and have no extras. They take a fast path.
     plain: int
     generated: int = 0
 

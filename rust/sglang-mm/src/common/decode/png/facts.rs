@@ -120,7 +120,8 @@ impl<'a> Facts<'a> {
             return Ok(Region::whole(size));
         };
         let [width, height, left, top] = region.map(|number| number as usize);
-        // The frame was checked against the header before it, but a later header may have replaced that.
+        // The frame was checked against the header before it. A later header may have replaced
+        // that header.
         if width == 0 || height == 0 || left + width > size.width || top + height > size.height {
             return Err(corrupt("a frame outside of the picture"));
         }
@@ -224,7 +225,8 @@ impl<'a> Facts<'a> {
     fn read_animation(&mut self, body: &[u8]) -> Result<(), DecodeError> {
         at_least(body, 8)?;
         let frames = u32_be(body, 0).filter(|count| (1..=0x8000_0000).contains(count));
-        // A declaration after a valid one cancels both. An invalid one before it is ignored.
+        // A declaration that follows a valid one cancels both. An invalid declaration before a
+        // valid one is ignored.
         self.frames = match self.frames {
             Some(_) => None,
             None => frames,

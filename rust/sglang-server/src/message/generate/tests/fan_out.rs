@@ -144,7 +144,7 @@ fn a_generated_rid_is_shared_by_the_answers_to_one_prompt() {
     assert_ne!(minted[0], minted[1]);
 }
 
-/// Both wrap around at the limits of `i64`.
+/// Seeds and rooms wrap around at the limits of `i64`.
 #[test]
 fn answers_get_consecutive_seeds_and_rooms() {
     let seeds = |request: &GenerateRequest| request.sampling.sampling_seed;

@@ -1,8 +1,8 @@
 //! Our versions of libjpeg's per-sample work: the inverse transform, chroma upsampling, colour.
 //!
-//! libjpeg-turbo has vector code, but only if an assembler was present when it was built. Without that
-//! code damaged files decode to other bits. These kernels need no assembler and give the same bits on
-//! every machine.
+//! libjpeg-turbo has vector code, but only if an assembler was present when it was built. A build
+//! without that code decodes damaged files to other bits. These kernels need no assembler and give
+//! the same bits on every machine.
 //!
 //! Invariant: every set gives the bits of `scalar`, for any coefficients.
 
