@@ -170,7 +170,7 @@ def _benches(folder: Path, *, with_peers: bool) -> list[Bench]:
 
 def _use_stand_in(workspace: Path) -> None:
     """
-    Rename the hand-written module glue to PyO3, because maturin requires that dependency.
+    Rename the hand-written module glue from `pymod` to `pyo3`, because maturin requires a dependency of that name.
     """
     (workspace / "pymod").rename(workspace / "pyo3")
     for name in ("Cargo.toml", "Cargo.lock", "alpha/Cargo.toml", "alpha/src/lib.rs", "pyo3/Cargo.toml"):

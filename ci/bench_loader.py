@@ -1,6 +1,8 @@
 """
 Measure the toolkit against its promises, one per row, and against other import hooks.
 
+A *promise* is a stated limit of the cost of an import, such as "at most 5 us CPU" per file.
+
 All compared commands run once per round, in a rotating order, so that all see
 the same load of the machine. Times are printed, but have no limit. *Counts* (processes
 started, files opened, modules imported, compilations) do not depend on the

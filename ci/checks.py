@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from interpreters import Interpreter
 
-#: Runs the long suites in full; read in `tests/support/long_runs.py` and `rust/test-support/long_runs.rs` alone.
+#: Runs the long suites in full. Read only by `tests/support/long_runs.py` and `rust/test-support/long_runs.rs`.
 LONG_VARIABLE = "SGLANG_TEST_LONG"
 
 #: Feature sets of the clippy runs. Each enables `python` in at least one crate, because pyo3 adds features to `syn`.
@@ -101,7 +101,7 @@ def variables(*, long: bool) -> dict[str, str]:
         # The same in all steps, because pyo3's build scripts run again whenever this variable changes.
         "PYO3_PYTHON": main_environment().python,
         "PYTHONUNBUFFERED": "1",
-        # A tenth less work: nothing is compiled twice here.
+        # Incremental compilation would add about a tenth more work without a benefit: no step compiles a crate twice.
         "CARGO_INCREMENTAL": "0",
         LONG_VARIABLE: "1" if long else "",
     }
@@ -220,6 +220,6 @@ def _report(step: str) -> str:
 def _folders(suites: Iterable[str]) -> tuple[str, ...]:
     folders = tuple(f"tests/{suite}" for suite in suites)
     for folder in folders:
-        # Without a path pytest would run everything, and a renamed suite would not be missed.
+        # Detects a renamed suite. Without any path, pytest would run all tests instead of failing.
         assert any((ROOT / folder).glob("**/test_*.py")), f"{folder} has no tests"
     return folders

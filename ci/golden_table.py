@@ -78,7 +78,7 @@ class Row:
 
 def wide_samples(data: bytes, _oracle: Oracle, error: str) -> bool:
     """
-    Whether the file has 16-bit samples, which Pillow clips or halves: neither is a useful scale.
+    Whether the file has 16-bit samples: Pillow either clips them or keeps their high byte, and the crate refuses them.
     """
     return "unsupported color" in error and data[12:16] == b"IHDR" and data[24] == 16
 

@@ -70,7 +70,7 @@ class Grown:
 
 def grow(root: Path, *, crates: int, files: int) -> Grown:
     """
-    Write a workspace with so many crates and files; each crate has at least a manifest and a `lib.rs`.
+    Write a workspace with these numbers of crates and files; each crate has at least a manifest and a `lib.rs`.
     """
     parts = [f"part{number}" for number in range(crates - 2)]
     members = ["alpha", *(["pymod"] if crates > 1 else []), *parts]
@@ -91,7 +91,7 @@ def grow(root: Path, *, crates: int, files: int) -> Grown:
 
 def _add_files(source: Path, count: int) -> str:
     """
-    Add so many files to a crate and return the `mod` declarations for them.
+    Add *count* files to a crate and return the `mod` declarations for them.
     """
     source.mkdir(parents=True)
     declarations = []

@@ -142,7 +142,7 @@ def _environment() -> Path:
 
 def _maturin(python: Path) -> Peer:
     """
-    Follow its manual: `maturin develop` once, and the hook installed for every start of this Python.
+    Set up maturin as its manual says: `maturin develop` once, and the hook installed for every start of this Python.
     """
     crate = HOME / "maturin"
     _write(crate / "Cargo.toml", _CARGO_TOML)
@@ -162,7 +162,7 @@ def _maturin(python: Path) -> Peer:
 
 def _rustimport(python: Path) -> Peer:
     """
-    Follow its manual: a source file with a header; the hook is imported first.
+    Set up rustimport as its manual says: a source file with a header; the program imports the hook first.
     """
     folder = HOME / "rustimport"
     _write(folder / "bench_rustimport.rs", _RUSTIMPORT_HEADER + _LIB_RS % "bench_rustimport")

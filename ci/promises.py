@@ -1,6 +1,8 @@
 """
 Print a benchmark's table: one promise per row, beside the measured value.
 
+A *promise* is a stated limit of a cost, such as "under 1 s".
+
 Invariant: only prints; it does not judge whether a promise is kept. Standard
 library only.
 """

@@ -78,7 +78,7 @@ def test_call_releases_the_interpreter_lock(call: Callable[[], object]) -> None:
     other.start()
     running.wait()
     try:
-        # Longer than any call: a thread keeps the interpreter lock until it releases it.
+        # The interval is longer than any call, so the other thread runs only if the call releases the lock.
         sys.setswitchinterval(60)
         before = turns
         call()

@@ -168,7 +168,7 @@ def test_returned_arrays_own_their_memory() -> None:
 
 class WrongBase(np.ndarray[Any, np.dtype[np.uint8]]):
     """
-    An array that reports `bytes` as its base that do not contain its memory.
+    An array whose reported base is a `bytes` object that does not contain the array's memory.
     """
 
     base = bytes(10_000)  # type: ignore[assignment]  # wrong on purpose

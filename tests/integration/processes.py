@@ -103,8 +103,8 @@ class Gate:
         """
         Let the compiler that blocks at the gate continue, and wait until it has closed the fifo or died.
 
-        A dying process loses its arguments before it closes its files. Without this wait, the test could
-        take it for the next compiler at the gate, and that next compiler would block forever.
+        A dying compiler loses its arguments before it closes its files. Without this wait, the test could
+        mistake the dying compiler for the next one at the gate, and the next one would block forever.
         """
         while self._holding:
             os.close(self._holding.pop())

@@ -138,7 +138,7 @@ def test_manifests_are_read_by_tomli_without_tomllib(plain: Checkout) -> None:
     if sys.version_info < (3, 11):
         prelude = "import sys"
     else:
-        # `tomllib` is the same parser under another name. The version makes this Python look like 3.10.
+        # Register `tomllib` as `tomli` (both are the same parser), and make the toolkit see Python 3.10.
         prelude = (
             "import filelock, sys, tomllib\nsys.modules |= {'tomli': tomllib, 'tomllib': None}\n"
             "sys.version_info = (3, 10, 0, 'final', 0)"

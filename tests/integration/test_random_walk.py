@@ -105,7 +105,7 @@ def _go(walk: Walk, history: list[str], say: Callable[[str], None]) -> None:
 
 def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
     """
-    One or two modules, more often those whose facts changed.
+    Choose one or two modules to load, preferably modules whose facts changed.
     """
     changed = [module for module in sorted(MODULES) if walk.key(module) != before[module]]
     among = changed if changed and walk.random.random() < 0.8 else sorted(MODULES)
@@ -118,7 +118,7 @@ BREAKAGES = {
         "fx.lone answers 'lone-1' instead of",
     ),
     "a cache in which nothing is found": (
-        # Records must not be found either: whether one exists depends on the age of the files.
+        # Disable records too. Otherwise a record may decide the load: whether one exists depends on the age of files.
         (
             "from rust_ext_loader import _record; from rust_ext_loader.cache import _store; "
             "_store.look_up = lambda *_: None; _record.find = lambda *_: None"

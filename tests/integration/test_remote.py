@@ -208,7 +208,9 @@ def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, 
 )
 def test_when_the_remote_is_not_asked(hosts: Hosts, variables: dict[str, str], arguments: dict[str, str]) -> None:
     """
-    The remote is not asked where nothing may be built or a build is forced. Its modules are not imported then either.
+    The remote is not asked if nothing may be built or if a build is forced.
+
+    Then the modules that only a remote needs are not imported either.
     """
     hosts.push()
     hosts.server.requests.clear()

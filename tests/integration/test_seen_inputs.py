@@ -238,7 +238,8 @@ def test_code_with_its_own_path_is_not_shared(undeclared: Checkout, tmp_path: Pa
     assert undeclared.load().cargo == ()
 
 
-#: The folder above the package, as a build script can compute it. The path contains no `..`, so its origin is unknown.
+#: The folder above the package, as a build script can compute it. The path is absolute and contains no `..`, so
+#: nothing shows that it was computed from the checkout's path.
 ABOVE = 'Path::new(&env::var_os("CARGO_MANIFEST_DIR").unwrap()).parent().unwrap()'
 
 

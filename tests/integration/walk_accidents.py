@@ -42,7 +42,7 @@ def wipe(walk: Walk) -> str:
 
 def _take_from_stored(walk: Walk) -> tuple[str, Path] | None:
     """
-    Remove an entry from the model and return its module and library. Mostly the next load needs that entry.
+    Remove an entry from the model and return its module and library. Prefers entries that the next load needs.
     """
     keys = [key for key, file in walk.stored.items() if file is not None]
     wanted = [key for key in map(walk.key, MODULES) if walk.stored.get(key)]

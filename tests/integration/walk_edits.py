@@ -164,7 +164,7 @@ def set_a_variable(walk: Walk) -> str:
 
 def change_what_a_record_stands_for(walk: Walk) -> str:
     """
-    Load until a record decides, then make a small change.
+    Load twice, so that a record can decide the second load. Then make a change that must invalidate the record.
     """
     module = walk.random.choice(sorted(MODULES))
     for _ in range(2):

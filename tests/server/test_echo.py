@@ -119,7 +119,7 @@ def test_each_step_is_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_die_at_step_ends_the_scheduler_and_the_server() -> None:
     """
-    The step before it still succeeds.
+    The step before the failing one still succeeds.
     """
     scheduler, server = launch(Echo(die_at_step=2))
     server.send(generate("r", stream=True))

@@ -157,7 +157,7 @@ def test_how_a_request_ends(
     script: dict[str, Any], sampling: dict[str, Any], tokens: list[int], finish: dict[str, Any], stream: bool
 ) -> None:
     """
-    It ends exactly once, with the same tokens and finish reason whether it is streamed or not.
+    A request ends exactly once, with the same tokens and finish reason whether it is streamed or not.
     """
     engine = RecordingEcho(**script)
 
@@ -205,7 +205,7 @@ def test_when_tokens_are_sent(sampling: dict[str, Any], stream: bool, default: i
 
 def test_a_long_unary_request_sends_intermediate_frames() -> None:
     """
-    It sends a frame every 50 tokens.
+    The request sends a frame every 50 tokens.
     """
     request = generate("r", sampling={"ignore_eos": True, "max_new_tokens": 120})
 
@@ -214,7 +214,9 @@ def test_a_long_unary_request_sends_intermediate_frames() -> None:
 
 def test_draft_tokens_after_the_end_are_dropped() -> None:
     """
-    Their extras are dropped too. A step with several tokens ends at the same token as steps with one token each.
+    The extras of dropped tokens are dropped too.
+
+    A step with several tokens ends the request at the same token as steps with one token each.
     """
     extras = wire.Extras(output=[(0.0, 5), (0.0, 6), (0.0, 7)], input=[(None, 1)])
     request = generate("r", sampling={"stop_token_ids": [6]})

@@ -123,7 +123,7 @@ def test_aborts(abort: wire.AbortReq, ended: list[str]) -> None:
 
 def test_an_abort_message_is_passed_on() -> None:
     """
-    It becomes the message of the finish reason.
+    The message of the abort becomes the message of the finish reason.
     """
     server = serve(Echo(), generate("r", sampling=ENDLESS), wire.AbortReq(rid="r", abort_message="timed out"))
 

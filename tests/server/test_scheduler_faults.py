@@ -62,7 +62,7 @@ def test_an_engine_that_breaks_the_protocol_fails_its_requests(
     outputs: list[Output], problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    They fail as after an exception in the step. An exception in the engine's `abort` is only logged.
+    The requests fail as after an exception in the step. An exception in the engine's `abort` is only logged.
     """
     with caplog.at_level(logging.ERROR):
         finish = serve(BrokenEngine(outputs), generate("r")).pushed["r"].finish

@@ -241,7 +241,7 @@ def test_module_refuses_a_call_that_differs_from_the_stub() -> None:
 )
 def test_module_raises_the_error_of_the_wrong_value(name: str, value: object, error: type[Exception]) -> None:
     """
-    The exception has the type that the conversion of the value raises, as in a call of any function.
+    A wrong value raises the exception of its type conversion, as in a call of any extension function.
     """
     extension = load_extension()
 

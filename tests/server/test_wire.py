@@ -134,7 +134,7 @@ def test_pinned_messages(name: str, expected: wire.Request) -> None:
 
 def test_all_fields_are_pinned() -> None:
     """
-    A new field is added last. It is pinned when the frontend sends it.
+    The pinned message has all fields. A new field goes to the end of its struct; pin it once the frontend sends it.
     """
     places = msgspec.msgpack.decode(PINNED["generate, full"])
 

@@ -151,7 +151,7 @@ class Disk:
 
 Action = tuple[Callable[..., None], object]
 
-#: Each granularity and the required age, and a nanosecond less or more.
+#: Pauses around the granularities and around the age of two seconds that a record requires.
 PAUSES = (0, 1, 10 * MILLISECOND, SECOND, 2 * SECOND - 1, 2 * SECOND, 2 * SECOND + 1, 5 * SECOND, HOUR)
 ON_A_FILE = (
     Disk.edit,

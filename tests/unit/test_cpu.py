@@ -31,7 +31,7 @@ OTHER = [
 @pytest.mark.parametrize("text", IRRELEVANT)
 def test_only_features_count(text: str) -> None:
     """
-    Number, clock rate and order do not change the digest.
+    The number of cores, the clock rate and the order of features do not change the digest.
     """
     assert _cpu.digest_of_cpuinfo(text) == _cpu.digest_of_cpuinfo(X86)
 

@@ -188,7 +188,7 @@ def test_extra_features_are_facts(plant: Plant) -> None:
 
 def test_links_count_by_target_and_content(plant: Plant) -> None:
     """
-    A loop of links ends.
+    A link counts by its target and by the content there. Links that form a loop are not followed forever.
     """
     root = plant({**TREE, "shared/x/data.txt": "1"})
     (root / "ext/src/one.txt").symlink_to("../../shared/x/data.txt")

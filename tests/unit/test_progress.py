@@ -113,7 +113,9 @@ REASON = "rebuilding app._mm: src/lib.rs changed\n"
 )
 def test_output_without_a_terminal(steps: list[tuple[float, Callable[[Progress], None]]], expected: str) -> None:
     """
-    Without a terminal the reason is printed first, then a line every ten seconds. A build under a second prints no end.
+    Without a terminal the reason is printed first, then a line every ten seconds.
+
+    A build that takes less than a second prints no line at its end.
     """
     stream = io.StringIO()
     check(stream, steps)

@@ -239,7 +239,9 @@ def test_inputs_that_bind_an_entry_to_a_host(tmp_path: Path) -> None:
 )
 def test_variables_that_need_no_record(name: str, local: bool, foreign: bool) -> None:
     """
-    Facts, variables set by cargo and dropped variables need none. In fetched packages, user-specific ones need none.
+    No record is needed for facts, for variables that cargo sets, and for variables that are removed before a build.
+
+    In fetched packages, no record is needed for user-specific variables either.
     """
     assert (_environment.is_accounted_for(name, foreign=False), _environment.is_accounted_for(name, foreign=True)) == (
         local,
@@ -249,7 +251,9 @@ def test_variables_that_need_no_record(name: str, local: bool, foreign: bool) ->
 
 def test_target_state_lists_outdated_packages(tree: Path) -> None:
     """
-    A package is unknown until settled; then it is outdated if its digest or an undeclared file differs.
+    A package is outdated while it is marked unknown. Once marked known, it is outdated if its inputs differ.
+
+    Its inputs are its digest and its undeclared files.
 
     A package that the lockfile does not list is left out, since cargo cannot clean it.
     """
