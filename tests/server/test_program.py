@@ -168,6 +168,7 @@ def test_second_signal_exits_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(stops) == 1
 
 
+# Long: one line for each argument.
 def test_arguments_reach_the_extension(extension: Any) -> None:
     """
     Each argument arrives in the field of the extension with its name.
