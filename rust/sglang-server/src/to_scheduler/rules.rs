@@ -138,6 +138,7 @@ mod tests {
         GenerateRequest::plain(Rid::mint(), Prompt::Ids(vec![1]))
     }
 
+    // Long: one table with every case.
     #[test]
     fn a_request_that_the_model_cannot_serve_is_refused() {
         let with = |change: &dyn Fn(&mut GenerateRequest, &mut ServerArgs)| {
@@ -202,6 +203,7 @@ mod tests {
         assert!(stop.is_err());
     }
 
+    // Long: one table with every case.
     #[test]
     fn prompts_and_answers_fit_the_context() {
         type Case<'a> = (&'a str, usize, Option<i64>, i64, i64, bool, Sent<'a>);
