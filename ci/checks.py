@@ -41,9 +41,8 @@ _CLIPPY_FEATURES = (
 #: Features of the crates' tests. `python` is left out, because a test binary with pyo3 would link libpython. The
 #: Python side is tested through the built modules.
 _TEST_FEATURES = ("--features", "parallel")
-#: Tests that also run without `parallel`: the integration tests of the crate that has this feature. Its unit tests are
-#: left out, because they take longer to compile than all of these together.
-_SERIAL_TESTS = ("--test", "*", "-E", "package(sglang-mm)")
+#: Tests that run without `parallel`, too: those of the crate that has this feature.
+_SERIAL_TESTS = ("--lib", "--test", "*", "-E", "package(sglang-mm)")
 
 _NEXTEST = ("cargo", "nextest", "run", "--workspace", "--locked")
 #: nextest writes its report here even if `CARGO_TARGET_DIR` points elsewhere.

@@ -22,7 +22,7 @@ from long_runs import amount
 from walk_tree import MODULES
 from walking import Key, Walk
 
-SECONDS = float(os.environ.get("RUST_EXT_WALK_SECONDS") or amount(sample=30, full=3600))
+SECONDS = float(os.environ.get("RUST_EXT_WALK_SECONDS") or amount(sample=60, full=3600))
 #: The default seed depends on the Python version only.
 SEED = int(os.environ.get("RUST_EXT_WALK_SEED") or sys.version_info.minor)
 #: Seconds between two progress lines of a long walk.

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from eventually import eventually
-from long_runs import amount
 from running import TIMEOUT, Program, program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CLIENTS = amount(sample=1000, full=4000)
+CLIENTS = 4000
 PROMPT = "twenty-four characters!!"
 
 
@@ -87,7 +86,6 @@ async def ask_all(running: Program, at_once: int) -> list[tuple[int, str]]:
     return await asyncio.gather(*map(one, range(CLIENTS)))
 
 
-@pytest.mark.sampled
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
 def test_every_client_of_a_crowd_gets_an_answer(many_descriptors: int) -> None:
     """
