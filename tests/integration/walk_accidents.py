@@ -128,7 +128,7 @@ def load_in_another_mode(walk: Walk) -> str:
     loaded = walk.load(module, mode)
     if mode == "force":
         walk.check_value(module, loaded)
-        walk.check_built(module, loaded, "asked for")
+        walk.check_built(module, loaded, "mode `force`")
         walk.note(module, loaded)
         walk.check(module)
     elif walk.key(module) in walk.stored:
