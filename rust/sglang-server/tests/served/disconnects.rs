@@ -7,7 +7,10 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use sglang_server::{Server, config::FrontendConfig};
+use sglang_server::{
+    Server,
+    config::{FrontendConfig, ServerArgs},
+};
 
 use crate::common::{
     args, eventually, expect_abort, finish, get, metric, nothing_received, post, read_answer,
@@ -111,8 +114,16 @@ fn a_disconnect_aborts_only_the_answers_that_have_not_ended() {
     });
 }
 
-/// Waits until the shard has processed every frame that was pushed so far: there is one shard, and it
-/// processes frames in order.
+fn start_server_with_one_shard() -> Server {
+    let args = ServerArgs {
+        detokenizer_worker_num: 1,
+        ..args()
+    };
+    Server::start(args, FrontendConfig::default(), 0, &[]).unwrap()
+}
+
+/// Waits until the only shard has processed every frame that was pushed so far. It processes frames in
+/// order.
 fn wait_for_shard(server: &Server) {
     let mut client = send_generate(server, json!({}));
     let rid = receive(server).rid;
@@ -123,7 +134,7 @@ fn wait_for_shard(server: &Server) {
 /// This holds even if the client has not read the end of its answer when it disconnects.
 #[test]
 fn an_ended_request_is_not_aborted() {
-    let server = start_server();
+    let server = start_server_with_one_shard();
     // The client reads nothing, so the connection fills up and events queue behind it.
     let client = send_generate(&server, json!({"stream": true}));
     let rid = receive(&server).rid;
@@ -193,7 +204,7 @@ fn an_answered_request_is_not_aborted() {
 /// A client that reads slowly is not treated as disconnected.
 #[test]
 fn a_client_that_reads_slowly_gets_everything() {
-    let server = start_server();
+    let server = start_server_with_one_shard();
     let mut client = send_generate(&server, json!({"stream": true}));
     let rid = receive(&server).rid;
     for _ in 0..2000 {
