@@ -18,16 +18,12 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 use futures_util::{Stream, StreamExt as _};
+use sglang_http::EVENT_STREAM;
 
 use super::{PANICKED, errors};
 
 /// The last event of a stream that succeeds.
 pub(crate) const DONE: Bytes = Bytes::from_static(b"data: [DONE]\n\n");
-
-/// A comment, which clients ignore.
-pub(crate) const COMMENT: Bytes = Bytes::from_static(b":\n\n");
-
-const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
 /// The event with the data `json`, which must not contain line breaks.
 pub(crate) fn event(json: &str) -> Bytes {
@@ -45,7 +41,7 @@ pub(crate) fn stream(
     panics: Arc<AtomicU64>,
 ) -> Response {
     let headers = [
-        (header::CONTENT_TYPE, CONTENT_TYPE),
+        (header::CONTENT_TYPE, EVENT_STREAM),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
         // Without this header some proxies buffer the events.
         (
@@ -62,11 +58,6 @@ pub(crate) fn stream(
         Ok::<_, Infallible>(next)
     });
     (headers, Body::from_stream(events)).into_response()
-}
-
-/// Whether the body of `response` is a stream of events.
-pub(crate) fn is_event_stream<B>(response: &axum::http::Response<B>) -> bool {
-    response.headers().get(header::CONTENT_TYPE) == Some(&CONTENT_TYPE)
 }
 
 #[cfg(test)]

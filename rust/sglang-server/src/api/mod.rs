@@ -3,7 +3,6 @@
 //! Invariant: the error for an unknown path or method has the same JSON form as any other error.
 
 mod body;
-mod connection;
 mod control;
 mod errors;
 mod events;
@@ -12,9 +11,7 @@ mod generate;
 mod health;
 mod info;
 mod json;
-pub(crate) mod listener;
 mod metrics;
-pub(crate) mod serve;
 mod tokenize;
 
 use std::{

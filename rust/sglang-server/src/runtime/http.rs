@@ -2,14 +2,10 @@
 
 use std::{io, net::TcpListener, sync::Arc, time::Instant};
 
+use sglang_http::{CLOSE_GRACE, Settings, serve};
 use tokio::{runtime, task::JoinHandle};
 
-use crate::{
-    api::serve::{CLOSE_GRACE, serve},
-    cores::Cores,
-    drain::Drain,
-    frontend::Frontend,
-};
+use crate::{api::router, cores::Cores, drain::Drain, frontend::Frontend};
 
 /// The running HTTP stage.
 #[derive(Debug)]
@@ -38,7 +34,12 @@ impl Http {
             tokio::net::TcpListener::from_std(listener)?
         };
         let stop = frontend.status.draining.clone();
-        let server = runtime.spawn(serve(listener, Arc::clone(frontend), stop));
+        let settings = Settings {
+            read_timeout: frontend.config.read_timeout,
+            access_log: frontend.config.access_log,
+        };
+        let routes = router(Arc::clone(frontend));
+        let server = runtime.spawn(serve(listener, routes, settings, stop));
         Ok(Self { runtime, server })
     }
 

@@ -15,10 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use sglang_http::listen;
 use tracing::info;
 
 use crate::{
-    api::listener::listen,
     channel::{FromSchedulerRing, Refused, SchedulerInbox, ToScheduler},
     config::{FrontendConfig, ServerArgs},
     drain::{Drain, Ending},

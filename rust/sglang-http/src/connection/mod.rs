@@ -29,7 +29,7 @@ use tokio::{
     net::TcpStream,
 };
 
-pub(super) use exchange::Exchange;
+pub(crate) use exchange::Exchange;
 use exchange::Phase;
 use probes::{INTERIM, Probes};
 
@@ -37,7 +37,7 @@ use probes::{INTERIM, Probes};
 ///
 /// hyper takes the end of a response body, writes it and flushes it in one poll, and only then
 /// reads the next request. So unsent bytes of a response exist only if the last write blocked.
-pub(super) struct Connection {
+pub(crate) struct Connection {
     stream: TcpStream,
     exchange: Exchange,
     probes: Probes,
@@ -49,7 +49,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, exchange: Exchange) -> Self {
+    pub(crate) fn new(stream: TcpStream, exchange: Exchange) -> Self {
         Self {
             stream,
             exchange,

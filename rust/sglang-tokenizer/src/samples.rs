@@ -1,4 +1,7 @@
-//! Small tokenizers of each kind, for tests.
+//! Small tokenizers of each kind, for the tests of this crate and of its users.
+
+// The samples are valid, so none of the functions panics.
+#![allow(clippy::missing_panics_doc)]
 
 use std::sync::Arc;
 
@@ -16,7 +19,7 @@ use tokenizers::{
 use super::{AutoSpecials, ByteTokenizer, HuggingFace, TextTokenizer, TokenizeError, Vocabulary};
 
 /// Texts with characters that are often split over tokens.
-pub(crate) const TEXTS: &[&str] = &[
+pub const TEXTS: &[&str] = &[
     "",
     "한국어 👨‍👩‍👧 é \u{2028} ✅",
     "fn main() {\n\tprintln!(\"{}\", x?.y());\n}\n",
@@ -27,7 +30,8 @@ pub(crate) const TEXTS: &[&str] = &[
 ];
 
 /// One tokenizer of each kind, with its name.
-pub(crate) fn all() -> Vec<(&'static str, Arc<dyn TextTokenizer>)> {
+#[must_use]
+pub fn all() -> Vec<(&'static str, Arc<dyn TextTokenizer>)> {
     vec![
         ("bytes", Arc::new(ByteTokenizer::default())),
         ("byte-level BPE", byte_level_bpe()),
@@ -63,7 +67,8 @@ pub(crate) fn all() -> Vec<(&'static str, Arc<dyn TextTokenizer>)> {
 /// A byte-level BPE tokenizer like that of Qwen and Llama 3, trained on [`TEXTS`]. The special
 /// token `<|begin|>` is added before every text, `<|end|>` is not. `한 tool` is an added token that
 /// is not special.
-pub(crate) fn byte_level_bpe() -> Arc<dyn TextTokenizer> {
+#[must_use]
+pub fn byte_level_bpe() -> Arc<dyn TextTokenizer> {
     let mut tokenizer = Tokenizer::new(BPE::default());
     tokenizer.with_pre_tokenizer(Some(ByteLevel::new(false, true, true)));
     tokenizer.with_decoder(Some(ByteLevel::default()));
@@ -92,7 +97,8 @@ pub(crate) fn byte_level_bpe() -> Arc<dyn TextTokenizer> {
 }
 
 /// A `WordPiece` tokenizer like that of BERT. `[CLS]` is token 1, `[SEP]` is token 2.
-pub(crate) fn word_piece() -> Arc<dyn TextTokenizer> {
+#[must_use]
+pub fn word_piece() -> Arc<dyn TextTokenizer> {
     let words = [
         "[UNK]", "[CLS]", "[SEP]", "don", "'", "t", "##t", "n't", ".", ",", "한", "##국", "do",
         "not", "##'s", "é",
@@ -112,7 +118,8 @@ pub(crate) fn word_piece() -> Arc<dyn TextTokenizer> {
 }
 
 /// A tokenizer like that of Llama 2: byte tokens for unknown text; the first space is stripped.
-pub(crate) fn byte_fallback() -> Arc<dyn TextTokenizer> {
+#[must_use]
+pub fn byte_fallback() -> Arc<dyn TextTokenizer> {
     let mut words: Vec<String> = ["<unk>", "<s>", "</s>"].map(String::from).to_vec();
     words.extend((0..=u8::MAX).map(|byte| format!("<0x{byte:02X}>")));
     words.extend(["▁", "a", "▁a", "한", "▁▁", "é", "b", "<0x4G>"].map(String::from));
@@ -166,12 +173,13 @@ fn from_json(tokenizer: &Value) -> Arc<dyn TextTokenizer> {
 }
 
 /// A tokenizer that panics on a given text and token. Otherwise it behaves like `inner`.
-pub(crate) struct Panicking {
-    pub(crate) inner: Arc<dyn TextTokenizer>,
+pub struct Panicking {
+    /// Does the work.
+    pub inner: Arc<dyn TextTokenizer>,
     /// Encoding a text that contains this string panics.
-    pub(crate) text: &'static str,
+    pub text: &'static str,
     /// [`TextTokenizer::decode`] panics on this token, and fails on the next one.
-    pub(crate) id: i32,
+    pub id: i32,
 }
 
 impl TextTokenizer for Panicking {

@@ -3,13 +3,11 @@
 //! Invariant: an error on a connection ends only that connection, and a connection that sends no
 //! request is closed after a timeout.
 //!
-//! hyper refuses a malformed or oversized request head by itself, with a response without a body:
-//! see [`errors`](super::errors).
+//! hyper refuses a malformed or oversized request head by itself, with a response without a body.
 
 use std::{
     io,
     net::{Shutdown, SocketAddr},
-    sync::Arc,
     time::Duration,
 };
 
@@ -33,11 +31,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{
-    connection::{Connection, Exchange},
-    router,
-};
-use crate::frontend::Frontend;
+use crate::connection::{Connection, Exchange};
 
 /// The first bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -48,13 +42,26 @@ const RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Time at shutdown for connections to send their last error, and for clients that have just
 /// connected to send a request, which is then refused.
-pub(crate) const CLOSE_GRACE: Duration = Duration::from_millis(500);
+pub const CLOSE_GRACE: Duration = Duration::from_millis(500);
+
+/// Settings of all connections.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// How long a client may take to begin a request and to send its head.
+    pub read_timeout: Duration,
+    /// Whether each request is logged.
+    pub access_log: bool,
+}
 
 /// Serves `listener` until `stop` is cancelled, then waits until all connections are closed.
-pub(crate) async fn serve(listener: TcpListener, frontend: Arc<Frontend>, stop: CancellationToken) {
-    let (read_timeout, access_log) = (frontend.config.read_timeout, frontend.config.access_log);
-    let mut routes = router(frontend);
-    if access_log {
+pub async fn serve(
+    listener: TcpListener,
+    mut routes: Router,
+    settings: Settings,
+    stop: CancellationToken,
+) {
+    let read_timeout = settings.read_timeout;
+    if settings.access_log {
         routes = routes.layer(middleware::from_fn(log_access));
     }
     let connections = GracefulShutdown::new();

@@ -18,7 +18,7 @@ use axum::{
     Router,
     body::{Body, Bytes, HttpBody},
     extract::ConnectInfo,
-    http::{Request, Response, Version},
+    http::{Request, Response, Version, header::CONTENT_TYPE},
 };
 use hyper::{
     body::{Frame, Incoming, SizeHint},
@@ -26,7 +26,10 @@ use hyper::{
 };
 use hyper_util::service::TowerToHyperService;
 
-use crate::api::events;
+use crate::EVENT_STREAM;
+
+/// A comment, which clients of an event stream ignore.
+const COMMENT: Bytes = Bytes::from_static(b":\n\n");
 
 /// The phase of the request and response of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ pub(super) enum Phase {
 
 /// The state that a connection shares with its requests. Clones share one state.
 #[derive(Clone, Debug, Default)]
-pub(in crate::api) struct Exchange(Arc<State>);
+pub(crate) struct Exchange(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -59,7 +62,7 @@ struct State {
 
 impl Exchange {
     /// Answers `request` with `routes` and tracks the phase.
-    pub(in crate::api) async fn answer(
+    pub(crate) async fn answer(
         self,
         routes: TowerToHyperService<Router>,
         mut request: Request<Incoming>,
@@ -80,7 +83,7 @@ impl Exchange {
             .call(request.map(|body| RequestBody { body, exchange }))
             .await?;
         self.set_phase(Phase::Responding);
-        let is_events = events::is_event_stream(&response);
+        let is_events = response.headers().get(CONTENT_TYPE) == Some(&EVENT_STREAM);
         Ok(response.map(|body| {
             Body::new(ResponseBody {
                 body,
@@ -91,7 +94,7 @@ impl Exchange {
     }
 
     /// Whether a response is expected or still being sent.
-    pub(in crate::api) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.phase() != Phase::Idle || self.is_blocked() || self.0.is_http2.load(Ordering::Relaxed)
     }
 
@@ -181,7 +184,7 @@ impl HttpBody for ResponseBody {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         if self.is_events && self.exchange.0.comment.swap(false, Ordering::Relaxed) {
-            return Poll::Ready(Some(Ok(Frame::data(events::COMMENT))));
+            return Poll::Ready(Some(Ok(Frame::data(COMMENT))));
         }
         Pin::new(&mut self.body).poll_frame(context)
     }

@@ -281,7 +281,7 @@ mod tests {
         sync::atomic::{AtomicUsize, Ordering},
     };
 
-    use crate::tokenizer::{AutoSpecials, LoadError, load, samples};
+    use crate::{AutoSpecials, LoadError, load, samples};
 
     struct Folder(PathBuf);
 
@@ -289,7 +289,7 @@ mod tests {
         fn new() -> Self {
             static COUNT: AtomicUsize = AtomicUsize::new(0);
             let number = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("sglang-server-tokenizer-{}-{number}", process::id());
+            let name = format!("sglang-tokenizer-{}-{number}", process::id());
             let path = env::temp_dir().join(name);
             fs::create_dir(&path).unwrap();
             Self(path)

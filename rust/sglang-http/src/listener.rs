@@ -28,24 +28,40 @@ const USER_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The address is invalid, or listening on it failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ListenError {
+pub enum ListenError {
     /// The host name has no address.
     #[error("bad listen address: host `{host}` has no address: {source}")]
-    Host { host: String, source: io::Error },
+    Host {
+        /// The host, at most 300 characters of it.
+        host: String,
+        /// The error of the resolver.
+        source: io::Error,
+    },
     /// The port plus its offset is above 65535.
     #[error("bad listen address: port {port} + {offset} is above 65535")]
-    Port { port: u16, offset: u16 },
+    Port {
+        /// The port without the offset.
+        port: u16,
+        /// The offset.
+        offset: u16,
+    },
     /// The port is in use, or the address does not belong to this machine.
     #[error("cannot listen on {address}: {source}")]
     Bind {
+        /// The address with its port.
         address: SocketAddr,
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
 /// Listens on `port + offset` of `host`, which is an address or a name. If a name has several
 /// addresses, the first one that can be bound is used.
-pub(crate) fn listen(host: &str, port: u16, offset: u16) -> Result<TcpListener, ListenError> {
+///
+/// # Errors
+///
+/// If the host has no address, the port is above 65535, or no address can be bound.
+pub fn listen(host: &str, port: u16, offset: u16) -> Result<TcpListener, ListenError> {
     let Some(port) = port.checked_add(offset) else {
         return Err(ListenError::Port { port, offset });
     };
