@@ -51,6 +51,8 @@ OFFLINE = "RUST_EXT_OFFLINE"
 #: Size limit of the cache, as in `10G`; `0`: no limit. Above it, the least recently used entries are removed.
 #: Default: 10 GB.
 CACHE_LIMIT = "RUST_EXT_CACHE_LIMIT"
+#: `off`: never build in the edit tier. `on`: build in it even under `CI=true`. Default: on, except under `CI=true`.
+EDIT_TIER = "RUST_EXT_EDIT_TIER"
 #: `1`: show compiler warnings of a successful build.
 SHOW_WARNINGS = "RUST_EXT_SHOW_WARNINGS"
 #: URL of the remote cache, instead of the project's; empty: none.
@@ -101,6 +103,20 @@ def stale_is_error(environment: "Mapping[str, str]") -> bool:
 
         raise SettingError(STALE, choice, "`warn` or `error`")
     return choice == "error"
+
+
+def edit_tier(environment: "Mapping[str, str]") -> bool:
+    """
+    Whether a changed module may be built in the edit tier.
+
+    Raises `SettingError` for a value other than `on` and `off`.
+    """
+    choice = environment.get(EDIT_TIER) or ("off" if environment.get("CI") == "true" else "on")
+    if choice not in ("on", "off"):
+        from ._errors import SettingError
+
+        raise SettingError(EDIT_TIER, choice, "`on` or `off`")
+    return choice == "on"
 
 
 def seconds(name: str, environment: "Mapping[str, str]", default: "_Default") -> "float | _Default":

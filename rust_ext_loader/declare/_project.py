@@ -1,14 +1,14 @@
 """
-Decide which remote cache a workspace uses, and which public keys it trusts.
+Find a project's settings. Decide which remote cache a workspace uses, and which keys it trusts.
 
     [tool.rust-ext-loader.remote]
     url = "s3://bucket/prefix"
     public-keys = ["ed25519:..."]
 
-The table is read from the `pyproject.toml` of the workspace's root. If that file has
-no such table, it is read from the nearest `pyproject.toml` above that names this
-root in `[tool.rust-ext-loader] workspace`. Environment variables replace
-the URL or the keys. An empty URL switches the remote off.
+A setting is read from the `pyproject.toml` of the workspace's root. If that file does
+not have it, it is read from the nearest `pyproject.toml` above that names this root in
+`[tool.rust-ext-loader] workspace`. Environment variables replace the URL or the keys
+of the remote. An empty URL switches the remote off.
 
 Invariant: a URL grants no trust; only keys do. Keys come from the project's file or
 from the environment. The environment is trusted, because it can already make the
@@ -81,6 +81,46 @@ def remote(workspace: Path, environment: Mapping[str, str]) -> RemoteSettings | 
     return RemoteSettings(url, table.strings("public-keys"), f"{table.file}: public-keys")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """
+    The value of one key of `[tool.rust-ext-loader]`, and the file that has it.
+    """
+
+    file: Path
+    value: Any
+
+
+def find_setting(workspace: Path, key: str) -> Setting | None:
+    """
+    A key of the `[tool.rust-ext-loader]` that applies to a workspace; `None` if no file has it.
+
+    Raises `ManifestError` if the file in the workspace's root cannot be read.
+    """
+    root = Path(os.path.abspath(workspace))
+    for path in settings_files(root):
+        if not path.is_file() or (path.parent != root and not _has_trusted_owner(path, root)):
+            continue
+        try:
+            settings = settings_in(path.parent)
+        except ManifestError:
+            # A broken file above may belong to an unrelated project.
+            if path.parent == root:
+                raise
+            continue
+        if key in settings and (path.parent == root or _names_root(settings, path.parent, root)):
+            return Setting(file=path, value=settings[key])
+    return None
+
+
+def settings_files(workspace: Path) -> list[Path]:
+    """
+    The files that may hold the settings of a workspace, the first match first.
+    """
+    root = Path(os.path.abspath(workspace))
+    return [folder / PYPROJECT for folder in (root, *root.parents)]
+
+
 def settings_in(folder: Path) -> dict[str, Any]:
     """
     The table `[tool.rust-ext-loader]` of the `pyproject.toml` in a folder.
@@ -121,24 +161,12 @@ def _find_table(workspace: Path) -> _Table | None:
     """
     The table of the `pyproject.toml` that applies to a workspace.
     """
-    root = Path(os.path.abspath(workspace))
-    for folder in (root, *root.parents):
-        path = folder / PYPROJECT
-        if not path.is_file() or (folder != root and not _has_trusted_owner(path, root)):
-            continue
-        try:
-            settings = settings_in(folder)
-        except ManifestError:
-            # A broken file above may belong to an unrelated project.
-            if folder == root:
-                raise
-            continue
-        if _TABLE in settings and (folder == root or _names_root(settings, folder, root)):
-            table = settings[_TABLE]
-            if not isinstance(table, dict):
-                raise ManifestError(str(path), f"[tool.{_settings.PYPROJECT_TABLE}] `{_TABLE}` must be a table")
-            return _Table(path, table)
-    return None
+    found = find_setting(workspace, _TABLE)
+    if found is None:
+        return None
+    if not isinstance(found.value, dict):
+        raise ManifestError(str(found.file), f"[tool.{_settings.PYPROJECT_TABLE}] `{_TABLE}` must be a table")
+    return _Table(found.file, found.value)
 
 
 def _names_root(settings: Mapping[str, Any], folder: Path, root: Path) -> bool:
