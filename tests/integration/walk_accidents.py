@@ -22,7 +22,7 @@ from eventually import PATIENCE, eventually
 from processes import Gate, StartLine, alive, run_around_compilation
 from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_what_is_included
 from walk_tree import MODULES
-from walking import Walk, by_record
+from walking import Walk, by_record, is_for_editing
 
 from rust_ext_loader.cache import _store
 
@@ -45,7 +45,7 @@ def _take_from_stored(walk: Walk) -> tuple[str, Path] | None:
     Remove an entry from the model and return its module and library. Prefers entries that the next load needs.
     """
     keys = [key for key, file in walk.stored.items() if file is not None]
-    wanted = [key for key in map(walk.key, MODULES) if walk.stored.get(key)]
+    wanted = [key for key in map(walk.stored_key, MODULES) if key is not None and walk.stored[key]]
     chosen = walk.random.choice(wanted if wanted and walk.random.random() < 0.7 else keys) if keys else None
     return (chosen[0], Path(str(walk.stored.pop(chosen)))) if chosen else None
 
@@ -79,6 +79,9 @@ def _empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+#: Some files stay as they are, because damage to all of them is easier to notice.
+_PROBABILITY_OF_HARM = 0.7
+
 _HARM: tuple[Callable[[Path], None], ...] = (_flip, _flip, _cut, _empty, Path.unlink)
 
 
@@ -108,12 +111,15 @@ def damage_an_entry(walk: Walk) -> str:
 
 def damage_what_saves_time(walk: Walk) -> str:
     """
-    Damage the records or the state of target folders. Both only save time, so no verdict may change.
+    Damage the records, the state of target folders or the compiler's incremental state.
+
+    All of them only save time, so no verdict may change.
     """
-    pattern = walk.random.choice(("records/*", "targets/*/rust-ext-state.json"))
+    pattern = walk.random.choice(("records/*", "targets/*/rust-ext-state.json", "targets/*/release/incremental/*/*/*"))
     harm = walk.random.choice(_HARM)
-    for path in walk.cache.glob(pattern):
-        harm(path)
+    for path in sorted(walk.cache.glob(pattern)):
+        if path.is_file() and walk.random.random() < _PROBABILITY_OF_HARM:
+            harm(path)
     return f"{harm.__name__} {pattern}"
 
 
@@ -131,7 +137,7 @@ def load_in_another_mode(walk: Walk) -> str:
         walk.check_built(module, loaded, "mode `force`")
         walk.note(module, loaded)
         walk.check(module)
-    elif walk.key(module) in walk.stored:
+    elif walk.stored_key(module) is not None:
         walk.check_value(module, loaded)
         walk.check_cached(module, loaded)
     else:
@@ -170,7 +176,7 @@ def load_together(walk: Walk) -> str:
     for module in sorted(set(modules)):
         mine = [answer for name, answer in zip(modules, answers, strict=True) if name == module]
         compiled = [call for call in calls if call[0] == "rustc" and MODULES[module] in call]
-        assert len(compiled) == (walk.key(module) not in walk.stored), f"{module} in {modules}: {calls}"
+        assert len(compiled) == (walk.stored_key(module) is None), f"{module} in {modules}: {calls}"
         for answer in mine:
             walk.check_value(module, answer)
         if compiled:
@@ -283,6 +289,16 @@ def kill_a_compiling_builder(walk: Walk) -> str:
     return f"{held}; taken back {how}; {_after_a_death(walk, held.module)}"
 
 
+def _newest_library(walk: Walk, module: str) -> str:
+    """
+    The library that was stored last for a module.
+    """
+    pointers = walk.cache.glob(f"artifacts/{module}/*/*/current*")
+    pointer = max(pointers, key=lambda path: path.stat().st_mtime_ns)
+    (library,) = (pointer.parent / pointer.read_text(encoding="ascii").strip()).glob("*.so")
+    return os.fspath(library)
+
+
 def _after_a_death(walk: Walk, module: str) -> str:
     """
     Load the module of the killed builder, mostly after another edit, so that it must be built.
@@ -338,7 +354,7 @@ _DEATHS = {
     """,
     "before the folder's state is settled": """
         from rust_ext_loader.build import _build
-        _build.TargetState.settle = lambda *_: os.kill(os.getpid(), 9)
+        _build.TargetState.mark_known = lambda *_: os.kill(os.getpid(), 9)
     """,
 }
 
@@ -356,7 +372,8 @@ def kill_a_builder(walk: Walk) -> str:
         assert process.wait(PATIENCE) == -signal.SIGKILL
         eventually(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
     if point == "after the pointer":
-        walk.stored[walk.key(module)] = None
+        for_editing = is_for_editing(_newest_library(walk, module))
+        walk.stored[walk.key_for_editing(module) if for_editing else walk.key(module)] = None
     if walk.random.random() < 0.5:
         walk.here.become(before, "its old time")
     return f"{module}, edited in {crate}, {point}; {_after_a_death(walk, module)}"

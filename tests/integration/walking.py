@@ -12,6 +12,7 @@ listings. The same seed takes the same steps.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -29,8 +30,9 @@ from from_scratch import build_from_scratch
 from processes import tool
 from walk_tree import MODULES, Facts, Tree
 
-#: Identifies a stored build: the module and its facts.
-Key: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
+#: Identifies a stored build: the module, its facts, and the checkout of a build for editing. A full build serves every
+#: checkout, so its key has an empty text there.
+Key: TypeAlias = tuple[str, frozenset[tuple[str, str]], str]
 
 #: Prelude of every load, which prints a line when a record decides.
 _REPORT_RECORDS = """
@@ -63,6 +65,8 @@ class Place:
         self.tree: Tree = {}
         #: Facts of each module when the toolkit last decided about it in this checkout.
         self.known: dict[str, Facts] = {}
+        #: The modules of which the last decision used a build for editing.
+        self.for_editing: set[str] = set()
         #: Saved states: a name, which is a tag if Git is used, and the tree.
         self.saved: list[tuple[str, Tree]] = []
         self._times: dict[tuple[str, str], int] = {}
@@ -149,6 +153,7 @@ class Counts:
     by_record: int = 0
     from_cache: int = 0
     builds: int = 0
+    for_editing: int = 0
     from_scratch: int = 0
     stale: int = 0
     unexplained: int = 0
@@ -156,7 +161,8 @@ class Counts:
     def __str__(self) -> str:
         return (
             f"{self.steps} steps, {self.loads} loads ({self.by_record} by record, {self.from_cache} from the cache, "
-            f"{self.builds} builds), {self.from_scratch} compared with a build from scratch, "
+            f"{self.builds} builds, {self.for_editing} for editing), "
+            f"{self.from_scratch} compared with a build from scratch, "
             f"{self.stale} stale loads, {self.unexplained} unexplained rebuilds"
         )
 
@@ -215,9 +221,22 @@ class Walk:
 
     def key(self, module: str) -> Key:
         """
-        The key of the module's build for the current facts.
+        The key of the module's full build for the current facts.
         """
-        return module, frozenset(self.facts(module).items())
+        return module, frozenset(self.facts(module).items()), ""
+
+    def key_for_editing(self, module: str) -> Key:
+        """
+        The key of the module's build for editing in the current place.
+        """
+        return (*self.key(module)[:2], os.fspath(self.here.root))
+
+    def stored_key(self, module: str) -> Key | None:
+        """
+        The key of the stored build that a load must use: the full one, else the one for editing.
+        """
+        keys = (self.key(module), self.key_for_editing(module))
+        return next((key for key in keys if key in self.stored), None)
 
     def start(
         self, module: str, prelude: str = "", *, soon: bool = True, mode: str | None = None
@@ -254,7 +273,7 @@ class Walk:
         loaded = self.load(module)
         self.check_value(module, loaded)
         self.check_verdict(module, loaded)
-        if self.key(module) in self.stored:
+        if self.stored_key(module) is not None:
             self.check_cached(module, loaded)
         else:
             self.check_built(module, loaded)
@@ -283,7 +302,7 @@ class Walk:
         if verdict is None:
             return
         not_stored = "missing" if self.here.known.get(module) is None else "stale"
-        assert verdict[1] == ("cached" if self.key(module) in self.stored else not_stored), loaded.stderr
+        assert verdict[1] == ("cached" if self.stored_key(module) is not None else not_stored), loaded.stderr
         assert verdict[1] == "cached" or f"building {module}: {verdict[2]}\n" in loaded.stderr, loaded.stderr
 
     def check_cached(self, module: str, loaded: Loaded) -> None:
@@ -295,7 +314,9 @@ class Walk:
         if loaded.cargo:
             self.counts.unexplained += 1
             raise AssertionError(f"{module} is cached, but cargo ran: {loaded.cargo}\n{loaded.stderr}")
-        file = self.stored[self.key(module)]
+        key = self.stored_key(module)
+        assert key is not None
+        file = self.stored[key]
         assert file is None or loaded.file == file, f"{module} comes from {loaded.file}; stored last: {file}"
 
     def check_built(self, module: str, loaded: Loaded, expected_reason: str | None = None) -> None:
@@ -313,7 +334,11 @@ class Walk:
         lines = re.findall(rf"(?m)^((?:re)?building) {re.escape(module)}: (.*)$", stderr)
         known = self.here.known.get(module)
         names = walk_tree.changed_facts(known, self.facts(module)) if known is not None else set()
-        nothing_moved = "not built here yet" if known is None else "its stored build is gone or damaged"
+        nothing_moved = "its stored build is gone or damaged"
+        if known is None:
+            nothing_moved = "not built here yet"
+        elif module in self.here.for_editing:
+            nothing_moved = "no build of these sources is stored in this tier"
         wanted = expected_reason or ("" if names else nothing_moved)
         if len(lines) == 1 and lines[0][0] == ("building" if known is None else "rebuilding"):
             reason = lines[0][1]
@@ -328,9 +353,12 @@ class Walk:
         """
         Update the model after a load, unless a record decided the load: then the toolkit notes nothing.
         """
-        self.stored[self.key(module)] = loaded.file
+        for_editing = is_for_editing(str(loaded.file))
+        self.stored[self.key_for_editing(module) if for_editing else self.key(module)] = loaded.file
         if not by_record(loaded):
             self.here.known[module] = self.facts(module)
+            (self.here.for_editing.add if for_editing else self.here.for_editing.discard)(module)
+            self.counts.for_editing += for_editing and bool(loaded.compiled)
 
     def from_scratch(self, module: str) -> str:
         """
@@ -350,6 +378,14 @@ class Walk:
     def _plain_variables(self) -> Mapping[str, str]:
         # Avoid the `cargo` that logs its arguments: this build must not be counted.
         return {**self.here.checkout.variables(), **self.variables, "PATH": os.environ["PATH"]}
+
+
+def is_for_editing(library: str) -> bool:
+    """
+    Whether a stored library was built in the edit tier, from the manifest beside it.
+    """
+    manifest = json.loads(Path(library).with_name("manifest.json").read_bytes())
+    return "tier/edit" in manifest["facts"]
 
 
 def by_record(loaded: Loaded) -> bool:
