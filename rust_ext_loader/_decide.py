@@ -17,8 +17,8 @@ from typing import TypeAlias
 
 from . import _settings
 from ._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
-from ._model import ExtensionSpec, Mode, State
-from .facts._fingerprint import TOOLCHAIN_RUSTC, reason, summary
+from ._model import ExtensionSpec, Mode, State, Tier
+from .facts._fingerprint import SEEN, SOURCE, TOOLCHAIN_RUSTC, reason, summary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ._errors import RustExtensionError
     from .cache._store import Entry
+    from .declare._edit_tier import EditSettings
     from .facts._fingerprint import Change
     from .facts._snapshot import Snapshot
 
@@ -44,6 +45,8 @@ class Question(enum.Enum):
     CACHED = enum.auto()
     #: Which cached entry has these facts, ignoring the toolchain's?
     CACHED_BY_ANY_TOOLCHAIN = enum.auto()
+    #: Is the edit tier on, and which cached entry was built in it from these facts?
+    EDIT_TIER = enum.auto()
     #: What has changed since this checkout last used the module?
     HISTORY = enum.auto()
     #: Is a stale bundled library an error?
@@ -89,6 +92,10 @@ class History:
     unusable_roots: tuple[str, ...] = ()
     #: Folder of a damaged entry of the same sources.
     damaged: Path | None = None
+    #: Whether this checkout has compiled the module before, in the target folder that a build would use.
+    compiled_here: bool = False
+    #: The tier of the build that this checkout used last.
+    tier: Tier = Tier.FULL
 
     @property
     def why(self) -> str:
@@ -102,7 +109,29 @@ class History:
         """
         Why no build of the current sources was found, judging by the changes alone.
         """
+        if self.tier is Tier.EDIT and not self.changes:
+            return "no build of these sources is stored in this tier"
         return reason([*self.changes], known=self.used_before)
+
+    @property
+    def is_edited(self) -> bool:
+        """
+        Whether this checkout has compiled the module before, and its sources changed since the last full build.
+        """
+        groups = {change.name.partition("/")[0] for change in self.changes}
+        edited = not groups.isdisjoint((SOURCE, SEEN)) or (self.tier is Tier.EDIT and not groups)
+        return self.compiled_here and edited
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditTier:
+    """
+    The edit tier of one request.
+    """
+
+    settings: EditSettings
+    #: The entry that was built in it from the current facts.
+    entry: Entry | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +149,8 @@ class Sightings:
     facts: Snapshot | ToolchainMissing | Unasked = UNASKED
     cached: Entry | Unasked | None = UNASKED
     cached_by_any_toolchain: Entry | Unasked | None = UNASKED
+    #: `None` if the tier is off.
+    edit_tier: EditTier | Unasked | None = UNASKED
     history: History | Unasked = UNASKED
     stale_is_error: bool | Unasked = UNASKED
 
@@ -160,6 +191,8 @@ class UseCached:
     entry: Entry
     basis: RecordBasis
     why: str
+    #: The settings of the edit tier, if the entry was built in it.
+    edit: EditSettings | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -172,6 +205,8 @@ class Build:
     facts: Snapshot
     state: State
     why: str
+    #: The settings of the edit tier; `None` for the full build.
+    edit: EditSettings | None = None
     #: The bundled library, which is not used.
     bundled: BundledLibrary | None = None
     warnings: tuple[str, ...] = ()
@@ -190,6 +225,8 @@ class Refuse:
     bundled: BundledLibrary | None = None
     warnings: tuple[str, ...] = ()
 
+
+_FOR_EDITING = "built for editing from these facts; `rust-ext build` optimises"
 
 Decision: TypeAlias = UseBundled | UseCached | Build | Refuse
 
@@ -280,6 +317,11 @@ def _decide_never(sightings: Sightings, stale: BundledLibrary | None) -> Decisio
             why=_by_toolchain(entry),
             warnings=_ignored(sightings.module, stale),
         )
+    if isinstance(sightings.edit_tier, Unasked):
+        return Question.EDIT_TIER
+    tier = sightings.edit_tier
+    if tier is not None and tier.entry is not None:
+        return _use_entry_for_editing(sightings, stale, tier, tier.entry, "the mode is `never`")
     if stale is not None:
         return _use_stale(sightings, stale, "the mode is `never`", _first_differences(stale))
     if isinstance(sightings.history, Unasked):
@@ -300,12 +342,24 @@ def _decide_auto(sightings: Sightings, stale: BundledLibrary | None) -> Decision
         return UseCached(
             entry=sightings.cached, basis=RecordBasis.ALL_FACTS, why="built from these facts", warnings=warnings
         )
+    if isinstance(sightings.edit_tier, Unasked):
+        return Question.EDIT_TIER
+    tier = sightings.edit_tier
+    if tier is not None and tier.entry is not None:
+        return UseCached(
+            entry=tier.entry,
+            basis=RecordBasis.ALL_FACTS,
+            why=_FOR_EDITING,
+            edit=tier.settings,
+            warnings=warnings,
+        )
     if isinstance(sightings.history, Unasked):
         return Question.HISTORY
     return Build(
         facts=sightings.facts,
         state=_state_without_build(sightings.history, stale),
         why=_why_not(sightings.history, stale),
+        edit=tier.settings if tier is not None and sightings.history.is_edited else None,
         bundled=stale,
         warnings=warnings,
     )
@@ -326,6 +380,11 @@ def _decide_without_toolchain(
             why=_by_toolchain(entry),
             warnings=_ignored(sightings.module, stale),
         )
+    if isinstance(sightings.edit_tier, Unasked):
+        return Question.EDIT_TIER
+    tier = sightings.edit_tier
+    if tier is not None and tier.entry is not None:
+        return _use_entry_for_editing(sightings, stale, tier, tier.entry, "there is no toolchain")
     if isinstance(sightings.history, Unasked):
         return Question.HISTORY
     why = f"{_why_not(sightings.history, stale)}; {missing.complaint}"
@@ -345,6 +404,25 @@ def _use_stale(sightings: Sightings, stale: BundledLibrary, reason: str, why: st
     advice = f"run `rust-ext build {sightings.module}`"
     text = f"{_described(sightings.module, stale)} and is used anyway, since {reason}; {advice}"
     return UseBundled(bundled=stale, state=State.STALE, why=why, warnings=(*_rivals(sightings.module, stale), text))
+
+
+def _use_entry_for_editing(
+    sightings: Sightings, stale: BundledLibrary | None, tier: EditTier, entry: Entry, reason: str
+) -> UseCached:
+    """
+    Use an entry of the edit tier where no full build can be made. Every process warns, so no record is written.
+    """
+    text = (
+        f"{sightings.module}: {entry.library} was built for editing and is used anyway, since {reason}; "
+        f"run `rust-ext build {sightings.module}` to optimise it"
+    )
+    return UseCached(
+        entry=entry,
+        basis=RecordBasis.NOTHING,
+        why=_FOR_EDITING,
+        edit=tier.settings,
+        warnings=(*_ignored(sightings.module, stale), text),
+    )
 
 
 def _ignored(module: str, stale: BundledLibrary | None) -> tuple[str, ...]:

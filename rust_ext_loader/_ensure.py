@@ -34,7 +34,7 @@ from ._errors import (
     ToolchainMissing,
 )
 from ._gather import Gatherer, Observed
-from ._model import ExtensionSpec, Mode, Readiness, State, Verdict
+from ._model import ExtensionSpec, Mode, Readiness, State, Tier, Verdict
 from ._request import Request, target_of
 from .cache import _local_copy, _roots, _store
 from .declare import _discover
@@ -112,7 +112,7 @@ def _carry_out(decision: Decision, gatherer: Gatherer | None) -> str:
         return _note.note(gatherer, bundled.library, gatherer.sources, bundled.seen)
     assert gatherer is not None
     if isinstance(decision, UseCached):
-        return _note.used(gatherer, decision.entry.library, decision.entry.seen, decision.basis)
+        return _note.used(gatherer, decision)
     return _build(decision, gatherer)
 
 
@@ -123,7 +123,7 @@ def _build(decision: Build, gatherer: Gatherer) -> str:
     # Imported late: most decisions build nothing, and the modules that build take long to import.
     from ._produce import produce
 
-    return produce(gatherer, decision.facts)
+    return produce(gatherer, decision.facts.for_editing(decision.edit))
 
 
 def _verdict(module: str, decision: Decision) -> Verdict:
@@ -131,7 +131,8 @@ def _verdict(module: str, decision: Decision) -> Verdict:
         library = str(decision.bundled.library)
         return Verdict(module, decision.state, Readiness.READY, library, decision.why)
     if isinstance(decision, UseCached):
-        return Verdict(module, State.CACHED, Readiness.READY, str(decision.entry.library), decision.why)
+        library, tier = str(decision.entry.library), Tier.FULL if decision.edit is None else Tier.EDIT
+        return Verdict(module, State.CACHED, Readiness.READY, library, decision.why, tier)
     bundled = None if decision.bundled is None else str(decision.bundled.library)
     readiness = Readiness.NEEDS_BUILD if isinstance(decision, Build) else Readiness.UNAVAILABLE
     return Verdict(module, decision.state, readiness, bundled, decision.why)

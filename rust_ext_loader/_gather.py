@@ -14,13 +14,13 @@ from functools import cached_property
 from importlib.machinery import PathFinder
 
 from . import _record, _settings
-from ._decide import BundledLibrary, History, Question, Sightings, decide
+from ._decide import BundledLibrary, EditTier, History, Question, Sightings, decide
 from ._errors import ToolchainMissing
-from ._model import Mode
+from ._model import Mode, Tier
 from .cache import _bundled, _checkouts, _roots, _store
-from .declare import _discover
+from .declare import _discover, _edit_tier
 from .facts import _snapshot
-from .facts._fingerprint import SEEN, TOOLCHAIN, Fingerprint, explain
+from .facts._fingerprint import SEEN, TIER, TIER_EDIT, TOOLCHAIN, Fingerprint, explain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ._decide import Decision
     from ._request import Request, Target
+    from .facts._fingerprint import Change
     from .facts._snapshot import Snapshot
 
 
@@ -113,6 +114,21 @@ def cached_by_any_toolchain(target: Target, sources: Snapshot) -> _store.Entry |
     )
 
 
+def edit_settings(target: Target) -> _edit_tier.EditSettings | None:
+    """
+    The settings of the edit tier; `None` if this request is never built in it.
+
+    Raises `ManifestError` or `SettingError`.
+    """
+    request = target.request
+    # Cargo compiles the profile `dev` incrementally already.
+    if request.full or request.features or target.mode is Mode.FORCE or target.spec.profile == "dev":
+        return None
+    if not _settings.edit_tier(target.environment):
+        return None
+    return _edit_tier.settings_of(target.spec.workspace)
+
+
 def history(target: Target, now: Snapshot) -> History:
     """
     What changed since this checkout last used the module. Toolchain facts are compared only if *now* has them.
@@ -127,11 +143,33 @@ def history(target: Target, now: Snapshot) -> History:
     for root in filter(None, [notes_root(target), *roots]):
         known = _checkouts.recall(root, target.spec.workspace, target.spec.module)
         if known is not None:
-            old = known if now.toolchain is not None else Fingerprint(known).without(TOOLCHAIN)
-            seen = {name: value for name, value in known.items() if name.startswith(f"{SEEN}/")}
-            changes = explain(old, {**now.fingerprint.facts, **now.current_inputs.values_of(seen)})
-            return replace(found, changes=tuple(changes), used_before=True)
+            return replace(
+                found,
+                changes=tuple(_changes(known, now)),
+                used_before=True,
+                tier=Tier.EDIT if TIER_EDIT in known else Tier.FULL,
+                compiled_here=now.toolchain is not None and _has_compiled(target, now),
+            )
     return found
+
+
+def _changes(known: dict[str, str], now: Snapshot) -> list[Change]:
+    old = Fingerprint(known).without(TIER)
+    if now.toolchain is None:
+        old = Fingerprint(old).without(TOOLCHAIN)
+    seen = {name: value for name, value in known.items() if name.startswith(f"{SEEN}/")}
+    return explain(old, {**now.fingerprint.without(TIER), **now.current_inputs.values_of(seen)})
+
+
+def _has_compiled(target: Target, now: Snapshot) -> bool:
+    # Imported late: only a miss asks.
+    from .build import _target_state
+
+    root = notes_root(target)
+    if root is None:
+        return False
+    state = _target_state.TargetState(_target_state.target_folder(root, now), target.spec.profile)
+    return state.has_compiled(target.spec.directory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +240,24 @@ class Gatherer:
                 return replace(sightings, cached=cached(self.target, self.observed.facts))
             case Question.CACHED_BY_ANY_TOOLCHAIN:
                 return replace(sightings, cached_by_any_toolchain=cached_by_any_toolchain(self.target, self.sources))
+            case Question.EDIT_TIER:
+                return replace(sightings, edit_tier=self._edit_tier())
             case Question.HISTORY:
                 # If the question `FACTS` was not asked, as in mode `never`, the toolchain is not run.
                 now = self.observed.facts if "observed" in vars(self) else self.sources
                 return replace(sightings, history=history(self.target, now))
             case Question.STALE_IS_ERROR:
                 return replace(sightings, stale_is_error=_settings.stale_is_error(self.target.environment))
+
+    def _edit_tier(self) -> EditTier | None:
+        settings = edit_settings(self.target)
+        if settings is None:
+            return None
+        # As for `HISTORY`: without the toolchain's facts, an entry of any toolchain counts.
+        if "observed" in vars(self) and self.observed.missing is None:
+            return EditTier(settings=settings, entry=cached(self.target, self.observed.facts.for_editing(settings)))
+        sources = self.sources.for_editing(settings)
+        return EditTier(settings=settings, entry=cached_by_any_toolchain(self.target, sources))
 
     def _bundled_library(self) -> BundledLibrary | None:
         if self.bundled is None:

@@ -93,6 +93,8 @@ class PathPackage:
     directory: Path
     #: Digest of the names and contents of its files.
     digest: str
+    #: Folders of the packages that it depends on directly.
+    uses: frozenset[Path] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,17 @@ class State(enum.Enum):
     BROKEN = "broken"
 
 
+class Tier(enum.Enum):
+    """
+    How a library was compiled.
+    """
+
+    #: With the declared profile, as it is published, pushed and bundled.
+    FULL = "full"
+    #: For the edit loop of one checkout: quick to compile, and less optimised.
+    EDIT = "edit"
+
+
 class Readiness(enum.Enum):
     """
     Whether an import would succeed, and at what cost.
@@ -160,6 +173,8 @@ class Verdict:
     #: The library that would be loaded, or the stale one that is bundled.
     library: str | None
     why: str
+    #: How the library was compiled; `None` if it is not a cached one.
+    tier: Tier | None = None
 
     def __bool__(self) -> bool:
         return self.readiness is not Readiness.UNAVAILABLE

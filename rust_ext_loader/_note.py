@@ -28,18 +28,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ._decide import UseCached
     from ._gather import Gatherer
     from .facts._snapshot import Snapshot
 
 
-def used(gatherer: Gatherer, library: Path, seen: Mapping[str, str], basis: RecordBasis) -> str:
+def used(gatherer: Gatherer, decision: UseCached) -> str:
     """
-    Note the use of a library that was found; returns the path to load it from.
+    Note the use of an entry that was found; returns the path to load its library from.
     """
+    library, seen, basis = decision.entry.library, decision.entry.seen, decision.basis
     if basis is RecordBasis.NOTHING:
         return str(library)
     if basis is RecordBasis.ALL_FACTS:
-        return note(gatherer, library, gatherer.observed.facts, seen)
+        return note(gatherer, library, gatherer.observed.facts.for_editing(decision.edit), seen)
     if basis is RecordBasis.SOURCES:
         return note(gatherer, library, gatherer.sources, seen)
     bound = _snapshot.while_toolchain_is_missing(gatherer.sources, gatherer.target.environment)
@@ -83,7 +85,7 @@ def _write_record(
     bundled = _bundled.find(target.spec.leaf, gatherer.folders)
     if declared.specs.get(target.spec.module) != target.declared or bundled != gatherer.bundled:
         return
-    watched = now.watched | now.current_inputs.watched(seen) | declared.watched | _newer_builds(gatherer, now)
+    watched = now.watched | now.current_inputs.watched(seen) | declared.watched | _better_builds(gatherer, now)
     paths = _paths(gatherer, library, loaded, watched)
     signatures = {path: found for path in paths.present if (found := _stat.signature(path)) is not None}
     if len(signatures) != len(paths.present):
@@ -134,14 +136,19 @@ def _paths(gatherer: Gatherer, library: Path, loaded: Path, watched: Watched) ->
     return _Paths(present | renamed, watched.absent | (beside - present), renamed)
 
 
-def _newer_builds(gatherer: Gatherer, now: Snapshot) -> Watched:
+def _better_builds(gatherer: Gatherer, now: Snapshot) -> Watched:
     """
-    Folders in which a newer build by another compiler would appear; without toolchain facts the newest build is used.
+    Folders in which a build would appear that is used instead.
+
+    That is the full build in place of one for editing. Without toolchain facts, it is a newer build by any compiler.
     """
-    if now.toolchain is not None:
-        return Watched()
     target = gatherer.target
     roots = map(Path, _settings.read_roots(target.request.cache_dir, target.environment))
+    if now.edit is not None:
+        full = now.for_editing(None).fingerprint
+        return watch(str(_store.slot_of(root, target.spec.module, full)) for root in roots)
+    if now.toolchain is not None:
+        return Watched()
     tops = [root / "artifacts" / target.spec.module / now.fingerprint.source_key[:SHORT] for root in roots]
     return watch(str(path) for top in tops for path in (top, *top.glob("*")))
 

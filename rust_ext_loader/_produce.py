@@ -14,11 +14,12 @@ import os
 import shutil
 import time
 import warnings
+from dataclasses import dataclass
 
 from . import _gather, _note, _settings
 from ._errors import CacheUnavailable, CacheWarning
 from ._model import Mode
-from .build import _build
+from .build import _build, _target_state
 from .build._progress import Progress
 from .cache import _gc, _roots, _store
 from .facts._fingerprint import ABI_TAG, NOTHING, SOURCE_FILE
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from ._gather import Gatherer
     from ._request import Target
+    from .declare._edit_tier import EditSettings
     from .facts._snapshot import Snapshot
 
 #: Seconds since the epoch.
@@ -44,11 +46,11 @@ def produce(gatherer: Gatherer, now: Snapshot) -> str:
     Raises `BuildFailed`, `InvalidArtifact`, `SourcesMoved`, `LockTimeout` or `CacheUnavailable`.
     """
     target = gatherer.target
-    entry = _acceptable(target, now)
-    if entry is not None:
-        return _note.note(gatherer, entry.library, now, entry.seen)
-    run = _Run(gatherer, _roots.required_writable(target.request.cache_dir, target.environment))
-    folder = _build.target_folder(run.root, now)
+    found = _acceptable(target, now)
+    if found is not None:
+        return found.note(gatherer)
+    run = _Run(gatherer, now.edit, _roots.required_writable(target.request.cache_dir, target.environment))
+    folder = _target_state.target_folder(run.root, now)
     _staging.private_folder(folder.parent)
     limit = _settings.seconds(_settings.LOCK_TIMEOUT, target.environment, 3600.0)
     try:
@@ -59,20 +61,50 @@ def produce(gatherer: Gatherer, now: Snapshot) -> str:
             ready=lambda: _acceptable(target, now),
             say=run.progress.note,
         ) as got:
-            if isinstance(got, _store.Entry):
-                return _note.note(gatherer, got.library, now, got.seen)
+            if isinstance(got, _Found):
+                return got.note(gatherer)
             return run.build_in(folder)
     except _locks.LockUnavailable as reason:
         run.progress.note(f"{reason}; building in a private folder")
         return run.build_alone(folder)
 
 
-def _acceptable(target: Target, now: Snapshot) -> _store.Entry | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """
+    An entry, and the facts that it was built from.
+    """
+
+    entry: _store.Entry
+    facts: Snapshot
+
+    def note(self, gatherer: Gatherer) -> str:
+        """
+        Note the use of the entry; returns the path to load its library from.
+        """
+        return _note.note(gatherer, self.entry.library, self.facts, self.entry.seen)
+
+
+def _acceptable(target: Target, now: Snapshot) -> _Found | None:
     """
     An entry of these facts that this request accepts. Another process may have published it since the decision.
+
+    In place of an entry for editing, the full build of the same sources is accepted, and preferred.
     """
-    if target.mode is not Mode.FORCE:
-        return _gather.cached(target, now)
+    if target.mode is Mode.FORCE:
+        entry = _fresh_enough(target, now)
+        return None if entry is None else _Found(entry=entry, facts=now)
+    for facts in (now.for_editing(None), now) if now.edit is not None else (now,):
+        entry = _gather.cached(target, facts)
+        if entry is not None:
+            return _Found(entry=entry, facts=facts)
+    return None
+
+
+def _fresh_enough(target: Target, now: Snapshot) -> _store.Entry | None:
+    """
+    In mode `force`: an entry that was built for this process or after it started.
+    """
     if target.request.always:
         return None
     token = target.environment.get(_settings.FORCE_TOKEN)
@@ -89,8 +121,10 @@ class _Run:
     One build and its publication.
     """
 
-    def __init__(self, gatherer: Gatherer, root: Path) -> None:
+    def __init__(self, gatherer: Gatherer, edit: EditSettings | None, root: Path) -> None:
         self.gatherer = gatherer
+        #: The settings of the edit tier; `None` for the full build.
+        self.edit = edit
         self.target = gatherer.target
         #: The root to build in and to publish to.
         self.root = root
@@ -116,13 +150,21 @@ class _Run:
         """
         target = self.target
         # While this process waited for the lock, sources may have changed and another process may have built them.
-        now = _gather.take_facts(target)
-        # The remote is asked under the lock, so only one of the processes that wait for this build pulls.
-        entry = _acceptable(target, now) or _exchange.instead_of_building(target, now, self.root, self.progress.note)
+        now = self._take_facts()
+        found = _acceptable(target, now)
+        if found is not None:
+            return found.note(self.gatherer)
+        # The remote is asked under the lock, so only one of the processes that wait for this build pulls. It has full
+        # builds only.
+        full = now.for_editing(None)
+        entry = _exchange.instead_of_building(target, full, self.root, self.progress.note)
         if entry is not None:
-            return _note.note(self.gatherer, entry.library, now, entry.seen)
+            return _Found(entry=entry, facts=full).note(self.gatherer)
         self._announce(now)
         return self._publish(self._compile(now, folder))
+
+    def _take_facts(self) -> Snapshot:
+        return _gather.take_facts(self.target).for_editing(self.edit)
 
     def _announce(self, now: Snapshot) -> None:
         target = self.target
@@ -138,7 +180,7 @@ class _Run:
         try:
             built = _build.build(
                 now,
-                lambda: _gather.take_facts(target),
+                self._take_facts,
                 folder=folder,
                 logs=self.root / "logs",
                 environment=target.environment,
@@ -150,15 +192,19 @@ class _Run:
             if isinstance(error, OSError):
                 raise CacheUnavailable((f"{error.filename or folder}: {error.strerror or error}",)) from error
             raise
-        self.progress.succeeded(f"built {target.spec.module} in {built.seconds:.1f} s ({target.spec.profile})")
+        seconds = f"{built.seconds:.1f} s"
+        if self.edit is None:
+            self.progress.succeeded(f"built {target.spec.module} in {seconds} ({target.spec.profile})")
+        else:
+            self.progress.note(f"built {target.spec.module} for editing in {seconds}; `rust-ext build` optimises")
         return built
 
     def _publish(self, built: _build.Built) -> str:
         target, now = self.target, built.snapshot
         # Without a lock another process may have published first. Its entry stays current: it may be loaded already.
-        entry = _acceptable(target, now)
-        if entry is not None:
-            return _note.note(self.gatherer, entry.library, now, entry.seen)
+        found = _acceptable(target, now)
+        if found is not None:
+            return found.note(self.gatherer)
         name = target.spec.leaf + now.abi.suffix
         origin = self._origin(built)
         try:

@@ -38,6 +38,8 @@ class Request:
     always: bool = False
     #: If a build is needed, first remove the compiled objects in the target folder.
     from_scratch: bool = False
+    #: Whether only a full build is accepted, and none of the edit tier.
+    full: bool = False
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -1,9 +1,9 @@
 """
 Compile one extension in a private target folder.
 
-Before cargo runs, a package is cleaned if its inputs changed since it was compiled in
-this folder: cargo compares only modification times, and an older time would hide a
-change. After cargo has run, the undeclared inputs of the build are collected, and
+Before cargo runs, the outputs of a package are removed if its inputs changed since it was
+compiled in this folder: cargo compares only modification times, and an older time would
+hide a change. After cargo has run, the undeclared inputs of the build are collected, and
 every input is read again. If one changed, the result is discarded and the extension
 is built again.
 
@@ -18,9 +18,8 @@ import os
 import time
 from dataclasses import dataclass
 
-from .. import _stat, _trust
+from .. import _stat
 from .._errors import SourcesMoved
-from ..cache import _checkouts
 from ..facts import _seen
 from ..files import _staging
 from . import _compile, _observe
@@ -62,16 +61,6 @@ class Built:
     glibc_floor: tuple[int, int] | None
 
 
-def target_folder(root: Path, snapshot: Snapshot) -> Path:
-    """
-    The target folder of one checkout and one set of toolchain, ABI and flags.
-    """
-    checkout = _checkouts.checkout_name(snapshot.spec.workspace)
-    # Compilers create files for their own user only, so each member of a group has its own target folder.
-    member = f"-{os.getuid()}" if _trust.is_shared() and hasattr(os, "getuid") else ""
-    return root / "targets" / f"{checkout}-{snapshot.flavour}{member}"
-
-
 def build(
     snapshot: Snapshot,
     read_again: Callable[[], Snapshot],
@@ -102,6 +91,9 @@ def build(
         seen = {package.key: after.current_inputs.record(package.names) for package in compiled.packages}
         known_files = after.current_inputs.watched(_observe.all_names(compiled.packages)).present
         together = {name: value for read in seen.values() for name, value in read.items()}
+        if snapshot.edit is not None:
+            # The path of the workspace binds a library for the edit loop to its checkout.
+            together |= after.current_inputs.record([_seen.WORKSPACE])
         # A file that was edited and reverted during the build shows only in its timestamp.
         touched = _touched(stamps, known_files, clocks)
         scripts = _ScriptOutput(_seen.files(together), _written_by_scripts(touched, compiled.packages))
@@ -112,7 +104,7 @@ def build(
         touched |= _vanished(seen, compiled.packages, snapshot.spec.workspace)
         moved = after.changed_since(snapshot) or _from_root(touched, snapshot.spec.workspace)
         if not moved:
-            state.mark_known(snapshot.packages, seen)
+            state.mark_known(snapshot.packages, seen, compiled.edited)
             for gap in (gap for package in compiled.packages for gap in package.unknown):
                 progress.note(f"{gap}; its undeclared inputs are unknown")
             return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor)

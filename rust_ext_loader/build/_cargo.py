@@ -15,7 +15,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .._process_group import ProcessGroup
 from .._settings import BUILD_TIMEOUT
@@ -62,6 +62,8 @@ class CargoResult:
     problem: str
     #: `output` for display: coloured on a terminal.
     rendered: str = ""
+    #: Whether cargo reached its end: it was neither interrupted nor stopped by the time limit.
+    ended: bool = False
     scripts: tuple[BuildScript, ...] = ()
 
 
@@ -141,7 +143,7 @@ def _run(
     problem = judge(output, status)
     if limit and time_limit is not None:
         problem = f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is only slow"
-    return _result(output, command, status, problem)
+    return replace(_result(output, command, status, problem), ended=output.finished is not None and not limit)
 
 
 def _listen(group: ProcessGroup, output: Output) -> Events:

@@ -1,16 +1,17 @@
 """
 Run cargo once in a target folder, and check the library that it built.
 
-Packages whose inputs changed are cleaned first. If a damaged output may have caused
+The outputs of packages whose inputs changed are removed first. If a damaged output may have caused
 a failure, cargo is run once more in an empty folder. A damaged library is compiled
 again.
 
 Invariant: a returned library can be imported on this host. All packages are marked
-as unknown before cargo runs.
+as unknown before cargo runs. If an output was removed, cargo has compiled that package.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -24,16 +25,17 @@ from ..facts import _cargo_config, _environment
 from ..facts._fingerprint import ABI_MACHINE, LOCKED_PACKAGE
 from ..files import _staging
 from ..library import _library_file
-from . import _cargo, _observe
+from . import _cargo, _observe, _outputs
 from ._target_state import TargetState
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from typing import IO
 
     from ..facts._snapshot import Snapshot
     from ._progress import Progress
+    from ._target_state import Known, Outdated
 
 #: Messages of compiler and linker if an earlier output is damaged. Wrong sources can cause some of them as well.
 _DAMAGE = re.compile(
@@ -59,7 +61,7 @@ class Job:
     from_scratch: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """
     A library that cargo compiled, and the packages of its build.
@@ -68,6 +70,8 @@ class Compiled:
     artifact: Path
     glibc_floor: tuple[int, int] | None
     packages: list[_observe.Package]
+    #: The packages that were compiled in the edit tier.
+    edited: frozenset[Path]
 
 
 def compile_once(snapshot: Snapshot, job: Job, log: IO[bytes], log_path: Path) -> Compiled:
@@ -76,37 +80,128 @@ def compile_once(snapshot: Snapshot, job: Job, log: IO[bytes], log_path: Path) -
 
     Raises `BuildFailed` or `InvalidArtifact`.
     """
-    spec, toolchain = snapshot.spec, snapshot.toolchain
-    assert toolchain is not None, "a build needs a toolchain"
-    child = _child_environment(snapshot, job.folder, job.environment)
-
-    def attempt() -> _cargo.CargoResult:
-        _clean_changed_packages(snapshot, job, child, log_path)
-        return _cargo.run(
-            arguments(snapshot, job.environment),
-            cargo=toolchain.cargo,
-            directory=spec.directory,
-            environment=child,
-            progress=job.progress,
-            log=log,
-            time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, job.environment, None),
-        )
-
-    result = _retried_if_damaged(job.folder, attempt, job.progress)
-    _require_success(result, snapshot, log_path, job.folder)
+    run = _Run(snapshot, job, log, log_path)
+    result = _retried_if_damaged(job.folder, run.attempt, job.progress)
+    run.require_success(result)
     if result.warnings and _settings.switched_on(_settings.SHOW_WARNINGS, job.environment):
         job.progress.note(result.rendered)
     artifact = _artifact(result, snapshot, log_path)
     try:
         floor = _verify(artifact.library, snapshot).glibc_floor
-        packages = _observe.observe(result, _surroundings(snapshot, job.folder, child))
-        return Compiled(artifact.library, floor, packages)
+        packages = _observe.observe(result, _surroundings(snapshot, job.folder, run.child))
+        return Compiled(artifact=artifact.library, glibc_floor=floor, packages=packages, edited=run.edited)
     except InvalidArtifact:
         if not artifact.fresh or job.from_scratch:
             raise
     # The library was damaged after it was compiled. Cargo trusts outputs by timestamp, so it would never rebuild it.
     job.progress.note(f"{artifact.library} is damaged; compiling again")
     return compile_once(snapshot, replace(job, from_scratch=True), log, log_path)
+
+
+class _Run:
+    """
+    One compilation: what cargo gets, and the state of the target folder around it.
+    """
+
+    def __init__(self, snapshot: Snapshot, job: Job, log: IO[bytes], log_path: Path) -> None:
+        assert snapshot.toolchain is not None, "a build needs a toolchain"
+        self._snapshot = snapshot
+        self._cargo_path = snapshot.toolchain.cargo
+        self._job = job
+        self._log = log
+        self._log_path = log_path
+        self._state = TargetState(job.folder, snapshot.spec.profile)
+        #: The environment of cargo.
+        self.child = _child_environment(snapshot, job.folder, job.environment)
+        #: The packages that the last attempt compiled in the edit tier.
+        self.edited: frozenset[Path] = frozenset()
+
+    def attempt(self) -> _cargo.CargoResult:
+        """
+        Remove outdated outputs and run cargo.
+        """
+        before, changed = self._discard_changed_packages()
+        result = self._run()
+        if result.succeeded and (kept := _still_fresh(result, changed)):
+            # The outputs have other paths than this toolkit knows, so cargo has to remove them.
+            self._clean(kept)
+            result = self._run()
+        if result.ended and not result.succeeded:
+            self._state.restore(before, _untouched(result) - {package.key for package in changed})
+        return result
+
+    def require_success(self, result: _cargo.CargoResult) -> None:
+        """
+        Raise `BuildFailed` if the command failed.
+        """
+        if not result.succeeded:
+            problem = (result.problem or "the compiler failed") + _full_disk(self._job.folder)
+            raise BuildFailed(self._snapshot.spec.module, problem, result.command, result.output, str(self._log_path))
+
+    def _run(self) -> _cargo.CargoResult:
+        job, spec = self._job, self._snapshot.spec
+        result = _cargo.run(
+            _arguments(self._snapshot, job.environment, self.edited),
+            cargo=self._cargo_path,
+            directory=spec.directory,
+            environment=self.child,
+            progress=job.progress,
+            log=self._log,
+            time_limit=_settings.seconds(_settings.BUILD_TIMEOUT, job.environment, None),
+        )
+        if result.ended:
+            self._state.note_incremental(_outputs.incremental_state(job.folder, spec.profile))
+        return result
+
+    def _discard_changed_packages(self) -> tuple[Known, list[Outdated]]:
+        """
+        Remove outputs that do not match the current inputs, and mark all packages as unknown for the build.
+
+        Returns the state before, and the packages that cargo must compile.
+        """
+        job, snapshot, state = self._job, self._snapshot, self._state
+        if not state.is_known():
+            # Without a state file these objects cannot be matched to sources: start clean.
+            shutil.rmtree(job.folder, ignore_errors=True)
+        _staging.private_folder(job.folder)
+        before, current = state.known(), snapshot.current_inputs
+        changed = state.outdated(snapshot.packages, _locked_names(snapshot), current, all_of_them=job.from_scratch)
+        self.edited = frozenset() if snapshot.edit is None else state.edited(snapshot.packages, current)
+        state.mark_unknown(snapshot.packages)
+        if changed and job.from_scratch:
+            self._clean(changed)
+        _outputs.discard(job.folder, snapshot.spec.profile, {package.name for package in changed})
+        _outputs.remove_other_state(job.folder, snapshot.spec.profile, state.incremental())
+        return before, changed
+
+    def _clean(self, packages: list[Outdated]) -> None:
+        spec = self._snapshot.spec
+        names = [package.spec for package in packages]
+        self.require_success(
+            _cargo.clean(
+                names,
+                cargo=self._cargo_path,
+                directory=spec.directory,
+                environment=self.child,
+                profile=spec.profile,
+            )
+        )
+
+
+def _still_fresh(result: _cargo.CargoResult, changed: list[Outdated]) -> list[Outdated]:
+    """
+    The changed packages that cargo did not compile.
+    """
+    fresh = {key for artifact in result.artifacts if artifact.fresh for key in _observe.keys_of(artifact)}
+    return [package for package in changed if package.key in fresh]
+
+
+def _untouched(result: _cargo.CargoResult) -> set[str]:
+    """
+    The keys of packages of which cargo reported outputs, and compiled none.
+    """
+    reported = {key for artifact in result.artifacts for key in _observe.keys_of(artifact)}
+    return reported - {key for artifact in result.artifacts if not artifact.fresh for key in _observe.keys_of(artifact)}
 
 
 def _retried_if_damaged(
@@ -132,27 +227,6 @@ def _retried_if_damaged(
     return result
 
 
-def _clean_changed_packages(snapshot: Snapshot, job: Job, child: Mapping[str, str], log_path: Path) -> None:
-    """
-    Clean packages whose inputs changed since this folder compiled them, and mark all packages as unknown for the build.
-    """
-    spec, toolchain = snapshot.spec, snapshot.toolchain
-    assert toolchain is not None, "a build needs a toolchain"
-    state = TargetState(job.folder, spec.profile)
-    if not state.is_known():
-        # Without a state file these objects cannot be matched to sources: start clean.
-        shutil.rmtree(job.folder, ignore_errors=True)
-    _staging.private_folder(job.folder)
-    locked = _locked_names(snapshot)
-    changed = state.outdated(snapshot.packages, locked, snapshot.current_inputs, all_of_them=job.from_scratch)
-    state.mark_unknown(snapshot.packages)
-    if changed:
-        cleaned = _cargo.clean(
-            changed, cargo=toolchain.cargo, directory=spec.directory, environment=child, profile=spec.profile
-        )
-        _require_success(cleaned, snapshot, log_path, job.folder)
-
-
 def _locked_names(snapshot: Snapshot) -> frozenset[str]:
     facts = snapshot.fingerprint.facts
     return frozenset(fact[len(LOCKED_PACKAGE) :].partition(" ")[0] for fact in facts if fact.startswith(LOCKED_PACKAGE))
@@ -170,9 +244,9 @@ def _surroundings(snapshot: Snapshot, folder: Path, child: Mapping[str, str]) ->
     )
 
 
-def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
+def _arguments(snapshot: Snapshot, environment: Mapping[str, str], edited: Collection[Path]) -> list[str]:
     """
-    The exact arguments for cargo.
+    The exact arguments for cargo; *edited* are the packages that it compiles in the edit tier.
     """
     spec = snapshot.spec
     features = sorted({*spec.features, *snapshot.features})
@@ -190,11 +264,26 @@ def arguments(snapshot: Snapshot, environment: Mapping[str, str]) -> list[str]:
         "cdylib",
         "--profile",
         spec.profile,
+        *_edit_overrides(snapshot, edited),
         *(["--features", ",".join(features)] if features else []),
         *_environment.cargo_arguments(environment),
         _cargo.MESSAGE_FORMAT,
         *_link_arguments(snapshot),
     ]
+
+
+def _edit_overrides(snapshot: Snapshot, edited: Collection[Path]) -> Iterator[str]:
+    """
+    The profile overrides of the edit tier.
+    """
+    if snapshot.edit is None:
+        return
+    locked = _locked_names(snapshot)
+    for package in snapshot.packages:
+        if package.directory in edited and package.name in locked:
+            table = f"profile.{snapshot.spec.profile}.package.{json.dumps(f'{package.name}@{package.version}')}"
+            for key, value in snapshot.edit.of_package(package.name).items():
+                yield from ("--config", f"{table}.{key}={json.dumps(value)}")
 
 
 def _link_arguments(snapshot: Snapshot) -> list[str]:
@@ -214,12 +303,6 @@ def _child_environment(snapshot: Snapshot, folder: Path, environment: Mapping[st
         "CARGO_TARGET_DIR": os.fspath(folder),
         "CARGO_BUILD_BUILD_DIR": os.fspath(folder),
     }
-
-
-def _require_success(result: _cargo.CargoResult, snapshot: Snapshot, log_path: Path, folder: Path) -> None:
-    if not result.succeeded:
-        problem = (result.problem or "the compiler failed") + _full_disk(folder)
-        raise BuildFailed(snapshot.spec.module, problem, result.command, result.output, str(log_path))
 
 
 def _full_disk(folder: Path) -> str:

@@ -89,7 +89,7 @@ def observe(result: CargoResult, around: Surroundings) -> list[Package]:
     for artifact in result.artifacts:
         directory = os.path.dirname(artifact.package_manifest)
         local = artifact.package.startswith("path+")
-        packages.setdefault(artifact.package, Package(directory, local, _spec(artifact.package)))
+        packages.setdefault(artifact.package, Package(directory, local, spec_of(artifact.package)))
     sets: dict[str, set[str]] = {}
     for script in result.scripts:
         sets.setdefault(script.package, set()).update(script.sets)
@@ -102,7 +102,17 @@ def observe(result: CargoResult, around: Surroundings) -> list[Package]:
     return list(packages.values())
 
 
-def _spec(package_id: str) -> str:
+def keys_of(artifact: Artifact) -> tuple[str, str]:
+    """
+    The keys that an artifact's package may have: as a local package and as a fetched one.
+    """
+    return os.path.dirname(artifact.package_manifest), spec_of(artifact.package)
+
+
+def spec_of(package_id: str) -> str:
+    """
+    Name and version of a package id, as cargo's `--package` takes them.
+    """
     # `path+file:///somewhere/alpha#0.1.0`, `path+file:///somewhere/a#alpha@0.1.0`, `registry+https://...#alpha@0.1.0`
     source, _, name = package_id.rpartition("#")
     return name if "@" in name else f"{source.rpartition('/')[2]}@{name}"
@@ -209,7 +219,7 @@ def _add_file(name: str, start: str, package: Package, around: Surroundings) -> 
     package.names.add(called)
     if package.local and os.path.isabs(found) and _share_a_folder(found, around.root):
         # The package may have computed this path from its own path: in another checkout it would read another file.
-        package.names.add(f"{_seen.PLACE}.")
+        package.names.add(_seen.WORKSPACE)
 
 
 def _share_a_folder(one: str, other: str) -> bool:

@@ -3,11 +3,14 @@ Remember from which sources the objects in a target folder were compiled.
 
 Cargo compares timestamps only. So a state file holds, for each package, the digest
 of its content and the undeclared files that it read. A package that no longer
-matches is cleaned before cargo runs. The state is kept per profile, because cargo
+matches is compiled again. The state is kept per profile, because cargo
 compiles and cleans each profile separately.
 
+The state also holds the signatures of the compiler's incremental state, as the last
+complete run of cargo left it.
+
 Invariant: a package is marked as unknown before its compiler starts, and as known
-only after a check that its inputs did not change. An unknown package is cleaned. A
+only after a check that its inputs did not change. An unknown package is compiled again. A
 damaged state file counts as missing: an incomplete one could omit a package that
 must be cleaned.
 """
@@ -15,8 +18,12 @@ must be cleaned.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any
 
+from .. import _trust
+from .._model import Tier
+from ..cache import _checkouts
 from ..facts import _seen
 from ..files import _sealed, _staging
 
@@ -27,9 +34,39 @@ if TYPE_CHECKING:
 
     from .._model import PathPackage
     from ..facts._seen import CurrentInputs
+    from ..facts._snapshot import Snapshot
 
     #: The state of each package; `None` if unknown. The key is the package's folder, or name and version if fetched.
     Known = dict[str, dict[str, Any] | None]
+
+
+def target_folder(root: Path, snapshot: Snapshot) -> Path:
+    """
+    The target folder of one checkout and one set of toolchain, ABI and flags.
+    """
+    checkout = _checkouts.checkout_name(snapshot.spec.workspace)
+    # Compilers create files for their own user only, so each member of a group has its own target folder.
+    member = f"-{os.getuid()}" if _trust.is_shared() and hasattr(os, "getuid") else ""
+    return root / "targets" / f"{checkout}-{snapshot.flavour}{member}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outdated:
+    """
+    A package whose objects do not match the current sources.
+    """
+
+    #: Its folder; name and version of a fetched package.
+    key: str
+    #: Its name, as `cargo clean` takes it: with the version for a fetched package.
+    spec: str
+
+    @property
+    def name(self) -> str:
+        """
+        Its name alone.
+        """
+        return self.spec.partition("@")[0]
 
 
 class TargetState:
@@ -47,11 +84,17 @@ class TargetState:
         """
         return bool(self._read())
 
+    def has_compiled(self, package: Path) -> bool:
+        """
+        Whether a build of the local package in this folder has started before.
+        """
+        return os.fspath(package) in self._compiled()
+
     def outdated(
         self, packages: Sequence[PathPackage], locked: Collection[str], current: CurrentInputs, *, all_of_them: bool
-    ) -> list[str]:
+    ) -> list[Outdated]:
         """
-        The packages whose objects do not match the current sources, as `cargo clean` names them.
+        The packages whose objects do not match the current sources.
 
         *locked* are the names in the lockfile: `cargo clean` fails for a name that it does not know. A package that was
         never compiled here is omitted: with nothing to clean, cargo is not run. With *all_of_them*, matching packages
@@ -70,8 +113,8 @@ class TargetState:
                 and name.partition("@")[0] in locked
                 and (all_of_them or not _matches(known, wanted, current))
             ):
-                found.append(name)
-        return sorted(found)
+                found.append(Outdated(key=key, spec=name))
+        return sorted(found, key=lambda package: package.spec)
 
     def seen_files(self, current: CurrentInputs) -> frozenset[str]:
         """
@@ -88,19 +131,79 @@ class TargetState:
         foreign = {key: None for key in compiled if not os.path.isabs(key)}
         self._write({**compiled, **foreign, **{os.fspath(package.directory): None for package in packages}})
 
-    def mark_known(self, packages: Sequence[PathPackage], seen: Mapping[str, Mapping[str, str]]) -> None:
+    def known(self) -> Known:
+        """
+        The state of all packages, to restore a part of it with `restore`.
+        """
+        return self._compiled()
+
+    def restore(self, before: Known, keys: Collection[str]) -> None:
+        """
+        Undo `mark_unknown` for packages that cargo did not compile: their objects are those of *before*.
+        """
+        found = {key: before[key] for key in keys if before.get(key) is not None}
+        if found:
+            self._write({**self._compiled(), **found})
+
+    def edited(self, packages: Sequence[PathPackage], current: CurrentInputs) -> frozenset[Path]:
+        """
+        The packages that a build for editing compiles in the edit tier.
+
+        These are the packages without a full build of their current content in this folder, and all packages that
+        depend on them. The others keep their objects, so an edit does not compile them again.
+        """
+        compiled = self._compiled()
+        found = {
+            package.directory
+            for package in packages
+            if not _is_full(compiled.get(os.fspath(package.directory)), package.digest, current)
+        }
+        while users := {
+            package.directory for package in packages if package.directory not in found and package.uses & found
+        }:
+            found |= users
+        return frozenset(found)
+
+    def mark_known(
+        self,
+        packages: Sequence[PathPackage],
+        seen: Mapping[str, Mapping[str, str]],
+        edited: Collection[Path] = (),
+    ) -> None:
         """
         Record that all packages were compiled from this content; *seen* holds each package's undeclared inputs.
+
+        *edited* are the packages that were compiled in the edit tier.
         """
         # Only files are stored: cargo compares the values of variables itself.
         compiled = {key: known for key, known in self._compiled().items() if os.path.isabs(key)}
         for package in packages:
             key = os.fspath(package.directory)
-            compiled[key] = {"digest": package.digest, "seen": _seen.files(seen.get(key, {}))}
+            tier = Tier.EDIT if package.directory in edited else Tier.FULL
+            compiled[key] = {"digest": package.digest, "seen": _seen.files(seen.get(key, {})), "tier": tier.value}
         foreign = {
             key: {"digest": "", "seen": _seen.files(read)} for key, read in seen.items() if not os.path.isabs(key)
         }
         self._write({**compiled, **{key: known for key, known in foreign.items() if known["seen"]}})
+
+    def incremental(self) -> dict[str, str]:
+        """
+        The signatures of the incremental state that the last complete run of cargo left.
+        """
+        known = self._read().get(self._incremental_key, {})
+        return {str(name): str(value) for name, value in known.items()} if isinstance(known, dict) else {}
+
+    def note_incremental(self, signatures: Mapping[str, str]) -> None:
+        """
+        Record the signatures of the incremental state after cargo has ended by itself.
+        """
+        if signatures != self.incremental():
+            _staging.write_atomically(self._path, _sealed.seal({**self._read(), self._incremental_key: signatures}))
+
+    @property
+    def _incremental_key(self) -> str:
+        # No profile has a space in its name.
+        return f"{self._profile} incremental"
 
     def _compiled(self) -> Known:
         known = self._read().get(self._profile, {})
@@ -118,6 +221,10 @@ class TargetState:
 
 def _matches(known: object, digest: str, current: CurrentInputs) -> bool:
     return isinstance(known, dict) and known.get("digest") == digest and current.match(_seen_of(known))
+
+
+def _is_full(known: object, digest: str, current: CurrentInputs) -> bool:
+    return isinstance(known, dict) and known.get("tier") == Tier.FULL.value and _matches(known, digest, current)
 
 
 def _seen_of(known: Mapping[str, Any]) -> dict[str, str]:

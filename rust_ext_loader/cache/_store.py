@@ -98,7 +98,7 @@ def look_up(
     *accept* is called before the library is read, so a refused entry costs only its manifest.
     """
     for root in roots:
-        slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
+        slot = slot_of(root, module, fingerprint)
         entry = _current(slot, root, lambda entry: entry.facts == fingerprint.facts and accept(entry))
         if entry is not None:
             return entry
@@ -153,7 +153,7 @@ def publish(root: Path, module: str, fingerprint: Fingerprint, artifact: Path, n
     """
     Store a library under its key and make it the current generation.
     """
-    slot = _slot(root, module, fingerprint.source_key, fingerprint.build_key)
+    slot = slot_of(root, module, fingerprint)
     generation = f"{time.time_ns():x}-{_staging.unique_name()[:8]}{_suffix(origin.seen)}"
     pointer = pointer_of(slot / generation / name)
     _clear_slot(root, slot, pointer)
@@ -238,6 +238,13 @@ def _clear_slot(root: Path, slot: Path, pointer: Path) -> None:
             _quarantine(root, folder)
     if pointer.is_dir():
         _quarantine(root, pointer)
+
+
+def slot_of(root: Path, module: str, fingerprint: Fingerprint) -> Path:
+    """
+    The folder of all entries with exactly these facts.
+    """
+    return _slot(root, module, fingerprint.source_key, fingerprint.build_key)
 
 
 def _slot(root: Path, module: str, source_key: str, build_key: str) -> Path:

@@ -20,7 +20,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("build", parents=[common], help="build what is missing or stale")
+    parser = commands.add_parser("build", parents=[common], help="build what is missing, stale or built for editing")
     add_modules(parser)
     parser.add_argument(
         "--mode",
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     """
     failures = 0
     mode = _settings.build_mode(options.mode, os.environ)
-    for request in requests(options, mode, always=mode == "force"):
+    for request in requests(options, mode, always=mode == "force", full=True):
         try:
             print(f"{request.module}  {_ensure.locate(request)}", flush=True)
         except RustExtensionError as error:

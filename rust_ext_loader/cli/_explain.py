@@ -8,6 +8,10 @@ import json
 import sys
 
 from .. import _ensure
+from .._model import Tier
+
+#: What is added for the tier of the build that was used last.
+_TIERS = {Tier.FULL: "", Tier.EDIT: "; it was built for editing, and `rust-ext build` optimises"}
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,13 +45,14 @@ def run(options: argparse.Namespace) -> int:
             "module": options.module,
             "used_before": moved.history.used_before,
             "changes": rows,
+            "tier": moved.history.tier.value,
             "toolchain_missing": complaint,
         }
         print(json.dumps(story, indent=1))
     elif not moved.history.used_before:
         print(f"{options.module}: not built here yet")
     elif not moved.history.changes:
-        print(f"{options.module}: nothing has changed")
+        print(f"{options.module}: nothing has changed{_TIERS[moved.history.tier]}")
     else:
         print("\n".join(str(change) for change in moved.history.changes))
     return 0

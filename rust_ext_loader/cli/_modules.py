@@ -22,7 +22,7 @@ def add_modules(parser: argparse.ArgumentParser) -> None:
 
 
 def requests(
-    options: argparse.Namespace, mode: str | None = None, *, always: bool = False
+    options: argparse.Namespace, mode: str | None = None, *, always: bool = False, full: bool = False
 ) -> Iterator[_ensure.Request]:
     """
     One request per module.
@@ -31,7 +31,7 @@ def requests(
     """
     for module in options.modules or _every_module(options):
         yield _ensure.Request(
-            module, mode=mode, workspace=str(options.workspace), cache_dir=options.cache_dir, always=always
+            module, mode=mode, workspace=str(options.workspace), cache_dir=options.cache_dir, always=always, full=full
         )
 
 

@@ -33,7 +33,12 @@ def run(options: argparse.Namespace) -> int:
     verdicts = [_ensure.judge(request) for request in requests(options)]
     if options.json:
         rows = [
-            {**dataclasses.asdict(verdict), "state": verdict.state.value, "readiness": verdict.readiness.value}
+            {
+                **dataclasses.asdict(verdict),
+                "state": verdict.state.value,
+                "readiness": verdict.readiness.value,
+                "tier": verdict.tier and verdict.tier.value,
+            }
             for verdict in verdicts
         ]
         print(json.dumps(rows, indent=1))

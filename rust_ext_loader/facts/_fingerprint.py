@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from .._model import Tier
 from ..files import _digest
 
 TYPE_CHECKING = False
@@ -28,12 +29,15 @@ FORMAT = 1
 #: The groups of facts.
 REQUEST, RESOLUTION, SOURCE = "request", "resolution", "source"
 ABI, CPU, FLAGS, TOOLCHAIN = "abi", "cpu", "flags", "toolchain"
+#: How a library for the edit loop is compiled. The full build has no such fact.
+TIER = "tier"
 #: Inputs that a build was seen to read. They are stored beside the facts and are not part of any key.
 SEEN = "seen"
 
 #: Facts that other modules read.
 ABI_MACHINE, ABI_TAG = f"{ABI}/machine", f"{ABI}/tag"
 TOOLCHAIN_RUSTC = f"{TOOLCHAIN}/rustc"
+TIER_EDIT = f"{TIER}/edit"
 #: Prefixes of facts: about files, locked packages, and variables with compiler flags.
 SOURCE_FILE = f"{SOURCE}/"
 LOCKED_PACKAGE = f"{RESOLUTION}/lock/"
@@ -53,7 +57,7 @@ UNSET = "unset"
 SHORT = 20
 
 #: Order in which changes are reported: the most informative groups first.
-_REPORT_ORDER = (SOURCE, SEEN, REQUEST, FLAGS, RESOLUTION, TOOLCHAIN, CPU, ABI)
+_REPORT_ORDER = (SOURCE, SEEN, REQUEST, FLAGS, RESOLUTION, TOOLCHAIN, CPU, ABI, TIER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +126,13 @@ class Fingerprint:
     """
 
     facts: Mapping[str, str]
+
+    @property
+    def tier(self) -> Tier:
+        """
+        How these facts are compiled.
+        """
+        return Tier.EDIT if TIER_EDIT in self.facts else Tier.FULL
 
     @property
     def source_key(self) -> str:

@@ -73,9 +73,9 @@ def gather(spec: ExtensionSpec, workspace: Workspace, features: tuple[str, ...])
         hashed |= sources.files
         # Cargo does not know Python distributions. Another version changes this digest, so the package is recompiled.
         versions = {f"key-on {found.name}": found.version for found in distributions} if is_own else {}
-        packages.append(
-            PathPackage(package.name, package.version, package.directory, _package_digest(package, sources, versions))
-        )
+        digest = _package_digest(package, sources, versions)
+        uses = frozenset(folder for dependency in package.dependencies for folder in closure.target(dependency))
+        packages.append(PathPackage(package.name, package.version, package.directory, digest, uses))
     facts.update({f"{REQUEST}/key-on/{found.name}": found.version for found in distributions})
     present.update(folder for found in distributions for folder in found.folders)
     return Inputs(

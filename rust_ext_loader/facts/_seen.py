@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 FILE = f"{SEEN}/file/"
 VARIABLE = f"{SEEN}/env/"
 PLACE = f"{SEEN}/place/"
+#: The absolute path of the workspace.
+WORKSPACE = f"{PLACE}."
 
 _KEYED = "keyed"
 _KEY_BYTES = 16

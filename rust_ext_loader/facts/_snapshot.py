@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from .. import _stat
 from . import _abi, _cpu, _environment, _inputs, _toolchain
-from ._fingerprint import HOST_GROUPS, REQUEST_VARIABLE, Fingerprint, digest_of
+from ._fingerprint import HOST_GROUPS, REQUEST_VARIABLE, TIER, TIER_EDIT, Fingerprint, digest_of
 from ._seen import CurrentInputs
 
 TYPE_CHECKING = False
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from .._model import ExtensionSpec, PathPackage, Toolchain, Watched
     from ..declare import _discover
+    from ..declare._edit_tier import EditSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +51,8 @@ class Snapshot:
     rust_version: str | None
     #: Wall clock and monotonic clock, before the first file was read.
     began: tuple[int, int]
+    #: The settings of the edit tier; `None` for the full build.
+    edit: EditSettings | None = None
 
     @property
     def flavour(self) -> str:
@@ -66,6 +69,16 @@ class Snapshot:
         The key of a cache entry; `None` without a toolchain.
         """
         return None if self.toolchain is None else self.fingerprint.build_key
+
+    def for_editing(self, settings: EditSettings | None) -> Snapshot:
+        """
+        The same facts for a build in the edit tier; with `None`, for the full build.
+        """
+        facts = self.fingerprint.without(TIER)
+        if settings is None:
+            return replace(self, fingerprint=Fingerprint(facts), edit=None)
+        facts[TIER_EDIT] = settings.canonical
+        return replace(self, fingerprint=Fingerprint(facts), watched=self.watched | settings.watched, edit=settings)
 
     def changed_since(self, earlier: Snapshot) -> tuple[str, ...]:
         """

@@ -206,13 +206,14 @@ def test_an_entry_under_another_name_is_a_miss(stored: Checkout) -> None:
     """
     old = stored.load()
     stored.replace("alpha/src/part.rs", "part-1", "part-2")
-    new = stored.load()
+    full = {"RUST_EXT_EDIT_TIER": "off"}
+    new = stored.load(variables=full)
     slot_of_new, entry_of_old = Path(str(new.file)).parents[1], Path(str(old.file)).parent
     shutil.copytree(entry_of_old, slot_of_new / "planted")
     (slot_of_new / "current").write_text("planted")
     shutil.rmtree(stored.cache / "records", ignore_errors=True)
 
-    loaded = stored.load()
+    loaded = stored.load(variables=full)
     stored.replace("alpha/src/part.rs", "part-2", "part-1")
 
     assert (loaded.value, loaded.compiled) == ("alpha-1 part-2 middle-1", ["alpha"])

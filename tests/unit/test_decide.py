@@ -16,6 +16,7 @@ import pytest
 from rust_ext_loader._decide import (
     Build,
     BundledLibrary,
+    EditTier,
     History,
     Question,
     RecordBasis,
@@ -27,8 +28,9 @@ from rust_ext_loader._decide import (
     decide,
 )
 from rust_ext_loader._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
-from rust_ext_loader._model import ExtensionSpec, Mode, State
+from rust_ext_loader._model import ExtensionSpec, Mode, State, Tier, Watched
 from rust_ext_loader.cache._store import Entry
+from rust_ext_loader.declare._edit_tier import EditSettings
 from rust_ext_loader.facts._fingerprint import Change
 
 if TYPE_CHECKING:
@@ -53,8 +55,12 @@ ENTRY = Entry(
     source_key="s",
     build_key="b",
 )
+SETTINGS = EditSettings(common={"incremental": True}, packages={}, watched=Watched())
+EDIT_TIER = EditTier(settings=SETTINGS)
+BUILT_FOR_EDITING = EditTier(settings=SETTINGS, entry=ENTRY)
 NEVER_USED = History()
 CHANGED = History(changes=(Change("source/src/lib.rs", "a", "b"),), used_before=True)
+COMPILED_HERE = replace(CHANGED, compiled_here=True)
 
 #: A checkout in which nothing is bundled or cached, with a usable toolchain.
 CHECKOUT = Sightings(
@@ -64,6 +70,7 @@ CHECKOUT = Sightings(
     facts=FACTS,
     cached=None,
     cached_by_any_toolchain=None,
+    edit_tier=None,
     history=NEVER_USED,
     stale_is_error=False,
 )
@@ -87,6 +94,14 @@ SITUATIONS = {
     "nothing bundled, not cached": CHECKOUT,
     "nothing bundled, not cached, changed": replace(CHECKOUT, history=CHANGED),
     "nothing bundled, not cached, no toolchain": replace(CHECKOUT, facts=NO_TOOLCHAIN),
+    "edited, compiled here before": replace(CHECKOUT, edit_tier=EDIT_TIER, history=COMPILED_HERE),
+    "edited, compiled here before, tier off": replace(CHECKOUT, history=COMPILED_HERE),
+    "built for editing": replace(CHECKOUT, edit_tier=BUILT_FOR_EDITING, history=COMPILED_HERE),
+    "built for editing, no toolchain": replace(CHECKOUT, edit_tier=BUILT_FOR_EDITING, facts=NO_TOOLCHAIN),
+    "built for editing, bundled stale": replace(CHECKOUT, edit_tier=BUILT_FOR_EDITING, bundled=STALE),
+    "built for editing and in full": replace(
+        CHECKOUT, edit_tier=BUILT_FOR_EDITING, cached=ENTRY, cached_by_any_toolchain=ENTRY
+    ),
 }
 
 BUNDLED = (UseBundled, State.BUNDLED)
@@ -96,6 +111,7 @@ CACHED_NEVER = (UseCached, RecordBasis.SOURCES)
 CACHED_NO_TOOLCHAIN = (UseCached, RecordBasis.SOURCES_WITHOUT_TOOLCHAIN)
 BUILD = (Build, State.MISSING)
 REBUILD = (Build, State.STALE)
+FOR_EDITING_WARNED = (UseCached, RecordBasis.NOTHING)
 NOT_FOUND = (Refuse, ExtensionNotFound)
 NEEDS_TOOLCHAIN = (Refuse, ToolchainMissing)
 REFUSE_STALE = (Refuse, StaleExtension)
@@ -115,6 +131,12 @@ TABLE = {
     "nothing bundled, not cached": (BUILD, NOT_FOUND, BUILD),
     "nothing bundled, not cached, changed": (REBUILD, NOT_FOUND, REBUILD),
     "nothing bundled, not cached, no toolchain": (NEEDS_TOOLCHAIN, NOT_FOUND, NEEDS_TOOLCHAIN),
+    "edited, compiled here before": (REBUILD, NOT_FOUND, REBUILD),
+    "edited, compiled here before, tier off": (REBUILD, NOT_FOUND, REBUILD),
+    "built for editing": (CACHED, FOR_EDITING_WARNED, REBUILD),
+    "built for editing, no toolchain": (FOR_EDITING_WARNED, FOR_EDITING_WARNED, NEEDS_TOOLCHAIN),
+    "built for editing, bundled stale": (CACHED, FOR_EDITING_WARNED, REBUILD),
+    "built for editing and in full": (CACHED, CACHED_NEVER, BUILD),
 }
 
 CELLS = [
@@ -169,7 +191,7 @@ def test_every_stale_library_is_named_in_a_warning_or_an_error(sightings: Sighti
     if stale and mode is not Mode.FORCE:
         assert any(str(LIBRARY) in text and "src/lib.rs changed" in text for text in told)
     else:
-        assert decision.warnings == ()
+        assert [text for text in decision.warnings if "was built for editing" not in text] == []
 
 
 def questions(sightings: Sightings, mode: Mode) -> list[Question]:
@@ -181,6 +203,7 @@ def questions(sightings: Sightings, mode: Mode) -> list[Question]:
         Question.FACTS: "facts",
         Question.CACHED: "cached",
         Question.CACHED_BY_ANY_TOOLCHAIN: "cached_by_any_toolchain",
+        Question.EDIT_TIER: "edit_tier",
         Question.HISTORY: "history",
         Question.STALE_IS_ERROR: "stale_is_error",
     }
@@ -212,7 +235,7 @@ def questions(sightings: Sightings, mode: Mode) -> list[Question]:
         pytest.param(
             "nothing bundled, not cached",
             Mode.NEVER,
-            [Question.BUNDLED, Question.CACHED_BY_ANY_TOOLCHAIN, Question.HISTORY],
+            [Question.BUNDLED, Question.CACHED_BY_ANY_TOOLCHAIN, Question.EDIT_TIER, Question.HISTORY],
             id="never, refused: no toolchain",
         ),
         pytest.param(
@@ -316,3 +339,58 @@ def test_rival_libraries_are_named() -> None:
     decision = decided(replace(CHECKOUT, bundled=rivals), Mode.AUTO)
 
     assert [str(rivals.rivals[0]) in warning for warning in decision.warnings] == [True]
+
+
+#: What changed since the last use, whether the checkout has compiled the module before, the tier of the last build,
+#: and the tier of the next build.
+TIERS = {
+    "a source": (("source/src/lib.rs",), True, Tier.FULL, Tier.EDIT),
+    "an undeclared input": (("seen/file/README.md",), True, Tier.FULL, Tier.EDIT),
+    "a source and a flag": (("source/src/lib.rs", "request/env/RUSTFLAGS"), True, Tier.FULL, Tier.EDIT),
+    "a flag only": (("request/env/RUSTFLAGS",), True, Tier.FULL, Tier.FULL),
+    "the toolchain only": (("toolchain/rustc",), True, Tier.FULL, Tier.FULL),
+    "nothing: the entry is lost": ((), True, Tier.FULL, Tier.FULL),
+    "nothing: the entry for editing is lost": ((), True, Tier.EDIT, Tier.EDIT),
+    "a flag only, after a build for editing": (("request/env/RUSTFLAGS",), True, Tier.EDIT, Tier.FULL),
+    "a source, never compiled here": (("source/src/lib.rs",), False, Tier.FULL, Tier.FULL),
+}
+
+
+@pytest.mark.parametrize(("names", "compiled_here", "last", "tier"), TIERS.values(), ids=TIERS)
+def test_only_an_edited_source_is_built_for_editing(
+    names: tuple[str, ...], compiled_here: bool, last: Tier, tier: Tier
+) -> None:
+    """
+    The edit tier is for a checkout that has compiled the module before and whose sources changed.
+    """
+    changes = tuple(Change(name, "a", "b") for name in names)
+    history = History(changes=changes, used_before=True, compiled_here=compiled_here, tier=last)
+
+    decision = decided(replace(CHECKOUT, edit_tier=EDIT_TIER, history=history), Mode.AUTO)
+
+    assert isinstance(decision, Build)
+    assert decision.edit == (SETTINGS if tier is Tier.EDIT else None)
+
+
+def test_the_full_build_is_preferred_to_one_for_editing() -> None:
+    """
+    Once the full build exists, it is used without asking for one of the edit tier.
+    """
+    both = replace(SITUATIONS["built for editing and in full"], edit_tier=Unasked.UNASKED)
+
+    decision = decided(both, Mode.AUTO)
+
+    assert isinstance(decision, UseCached)
+    assert decision.edit is None
+
+
+@pytest.mark.parametrize("mode", [Mode.AUTO, Mode.NEVER])
+def test_a_library_for_editing_is_used_with_a_warning_if_it_cannot_be_rebuilt(mode: Mode) -> None:
+    """
+    The warning names the command that optimises the library.
+    """
+    decision = decided(SITUATIONS["built for editing, no toolchain"], mode)
+
+    assert isinstance(decision, UseCached)
+    assert "was built for editing" in decision.warnings[-1]
+    assert "rust-ext build fx.alpha" in decision.warnings[-1]

@@ -263,7 +263,8 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
     locked = {"ours", "openssl"}
 
     def outdated(package: PathPackage, *, all_of_them: bool = False) -> list[str]:
-        return state.outdated([package], locked, inputs_of(tree), all_of_them=all_of_them)
+        found = state.outdated([package], locked, inputs_of(tree), all_of_them=all_of_them)
+        return [package.spec for package in found]
 
     assert (state.is_known(), outdated(ours)) == (False, [])
     state.mark_unknown([ours])
