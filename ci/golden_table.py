@@ -1,9 +1,9 @@
 """
-Compare every golden picture with the installed Pillow, print a table, and fail on any difference.
+Compare `_multimodal.common` with the installed Pillow on every golden image, print a table, and fail on any difference.
 
-Each picture is decoded and resized by Pillow and by `_multimodal.common`. A *verdict* is
+Both decode and resize each image. A *verdict* is
 `equal`, `refused` (by both), an *exception* (only Pillow decodes the file, for a reason
-listed in `REASONS`) or `DIFFERENT`. The oracle is Pillow 13.0.0; other versions are an error.
+listed in `REASONS`) or `DIFFERENT`. The oracle is Pillow 13.0.0; any other version is an error.
 
     python ci/golden_table.py [--golden DIR]
 """
@@ -39,9 +39,9 @@ FILTERS: dict[Resample, Image.Resampling] = {
 }
 
 #: Formats that the crate decodes, by Pillow's names.
-SERVED = {"BMP", "GIF", "JPEG", "MPO", "PNG", "WEBP"}
+SUPPORTED = {"BMP", "GIF", "JPEG", "MPO", "PNG", "WEBP"}
 
-#: Pictures of up to this many pixels are also enlarged.
+#: Images of up to this many pixels are also enlarged.
 SMALL = 400_000
 
 
@@ -83,23 +83,23 @@ def wide_samples(data: bytes, _oracle: Oracle, error: str) -> bool:
     return "unsupported color" in error and data[12:16] == b"IHDR" and data[24] == 16
 
 
-def foreign_format(_data: bytes, oracle: Oracle, _error: str) -> bool:
+def unsupported_format(_data: bytes, oracle: Oracle, _error: str) -> bool:
     """
     Whether the file has a format that the crate does not decode.
     """
-    return oracle.format not in SERVED
+    return oracle.format not in SUPPORTED
 
 
-#: Reasons for which Pillow may decode a file that the crate refuses.
+#: Why the crate may refuse a file that Pillow decodes: the name of the reason, and the test for it.
 REASONS: dict[str, Callable[[bytes, Oracle, str], bool]] = {
     "16-bit samples": wide_samples,
-    "format not served": foreign_format,
+    "unsupported format": unsupported_format,
 }
 
 
 def ask_pillow(data: bytes) -> Oracle:
     """
-    Decode with Pillow into RGB, the definition of correct pixels.
+    Decode with Pillow into RGB. These pixels are correct by definition.
     """
     kind, mode, size = "-", "-", "-"
     try:
@@ -114,7 +114,7 @@ def ask_pillow(data: bytes) -> Oracle:
 
 def targets(width: int, height: int) -> Iterator[tuple[int, int]]:
     """
-    Yield sizes (width, height) that cover both pass orders, both directions and single pixels.
+    Yield sizes (width, height) that cover both pass orders, reduction and enlargement, and single pixels.
     """
     yield from [(224, 224), (37, 53), (1, 1), (width, max(1, height // 3)), (max(1, width // 3), height)]
     yield max(1, width * 2 // 3), max(1, height * 5 // 7)
@@ -164,7 +164,7 @@ def examine(path: Path) -> Row:
     data = path.read_bytes()
     oracle = ask_pillow(data)
     decode = compare_decodes(data, oracle)
-    # Resizing is compared on Pillow's pixels, so that files which the crate refuses are covered too.
+    # Both resize Pillow's pixels, so that files that the crate refuses are covered too.
     resize = "-" if oracle.pixels is None else compare_resizes(np.ascontiguousarray(oracle.pixels))
     return Row(path.name, oracle, decode, resize)
 
@@ -193,13 +193,13 @@ def show(rows: list[Row]) -> None:
 
 def main() -> int:
     """
-    Return 0 if nothing differs, 1 if something does, 2 if pictures or the right Pillow are missing.
+    Return 0 if no image differs, 1 if one differs, 2 if there are no images or Pillow has another version.
     """
     root = Path(__file__).resolve().parents[1]
-    beside = [root.parent / "shared" / "golden", root / "tests" / "golden"]
-    parser = argparse.ArgumentParser(description="Compare every golden picture with Pillow.")
-    parser.add_argument("--golden", type=Path, default=next((path for path in beside if path.is_dir()), beside[-1]))
-    pictures = parser.parse_args().golden / "images_open"
+    folders = [root.parent / "shared" / "golden", root / "tests" / "golden"]
+    parser = argparse.ArgumentParser(description="Compare every golden image with Pillow.")
+    parser.add_argument("--golden", type=Path, default=next((path for path in folders if path.is_dir()), folders[-1]))
+    images = parser.parse_args().golden / "images_open"
     if PIL.__version__ != ORACLE:
         print(
             f"the expected bytes are those of Pillow {ORACLE}, but Pillow {PIL.__version__} is installed; "
@@ -207,9 +207,9 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    files = [path for path in sorted(pictures.glob("*")) if path.is_file() and path.name != "MANIFEST.tsv"]
+    files = [path for path in sorted(images.glob("*")) if path.is_file() and path.name != "MANIFEST.tsv"]
     if not files:
-        print(f"no pictures in {pictures}", file=sys.stderr)
+        print(f"no images in {images}", file=sys.stderr)
         return 2
     rows = [examine(path) for path in files]
     show(rows)
