@@ -1,9 +1,9 @@
 """
 Measure media preprocessing, from encoded bytes to a model's input, against the alternatives.
 
-There is one worker process per side. A round asks all of them in turn for one picture, so that
-all see the same load of the machine. Before the rounds all must give the same bits. Times are
-printed beside their aims; a missed aim is no failure.
+There is one worker process per side. A round asks all workers in turn for one image, so that
+all see the same load of the machine. Before the rounds all sides must give the same bits. Times
+are printed beside their aims; a missed aim is no failure.
 
 Invariant: one run measures everything that its tables compare. Standard library only.
 """
@@ -52,14 +52,14 @@ class Worker:
     A process that measures one side.
     """
 
-    def __init__(self, python: str, side: str, threads: int, pictures: Mapping[str, str]) -> None:
+    def __init__(self, python: str, side: str, threads: int, images: Mapping[str, str]) -> None:
         """
-        Start it; `threads` limits every library that it may load.
+        Start the process. `threads` limits the threads of every library that it may load.
         """
         limits = dict.fromkeys(("SGL_MM_RS_THREADS", "OMP_NUM_THREADS"), str(threads))
         self.side = side
         self._process = subprocess.Popen(
-            [python, str(CI / "media_worker.py"), side, json.dumps(pictures)],
+            [python, str(CI / "media_worker.py"), side, json.dumps(images)],
             env={**os.environ, **limits},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -68,7 +68,7 @@ class Worker:
 
     def ask(self, do: str, cell: Cell, calls: int = 1) -> dict[str, Any]:
         """
-        Return one answer; `RuntimeError` if the worker ended instead.
+        Return the answer to one request. Raise `RuntimeError` if the worker ended instead.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -81,7 +81,7 @@ class Worker:
 
     def end(self) -> None:
         """
-        End it.
+        End the process.
         """
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -89,13 +89,11 @@ class Worker:
 
 
 @contextlib.contextmanager
-def workers(
-    python: str, sides: Sequence[str], threads: int, pictures: Mapping[str, str]
-) -> Iterator[dict[str, Worker]]:
+def workers(python: str, sides: Sequence[str], threads: int, images: Mapping[str, str]) -> Iterator[dict[str, Worker]]:
     """
     Run one worker for each side.
     """
-    started = {side: Worker(python, side, threads, pictures) for side in sides}
+    started = {side: Worker(python, side, threads, images) for side in sides}
     try:
         yield started
     finally:
@@ -114,7 +112,7 @@ def check(row: Row, by_side: Mapping[str, Worker]) -> None:
     for name, cell in row.cells.items():
         # Two kinds of cells are not compared: torch has another decoder, and `limit` computes no pixels.
         if cell.kind != "limit" and name != "torch":
-            digests.setdefault(f"{cell.kind} {cell.picture} {cell.like}", {})[name] = by_side[cell.side].ask(
+            digests.setdefault(f"{cell.kind} {cell.image} {cell.like}", {})[name] = by_side[cell.side].ask(
                 "digest", cell
             )["digest"]
     for one in digests.values():
@@ -150,17 +148,17 @@ def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
     home.ready()
     HOME.mkdir(parents=True, exist_ok=True)
     found = subprocess.run(
-        [home.python, str(CI / "media_pictures.py"), str(HOME)], check=True, stdout=subprocess.PIPE, text=True
+        [home.python, str(CI / "media_images.py"), str(HOME)], check=True, stdout=subprocess.PIPE, text=True
     ).stdout
-    pictures = json.loads(found)
+    images = json.loads(found)
     load = [os.getloadavg()[0]]
     report: dict[str, object] = {"machine": platform.platform(), "cores": os.cpu_count(), "rounds": rounds}
     sides = ("ours", "pillow", *(("hf_pil", "hf_torchvision") if oracles else ()))
     tables = {}
     for threads in (1, 2):
-        with workers(home.python, sides, threads, pictures) as by_side:
+        with workers(home.python, sides, threads, images) as by_side:
             if threads == 1:
-                report["peak"] = peaks(by_side, pictures, oracles=oracles)
+                report["peak"] = peaks(by_side, images, oracles=oracles)
             for title, rows, show in _plan(threads, oracles=oracles):
                 full = f"{title}; {threads} thread{'s' if threads > 1 else ''}; {rounds} interleaved rounds"
                 tables[full] = _table(full, rows, show, by_side, rounds)
@@ -174,7 +172,7 @@ def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
 
 
 def _plan(threads: int, *, oracles: bool) -> Iterator[tuple[str, list[Row], Show]]:
-    yield "bytes to pixel_values, one picture", pixel_rows(1, oracles=oracles), TIMES
+    yield "bytes to pixel_values, one image", pixel_rows(1, oracles=oracles), TIMES
     if threads == 1:
         yield "stages of ours, pil", stage_rows(), STAGES
         yield "parts alone", part_rows(oracles=oracles), TIMES
@@ -202,7 +200,7 @@ def _table(
     return found
 
 
-def peaks(by_side: Mapping[str, Worker], pictures: Mapping[str, str], *, oracles: bool) -> dict[str, object]:
+def peaks(by_side: Mapping[str, Worker], images: Mapping[str, str], *, oracles: bool) -> dict[str, object]:
     """
     Measure and print the memory of the first call, in workers that have not run a job yet.
     """
@@ -220,8 +218,8 @@ def peaks(by_side: Mapping[str, Worker], pictures: Mapping[str, str], *, oracles
     for row in rows:
         cell, ours = row.cells["ours, pil"], by_side["ours"]
         sizes = (
-            os.path.getsize(pictures[cell.picture]),
-            *(ours.ask("digest", one)["bytes"] for one in (Cell("ours", "decode", cell.picture), cell)),
+            os.path.getsize(images[cell.image]),
+            *(ours.ask("digest", one)["bytes"] for one in (Cell("ours", "decode", cell.image), cell)),
         )
         texts = [f"{name} {value / 1e6:.1f}" for name, value in asked[row.label].items()]
         print(f"{row.label:<{width}}  file + decoded + patches {sum(sizes) / 1e6:.1f}; " + ", ".join(texts), flush=True)
@@ -252,10 +250,10 @@ def _times(row: Row, taken: Mapping[str, Taken], columns: Sequence[str]) -> list
     for name in columns:
         one = taken.get(name)
         texts.append(f"{min(one.cpu):.2f} | {median(one.cpu):.2f}; {median(one.wall):.1f}" if one else "")
-    return [*texts, "   " + ", ".join(_ahead(row, taken))]
+    return [*texts, "   " + ", ".join(_ratios(row, taken))]
 
 
-def _ahead(row: Row, taken: Mapping[str, Taken]) -> Iterator[str]:
+def _ratios(row: Row, taken: Mapping[str, Taken]) -> Iterator[str]:
     for name, one in taken.items():
         if name.startswith("ours"):
             continue
@@ -281,12 +279,12 @@ def _stages(_row: Row, taken: Mapping[str, Taken], _columns: Sequence[str]) -> l
 
 
 TIMES = Show(
-    "CPU ms of one picture (user + system), minimum | median; then wall ms, median. Ratios compare the minima",
+    "CPU ms of one image (user + system), minimum | median; then wall ms, median. Ratios compare the minima",
     _columns,
     _times,
 )
 STAGES = Show(
-    "CPU ms, differences of minima. The resize writes the patches; `patches alone` is a picture that needs no resize",
+    "CPU ms, differences of minima. The resize writes the patches; `patches alone` is an image that needs no resize",
     lambda _rows: ["all", "decode", "resize into patches", "patches alone", "the rest"],
     _stages,
 )

@@ -34,9 +34,11 @@ def main(path: Path) -> int:
     small = np.asarray(common.resize_rgb(pixels, WIDTH, HEIGHT)).reshape(HEIGHT, WIDTH, 3)
     seconds = time.perf_counter() - start
 
-    picture = Image.open(path).convert("RGB")
-    decoded_equal = bool(np.array_equal(pixels, np.asarray(picture)))
-    resized_equal = bool(np.array_equal(small, np.asarray(picture.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS))))
+    pillow_image = Image.open(path).convert("RGB")
+    decoded_equal = bool(np.array_equal(pixels, np.asarray(pillow_image)))
+    resized_equal = bool(
+        np.array_equal(small, np.asarray(pillow_image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)))
+    )
 
     print(f"import        {IMPORTED:.3f} s")
     print(f"photo         {path.name}, {len(data)} bytes, content hash {common.content_hash(data):016x}")

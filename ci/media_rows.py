@@ -26,7 +26,7 @@ class Cell:
 
     side: str
     kind: str
-    picture: str
+    image: str
     setting: str = ""
     like: str = ""
     batch: int = 1
@@ -43,7 +43,7 @@ class Cell:
 @dataclass(frozen=True)
 class Row:
     """
-    Cells by column; `aims` says how many times faster than each column `ours` should be.
+    Cells by column; `aims` says how many times as fast as each column `ours` should be.
     """
 
     label: str
@@ -53,15 +53,15 @@ class Row:
 
 def pixel_rows(batch: int, *, oracles: bool) -> list[Row]:
     """
-    Return the rows from encoded bytes to `pixel_values`; the aims are for one picture on one thread.
+    Return the rows from encoded bytes to `pixel_values`; the aims are for one image on one thread.
     """
     rows = []
-    for picture in ("vga", "1080p", "12mp", _SCREENSHOT):
-        if batch > 1 and picture == "12mp":
-            # Some sides keep every intermediate array of every picture, and would need gigabytes.
+    for image in ("vga", "1080p", "12mp", _SCREENSHOT):
+        if batch > 1 and image == "12mp":
+            # Some sides keep every intermediate array of every image, and would need gigabytes.
             continue
         for setting in (DEFAULTS, QWEN3):
-            job = ("pixel_values", picture, setting)
+            job = ("pixel_values", image, setting)
             hugging_face = {
                 "HF pil": Cell("hf_pil", *job, "pil", batch),
                 "HF torchvision": Cell("hf_torchvision", *job, "torchvision", batch),
@@ -73,13 +73,13 @@ def pixel_rows(batch: int, *, oracles: bool) -> list[Row]:
                 "ours, torchvision": Cell("ours", *job, "torchvision", batch),
             }
             if batch == 1:
-                cells["limit"] = Cell("ours", "limit", picture, setting)
-            rows.append(Row(f"{picture}, {_LABELS[setting]}", cells, _aims(picture)))
+                cells["limit"] = Cell("ours", "limit", image, setting)
+            rows.append(Row(f"{image}, {_LABELS[setting]}", cells, _aims(image)))
     return rows
 
 
-def _aims(picture: str) -> dict[str, float]:
-    pil, torchvision = {"12mp": (5, 4), _SCREENSHOT: (3, 3)}.get(picture, (8, 3))
+def _aims(image: str) -> dict[str, float]:
+    pil, torchvision = {"12mp": (5, 4), _SCREENSHOT: (3, 3)}.get(image, (8, 3))
     return {"HF pil": pil, "HF torchvision": torchvision, "limit": 1.6}
 
 
@@ -99,23 +99,23 @@ def part_rows(*, oracles: bool) -> list[Row]:
     Return the rows that only decode, and those that only resize.
     """
     rows = []
-    for picture in ("vga", "1080p", "12mp", _SCREENSHOT):
-        cells = {"Pillow+NumPy": Cell("pillow", "decode", picture), "ours, pil": Cell("ours", "decode", picture)}
+    for image in ("vga", "1080p", "12mp", _SCREENSHOT):
+        cells = {"Pillow+NumPy": Cell("pillow", "decode", image), "ours, pil": Cell("ours", "decode", image)}
         rows.append(
             Row(
-                f"decode {picture}",
-                {**({"torch": Cell("hf_torchvision", "decode", picture)} if oracles else {}), **cells},
+                f"decode {image}",
+                {**({"torch": Cell("hf_torchvision", "decode", image)} if oracles else {}), **cells},
             )
         )
-    for picture, size in (("vga", (644, 476)), ("1080p", (1316, 728)), ("12mp", (1148, 840)), ("1080p", (1920, 1088))):
-        job = ("resize", picture, "")
+    for image, size in (("vga", (644, 476)), ("1080p", (1316, 728)), ("12mp", (1148, 840)), ("1080p", (1920, 1088))):
+        job = ("resize", image, "")
         cells = {
             "Pillow+NumPy": Cell("pillow", *job, "pil", size=size),
             "ours, pil": Cell("ours", *job, "pil", size=size),
             "ours, torchvision": Cell("ours", *job, "torchvision", size=size),
         }
         torch = {"torch": Cell("hf_torchvision", *job, "torchvision", size=size)} if oracles else {}
-        rows.append(Row(f"resize {picture} to {size[0]}x{size[1]}", {**torch, **cells}))
+        rows.append(Row(f"resize {image} to {size[0]}x{size[1]}", {**torch, **cells}))
     return rows
 
 
@@ -123,19 +123,19 @@ def stage_rows() -> list[Row]:
     """
     Return the rows that split our time into stages.
 
-    They use files that cost almost nothing to decode: a bitmap of the picture, and a bitmap in its target size.
+    They use files that cost almost nothing to decode: a bitmap of the image in its own size and one in its target size.
     """
     rows = []
-    for picture in ("vga", "1080p", "12mp", _SCREENSHOT):
+    for image in ("vga", "1080p", "12mp", _SCREENSHOT):
         for setting in (DEFAULTS, QWEN3):
-            bitmap, fitted = f"{picture}@bmp", f"{picture}@{setting}"
+            bitmap, fitted = f"{image}@bmp", f"{image}@{setting}"
             cells = {
-                "all": Cell("ours", "pixel_values", picture, setting, "pil"),
-                "decode": Cell("ours", "decode", picture),
+                "all": Cell("ours", "pixel_values", image, setting, "pil"),
+                "decode": Cell("ours", "decode", image),
                 "bitmap": Cell("ours", "pixel_values", bitmap, setting, "pil"),
                 "bitmap decode": Cell("ours", "decode", bitmap),
                 "fitted": Cell("ours", "pixel_values", fitted, setting, "pil"),
                 "fitted decode": Cell("ours", "decode", fitted),
             }
-            rows.append(Row(f"{picture}, {_LABELS[setting]}", cells))
+            rows.append(Row(f"{image}, {_LABELS[setting]}", cells))
     return rows

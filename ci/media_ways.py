@@ -37,20 +37,20 @@ _MEAN, _STD = (
     np.array([0.48145466, 0.4578275, 0.40821073], np.float32),
     np.array([0.26862954, 0.2613026, 0.2757771], np.float32),
 )
-# DeepSeek's layout of a 16:9 picture: canvas, size and start of the picture on it, side of a patch.
+# DeepSeek's layout of a 16:9 image: canvas, size and start of the image on it, side of a patch.
 DSV41_CANVAS, DSV41_SIZE, DSV41_START, DSV41_PATCH = (784, 1344), (756, 1344), (14, 0), 14
 
 
 @dataclass(frozen=True)
 class Job:
     """
-    The computation (`kind`) and its picture.
+    The computation (`kind`) and its image.
 
     `setting` names the Qwen-VL settings, `like` the backend whose bits the result must match.
     """
 
     kind: str
-    picture: str
+    image: str
     setting: str = ""
     like: str = ""
     batch: int = 1
@@ -94,7 +94,7 @@ def _ours_qwen_vl(job: Job, data: bytes) -> Call:
 
 def _limit(job: Job, data: bytes) -> Call:
     """
-    Return the lower bound of any implementation: decode, and write as many bytes as the result has.
+    Return a call that is a lower bound for any implementation: it decodes, and writes as many bytes as the result has.
     """
     count = qwen_vl.preprocess(data, BY_NAME[job.setting].spec("pil"))[0].size
 
@@ -120,8 +120,8 @@ def pillow(job: Job, data: bytes) -> Call:
         one = _pillow_qwen_vl(BY_NAME[job.setting], data)
         return one if job.batch == 1 else lambda: np.concatenate([one() for _ in range(job.batch)])
     if job.kind == "resize":
-        picture = opened(data)
-        return lambda: np.asarray(picture.resize(job.size, Image.Resampling.BICUBIC))
+        image = opened(data)
+        return lambda: np.asarray(image.resize(job.size, Image.Resampling.BICUBIC))
     if job.kind == "inkling":
         return lambda: _pillow_inkling(data)
     if job.kind == "dsv41":
@@ -134,8 +134,8 @@ def opened(data: bytes) -> Image.Image:
     Decode with Pillow, as RGB.
     """
     with Image.open(io.BytesIO(data)) as image:
-        picture: Image.Image = image.convert("RGB")
-    return picture
+        rgb: Image.Image = image.convert("RGB")
+    return rgb
 
 
 def _pillow_qwen_vl(setting: Setting, data: bytes) -> Call:
@@ -162,11 +162,11 @@ def _bf16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
 
 
 def _pillow_inkling(data: bytes) -> NDArray[np.uint16]:
-    picture, side = opened(data), INKLING_PATCH
-    longer = max(picture.size)
+    image, side = opened(data), INKLING_PATCH
+    longer = max(image.size)
     ratio = min(longer * INKLING_FRACTION, max(INKLING_CAP, longer)) / longer
-    width, height = (int(length * ratio + 0.5) for length in picture.size)
-    pixels = np.asarray(picture.resize((width, height), Image.Resampling.LANCZOS))
+    width, height = (int(length * ratio + 0.5) for length in image.size)
+    pixels = np.asarray(image.resize((width, height), Image.Resampling.LANCZOS))
     rows, columns = -(-height // side), width // side + 1
     canvas = np.full((rows * side, columns * side, 3), np.float32(-1 / 255))
     canvas[:height, :width] = pixels * np.float32(1 / 255)

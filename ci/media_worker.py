@@ -1,7 +1,7 @@
 """
 Measure one side of the media benchmark: digest of the result, time, peak memory.
 
-    python ci/media_worker.py SIDE PICTURES-JSON
+    python ci/media_worker.py SIDE IMAGES-JSON
 
 Reads requests from stdin, one JSON object per line, and answers each with a JSON object.
 
@@ -53,7 +53,7 @@ def peak(side: str, job: Job, data: bytes) -> dict[str, Any]:
     """
     Return the peak of bytes that the first call allocates.
 
-    It runs in a child that was forked before this process ran a job. The child first processes a tiny picture, so
+    It runs in a child that was forked before this process ran a job. The child first processes a tiny image, so
     that code and threads are loaded.
     """
     reader, writer = os.pipe()
@@ -88,7 +88,7 @@ def _status(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":"))
 
 
-def main(side: str, pictures: dict[str, str]) -> int:
+def main(side: str, images: dict[str, str]) -> int:
     """
     Answer requests until stdin ends.
     """
@@ -100,19 +100,19 @@ def main(side: str, pictures: dict[str, str]) -> int:
         torch.set_num_threads(int(os.environ["SGL_MM_RS_THREADS"]))
 
     @cache
-    def read(picture: str) -> bytes:
-        name, _, size = picture.partition("@")
-        return _bitmap(read(name), size) if size else Path(pictures[name]).read_bytes()
+    def read(image: str) -> bytes:
+        name, _, size = image.partition("@")
+        return _bitmap(read(name), size) if size else Path(images[name]).read_bytes()
 
     @cache
     def call_of(job: Job) -> Call:
-        return SIDES[side](job, read(job.picture))
+        return SIDES[side](job, read(job.image))
 
     for line in sys.stdin:
         request = json.loads(line)
         job = Job(**{**request["job"], "size": tuple(request["job"]["size"])})
         if request["do"] == "peak":
-            answer = peak(side, job, read(job.picture))
+            answer = peak(side, job, read(job.image))
         elif request["do"] == "digest":
             answer = digest(call_of(job))
         else:
@@ -125,7 +125,7 @@ def _bitmap(data: bytes, size: str) -> bytes:
     """
     Return a bitmap, which costs almost nothing to decode.
 
-    For `name@bmp` it has the picture's size, for `name@SETTING` the size to which that setting resizes.
+    For `name@bmp` it has the image's size, for `name@SETTING` the size to which that setting resizes.
     """
     image = opened(data)
     if size != "bmp":
