@@ -41,7 +41,7 @@ _CLIPPY_FEATURES = (
 #: Features of the crates' tests. `python` is left out, because a test binary with pyo3 would link libpython. The
 #: Python side is tested through the built modules.
 _TEST_FEATURES = ("--features", "parallel")
-#: Tests that run without `parallel`, too: those of the crate that has this feature.
+#: Tests that also run without `parallel`: those of the only crate with this feature.
 _SERIAL_TESTS = ("--lib", "--test", "*", "-E", "package(sglang-mm)")
 
 _NEXTEST = ("cargo", "nextest", "run", "--workspace", "--locked")
@@ -70,7 +70,7 @@ _STUBS = ROOT / "rust/python/sglang/srt/rust_extensions"
 
 def all_steps(others: Iterable[Interpreter], *, long: bool) -> Iterator[Step]:
     """
-    Yield every step in the order in which they run. *others* are the other Pythons; *long* is true with `--long`.
+    Yield all steps in the order in which they run. *others* are the other Pythons; *long* is true with `--long`.
     """
     yield from _python_steps()
     yield from _rust_steps("long" if long else "ci")
@@ -86,7 +86,7 @@ def oracle_step() -> Step:
     """
     home = oracle_environment()
     command = (home.python, "-m", "pytest", "tests/oracles")
-    title = "the crates' modules against torch, torchvision and transformers"
+    title = "the crates' modules, compared with torch, torchvision and transformers"
     return Step("oracles", title, (command,), prepare=home.ready)
 
 
@@ -108,9 +108,9 @@ def variables(*, long: bool) -> dict[str, str]:
 
 def _python_steps() -> Iterator[Step]:
     yield Step("format", "Python is formatted", (("ruff", "format", "--check"),))
-    yield Step("lint", "no lint without a reason beside it", (("ruff", "check"),))
+    yield Step("lint", "ruff; each suppressed lint has a reason", (("ruff", "check"),))
     yield Step("types", "mypy, strict", (("mypy",),))
-    yield Step("layers", "imports point down", (("lint-imports",),))
+    yield Step("layers", "modules import only from lower layers", (("lint-imports",),))
 
 
 def _rust_steps(profile: str) -> Iterator[Step]:
@@ -119,7 +119,7 @@ def _rust_steps(profile: str) -> Iterator[Step]:
         ("cargo", "clippy", "--workspace", "--all-targets", "--locked", *features, "--", "-D", "warnings")
         for features in _CLIPPY_FEATURES
     )
-    yield Step("clippy", "clippy, with all features, without, and with threads", clippy, "rust")
+    yield Step("clippy", "clippy, with three sets of features", clippy, "rust")
     yield Step(
         "deny",
         "licences, duplicates and sources of dependencies",
@@ -175,8 +175,10 @@ def _module_steps() -> Iterator[Step]:
     yield Step("build", title, (("rust-ext", "build"),), "rust", slow=True, long=True)
     modules = sorted(f"sglang.srt.rust_extensions.{path.stem}" for path in _STUBS.glob("_[!_]*"))
     stubtest = ("python", "-m", "mypy.stubtest", "--mypy-config-file", "pyproject.toml", *modules)
-    yield Step("stubs", "stubs say what the modules have", (stubtest,), slow=True)
-    yield Step("golden", "every golden picture against Pillow", (("python", "ci/golden_table.py"),), slow=True)
+    yield Step("stubs", "the stubs match the compiled modules", (stubtest,), slow=True)
+    yield Step(
+        "golden", "every golden image, decoded and resized as by Pillow", (("python", "ci/golden_table.py"),), slow=True
+    )
 
 
 def _suite_steps(*, long: bool) -> Iterator[Step]:
@@ -193,7 +195,7 @@ def _suite_steps(*, long: bool) -> Iterator[Step]:
         everything = (*_folders(_UNIT_SUITES), *rest)
         yield _pytest_step("tests", "the suites that CI samples, in full", ("-m", "sampled", "-v", *everything))
         return
-    yield _pytest_step("tests-unit", "pure functions", _folders(_UNIT_SUITES))
+    yield _pytest_step("tests-unit", "the unit tests", _folders(_UNIT_SUITES))
     yield _pytest_step("tests", "real builds, commands, modules and installs", (*_WORKERS, *rest), slow=True)
 
 
@@ -208,7 +210,7 @@ def _other_python_step(python: Interpreter) -> Step:
     tests = [f"tests/integration/test_{subject}.py" for subject in _INTERPRETER_TESTS]
     report = _report(name)
     command = (home.python, "-m", "pytest", f"--junit-xml={report}", *_WORKERS, *_folders(_UNIT_SUITES), *tests)
-    title = f"pure functions and imports on CPython {'.'.join(map(str, python.version))}"
+    title = f"unit tests and imports on CPython {'.'.join(map(str, python.version))}"
     return Step(name, title, (command,), slow=True, prepare=home.ready, report=report)
 
 

@@ -43,7 +43,7 @@ class Step:
     commands: tuple[tuple[str, ...], ...]
     #: Folder below the root in which the commands run.
     folder: str = "."
-    #: Whether `--fast` leaves the step out.
+    #: Whether `--fast` skips the step.
     slow: bool = False
     #: Whether `--long` includes the step.
     long: bool = False
@@ -108,7 +108,7 @@ def _first_failure(step: Step, environment: Mapping[str, str], tests: list[Timed
     except (InstallFailed, OSError) as error:
         return str(error)
     for command in step.commands:
-        # A report of an earlier run must not be taken for this one's.
+        # The report of an earlier run must not be read as that of this run.
         if step.report:
             (ROOT / step.report).unlink(missing_ok=True)
         failed = _failure(command, step, environment)
@@ -143,6 +143,6 @@ def _heading(text: str) -> str:
 
 
 def _say(text: str) -> None:
-    # Flushed, so that it stands above the output of the next process.
+    # Flushed, so that it appears before the output of the next process.
     print(text, flush=True)
     sys.stderr.flush()

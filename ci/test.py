@@ -61,14 +61,16 @@ def _restore_signals() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run every check; set up what is missing.")
     parser.add_argument("--only", metavar="NAME", action="append", help="run this step (repeatable)")
-    parser.add_argument("--fast", action="store_true", help="leave out the steps that take minutes")
+    parser.add_argument("--fast", action="store_true", help="skip the steps that take minutes")
     parser.add_argument(
         "--long",
         action="store_true",
-        help="instead: run in full the suites that are sampled by default (walk, soak, fuzzing, crowds; two hours)",
+        help="run only the suites that are sampled by default, and these in full (about two hours)",
     )
     parser.add_argument(
-        "--oracles", action="store_true", help="instead: compare with torch and transformers (gigabytes, once)"
+        "--oracles",
+        action="store_true",
+        help="run only the comparison with torch and transformers (installs gigabytes once)",
     )
     parser.add_argument("--list", action="store_true", help="print the steps and stop")
     return parser.parse_args()
@@ -77,7 +79,7 @@ def _parse() -> argparse.Namespace:
 def _choose(known: list[Step], options: argparse.Namespace) -> list[Step]:
     unknown = sorted(set(options.only or ()) - {step.name for step in known})
     if unknown:
-        raise SystemExit(f"no step named {', '.join(unknown)}; there are: {', '.join(step.name for step in known)}")
+        raise SystemExit(f"no step named {', '.join(unknown)}; the steps are: {', '.join(step.name for step in known)}")
     if options.only:
         return [step for step in known if step.name in options.only]
     if options.long:
