@@ -1,8 +1,8 @@
 """
 Soak test of the server: mixed load for some minutes, then its resources must be as before.
 
-Clients of all kinds send requests to a server with the echo engine at once: whole answers,
-streams and lists. Some disconnect early, shut their sending half, read slowly or send invalid
+Concurrent clients of all kinds send requests to a server with the echo engine: unary, streamed
+and lists of prompts. Some disconnect early, close their sending half, read slowly or send invalid
 requests. Every answer is compared with its prompt. At the end no request may be live, and
 descriptors, threads and memory must be about as low as after the warm-up.
 
@@ -109,13 +109,13 @@ class Client(threading.Thread):
         Send one request after the other.
         """
         kinds = [
-            self._whole,
+            self._unary,
             self._stream,
             self._list,
-            self._leave,
+            self._disconnect,
             self._half_close,
-            self._slow,
-            self._nonsense,
+            self._slow_reader,
+            self._invalid,
             self._probe,
         ]
         while not self._stop_event.is_set():
@@ -139,11 +139,11 @@ class Client(threading.Thread):
         connection.close()
         return answer
 
-    def _whole(self) -> None:
+    def _unary(self) -> None:
         prompt = self._prompt()
         status, data = self._ask({"text": prompt, "sampling_params": {"max_new_tokens": 1000}})
         if status == http.client.SERVICE_UNAVAILABLE:
-            self.seen["come again"] += 1
+            self.seen["status 503"] += 1
             return
         text = json.loads(data)["text"]
         assert text == prompt, f"{text!r} for {prompt!r}"
@@ -152,7 +152,7 @@ class Client(threading.Thread):
         prompts = [self._prompt() for _ in range(self._random.randint(1, 8))]
         status, data = self._ask({"text": prompts, "sampling_params": {"max_new_tokens": 1000}})
         if status == http.client.SERVICE_UNAVAILABLE:
-            self.seen["come again"] += 1
+            self.seen["status 503"] += 1
             return
         answers = [answer.get("text", answer.get("error")) for answer in json.loads(data)]
         assert answers == prompts or any(isinstance(answer, dict) for answer in answers), f"{answers!r} for {prompts!r}"
@@ -161,7 +161,7 @@ class Client(threading.Thread):
         prompt = self._prompt()
         status, data = self._ask({"text": prompt, "stream": True, "sampling_params": {"max_new_tokens": 1000}})
         if status == http.client.SERVICE_UNAVAILABLE:
-            self.seen["come again"] += 1
+            self.seen["status 503"] += 1
             return
         events = data.decode().split("\n\n")
         assert events[-2:] == ["data: [DONE]", ""], f"ends with {events[-2:]!r}"
@@ -178,7 +178,7 @@ class Client(threading.Thread):
         client.sendall(head.encode() + data)
         return client
 
-    def _leave(self) -> None:
+    def _disconnect(self) -> None:
         with contextlib.closing(
             self._open({"text": self._prompt() * 10, "stream": self._random.random() < 0.7})
         ) as client:
@@ -194,18 +194,18 @@ class Client(threading.Thread):
                 answer += part
         *_, head, body = answer.decode().split("\r\n\r\n")
         if " 503 " in head:
-            self.seen["come again"] += 1
+            self.seen["status 503"] += 1
             return
         text = json.loads(body)["text"]
         assert text == prompt, f"{text!r} for {prompt!r}"
 
-    def _slow(self) -> None:
+    def _slow_reader(self) -> None:
         with contextlib.closing(self._open({"text": self._prompt() * 5, "stream": True})) as client:
             for _ in range(20):
                 if not client.recv(16) or self._stop_event.wait(0.01):
                     break
 
-    def _nonsense(self) -> None:
+    def _invalid(self) -> None:
         bodies = [
             b"{",
             b"[]",
@@ -267,7 +267,7 @@ def _load(server: Server, seconds: float, clients: int, seed: int) -> tuple[Coun
 
 def _settled(server: Server) -> dict[str, float]:
     """
-    Wait until no request is live and descriptors no longer fall, at most a minute; return the state.
+    Wait, at most a minute, until no request is live and the number of descriptors no longer falls; return the state.
     """
     deadline = time.monotonic() + _TIMEOUT
     state = server.state()
