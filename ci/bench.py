@@ -16,7 +16,7 @@ import sys
 import prerequisites
 
 #: With fewer rounds a millisecond cannot be told from noise.
-FEWEST_ROUNDS = 40
+MIN_ROUNDS = 40
 #: Default file of the plot.
 PLOT = prerequisites.ROOT / "dist/growth.svg"
 
@@ -47,7 +47,7 @@ def main() -> int:
         import bench_loader
 
         return bench_loader.main(
-            rounds=max(FEWEST_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json
+            rounds=max(MIN_ROUNDS, options.rounds), with_peers=options.peers, json_file=options.json
         )
     except (InstallFailed, RuntimeError) as error:
         raise SystemExit(f"could not set up the benchmark: {error}") from None
@@ -72,9 +72,11 @@ def _server(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Measure, and print a table.")
     commands = parser.add_subparsers(dest="command", required=True)
-    loader = commands.add_parser("loader", help="cost of an import against its promises and other import hooks")
+    loader = commands.add_parser(
+        "loader", help="cost of an import, compared with its promised limits and with other import hooks"
+    )
     loader.add_argument(
-        "--rounds", type=int, default=FEWEST_ROUNDS, help="fresh processes per way (default and least: %(default)s)"
+        "--rounds", type=int, default=MIN_ROUNDS, help="new processes per way (default and minimum: %(default)s)"
     )
     freshness = commands.add_parser(
         "freshness", help="which changes trigger a rebuild, needed or not: ours, cargo, other import hooks"
@@ -88,16 +90,14 @@ def _parser() -> argparse.ArgumentParser:
             "--no-peers",
             dest="peers",
             action="store_false",
-            help="skip the competitors that have to be installed from PyPI",
+            help="skip the peers: the tools for comparison that must be installed from PyPI",
         )
     growth = commands.add_parser("growth", help="cost of an import by number of files and crates, and by stage")
-    growth.add_argument(
-        "--rounds", type=int, default=15, help="fresh processes per way and size (default: %(default)s)"
-    )
+    growth.add_argument("--rounds", type=int, default=15, help="new processes per way and size (default: %(default)s)")
     growth.add_argument(
         "--svg", metavar="FILE", default=str(PLOT), help="write the plot to this file (default: %(default)s)"
     )
-    media = commands.add_parser("media", help="pictures to patches: ours, Pillow with NumPy, the Hugging Face backends")
+    media = commands.add_parser("media", help="images to patches: ours, Pillow with NumPy, the Hugging Face backends")
     media.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: %(default)s)")
     media.add_argument(
         "--oracles",

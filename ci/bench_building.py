@@ -119,9 +119,9 @@ def _cargo(folder: Path, target: Path, *arguments: str) -> Callable[[], object]:
 def _fresh_checkout(home: Path, grown: Grown, hooked: bare.Bare, rounds: int) -> Row:
     everything = "; ".join(f"import {module}" for module in grown.modules)
     Way("ours, all", (hooked.python, "-c", code_that_imports(MODULE, statement=everything)), hooked.environment).run()
-    # Everything is built now. Each import below runs in a new checkout, without a compiler and a home folder.
-    nothing = home / "nothing"
-    nothing.mkdir()
+    # Everything is built now. Each import below runs in a new checkout, without a compiler or a home folder.
+    empty = home / "empty"
+    empty.mkdir()
     times = []
     for turn in range(rounds):
         checkout, cache = home / f"fresh-{turn}", home / f"fresh-cache-{turn}"
@@ -129,7 +129,7 @@ def _fresh_checkout(home: Path, grown: Grown, hooked: bare.Bare, rounds: int) ->
         shutil.copytree(
             hooked.environment["RUST_EXT_CACHE_DIR"], cache, ignore=shutil.ignore_patterns("targets", "records", "logs")
         )
-        variables = {**hooked.environment, "RUST_EXT_CACHE_DIR": str(cache), "PATH": str(nothing), "HOME": str(nothing)}
+        variables = {**hooked.environment, "RUST_EXT_CACHE_DIR": str(cache), "PATH": str(empty), "HOME": str(empty)}
         calls = "; ".join(
             f"rust_ext_loader.load_rust_extension({module!r}, workspace={str(checkout)!r})" for module in grown.modules
         )
@@ -164,7 +164,7 @@ def _concurrent_imports(home: Path) -> list[Row]:
         seconds, failed = _at_once(hooked, count)
         compiled = sum(line.startswith("rustc ") for line in log.read_text().splitlines())
         case, promised = (
-            (f"{count} processes, cold module", "one compile, none fails")
+            (f"{count} processes, cold module", "one compilation, no failure")
             if count > 1
             else ("1 process, cold module", "")
         )

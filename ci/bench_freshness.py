@@ -2,9 +2,9 @@
 Find out which changes each importer of Rust modules notices, and which make it compile needlessly.
 
 The rows are those of `tests/integration/freshness_changes.py`. Every importer has a separate folder
-with its workspace and its caches. Before each row the folder is restored,
-including timestamps. A row that must rebuild is judged by the value of the
-imported module, a row that must not rebuild by the number of compiled crates.
+with its workspace and its caches. Before each row the folder is restored, including timestamps.
+If a row must cause a rebuild, the value of the imported module shows whether it happened. If a row
+must not cause a rebuild, the number of compiled crates shows a needless one.
 
 Invariant: all importers see the same files, changes and compiler; time is not
 judged. Standard library only.

@@ -101,7 +101,7 @@ def _imports(bench: Bench) -> tuple[list[Row], dict[str, list[Run]]]:
                 f"{_shown(runs[way.name])}  {_against(runs[way.name], base)}",
             )
         )
-        rows.append(Row("  counted", "none but the record", _counts(way)))
+        rows.append(Row("  counted", "only the record", _counts(way)))
     slope = _slope([(size, median(run.cpu for run in runs[way.name])) for size, way in by_size.items()])
     seen = ", ".join(f"{size}: {_against(runs[way.name], base)}" for size, way in by_size.items())
     rows.append(Row("cost of a further file", "at most 5 us CPU", f"{slope * 1e6:.2f} us  ({seen})"))

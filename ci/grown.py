@@ -24,7 +24,7 @@ PACKAGE = "bench"
 MODULE = "bench.alpha"
 _FILES_PER_FOLDER = 25
 #: As long as a small source file, because a decision by content reads the files.
-_TEXT = "// " + "what it is for, in words. " * 150 + "\n"
+_TEXT = "// " + "filler text of a comment. " * 150 + "\n"
 
 _WORKSPACE = """\
 [workspace]
