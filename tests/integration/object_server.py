@@ -1,5 +1,5 @@
 """
-A small object store on this host that speaks the S3 protocol, and misbehaves on request.
+A small object store on this host that speaks the S3 protocol. Tests can make it fail.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class ObjectServer:
         self.objects: dict[str, bytes] = {}
         #: Method and key of every request. A listing is `LIST` and its prefix.
         self.requests: list[tuple[str, str]] = []
-        #: Part of a key -> misbehaviour for it: a status code, or a name that `_misbehave` knows.
-        self.moods: dict[str, str] = {}
+        #: Part of a key -> the fault of requests for it: a status code, or a name that `_fail` knows.
+        self.faults: dict[str, str] = {}
         #: When set, hanging requests end.
         self.released = threading.Event()
         handler = type("Handler", (_Handler,), {"store": self})
@@ -55,11 +55,11 @@ class ObjectServer:
         """
         return sum(1 for done, key in self.requests if done == method and part in key)
 
-    def mood_of(self, key: str) -> str | None:
+    def fault_of(self, key: str) -> str | None:
         """
-        The misbehaviour for a key, if any.
+        The fault for a key, if any.
         """
-        return next((mood for part, mood in self.moods.items() if part in key), None)
+        return next((fault for part, fault in self.faults.items() if part in key), None)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[ObjectServer]:
@@ -107,22 +107,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _behave(self, method: str, key: str, properly: Callable[[], None]) -> None:
         self.store.requests.append((method, key))
-        mood = self.store.mood_of(key)
-        if mood is None:
+        fault = self.store.fault_of(key)
+        if fault is None:
             properly()
-        elif mood.isdigit():
-            self._answer(int(mood), b"<Error><Code>Told</Code><Message>so</Message></Error>")
+        elif fault.isdigit():
+            self._answer(int(fault), b"<Error><Code>Fault</Code><Message>requested</Message></Error>")
         else:
             # The client may close the connection first.
             with contextlib.suppress(OSError):
-                self._misbehave(mood)
+                self._fail(fault)
             self.close_connection = True
 
-    def _misbehave(self, mood: str) -> None:
+    def _fail(self, fault: str) -> None:
         released = self.store.released
-        if mood == "hangs":
+        if fault == "hangs":
             released.wait()
-        elif mood == "trickles":
+        elif fault == "trickles":
             # Sends a byte from time to time and never completes.
             self._answer(200, b"", length=1 << 20)
             while not released.wait(0.05):
@@ -133,7 +133,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 "half": (b"<half", 1000),
                 "garbage": (b"<<<\xff", 4),
                 "endless": (b"x" * 4096, 1 << 50),
-            }[mood]
+            }[fault]
             if content is not None:
                 self._answer(200, content, length)
 

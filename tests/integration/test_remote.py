@@ -160,8 +160,10 @@ LOAD_BOTH = """
 @pytest.mark.parametrize(
     ("trouble", "message"),
     [
-        pytest.param({"mood": "hangs"}, "no answer within 1 s (limit: RUST_EXT_REMOTE_TIMEOUT=1)", id="it hangs"),
-        pytest.param({"mood": "403"}, "403", id="it forbids"),
+        pytest.param(
+            {"fault": "hangs"}, "no answer within 1 s (limit: RUST_EXT_REMOTE_TIMEOUT=1)", id="the store hangs"
+        ),
+        pytest.param({"fault": "403"}, "403", id="the store forbids"),
         pytest.param(
             {"RUST_EXT_REMOTE_KEYS": "secret"},
             "RUST_EXT_REMOTE_KEYS='secret' is invalid",
@@ -170,15 +172,15 @@ LOAD_BOTH = """
         pytest.param({"missing": "obstore"}, "install `rust-ext-loader[remote]`", id="the extra is not installed"),
     ],
 )
-def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, str], message: str) -> None:
+def test_a_failing_remote_causes_one_warning(hosts: Hosts, trouble: dict[str, str], message: str) -> None:
     """
     After any failure of the remote both modules are built, and the process asks and warns only once.
     """
     hosts.push()
     hosts.server.requests.clear()
     prelude = LOAD_BOTH
-    if "mood" in trouble:
-        hosts.server.moods["artifacts"] = trouble["mood"]
+    if "fault" in trouble:
+        hosts.server.faults["artifacts"] = trouble["fault"]
         hosts.second.environment["RUST_EXT_REMOTE_TIMEOUT"] = "1"
     elif "missing" in trouble:
         prelude = f'    sys.modules["{trouble["missing"]}"] = None\n{prelude}'
@@ -192,7 +194,7 @@ def test_a_remote_that_fails_costs_one_warning(hosts: Hosts, trouble: dict[str, 
     assert warning.startswith("this process ignores the remote cache from now on: ")
     assert message in warning
     assert warning.endswith("; fix that, or switch the remote off with RUST_EXT_REMOTE_URL= (empty)")
-    assert ("RUST_EXT_REMOTE_TIMEOUT" in warning) == (trouble.get("mood") == "hangs")
+    assert ("RUST_EXT_REMOTE_TIMEOUT" in warning) == (trouble.get("fault") == "hangs")
     assert {key for _, key in hosts.server.requests if "fx.alpha" in key} == set()
 
 
@@ -339,7 +341,7 @@ def test_a_failed_push_is_one_error(hosts: Hosts, tmp_path: Path, trouble: str, 
     elif trouble == "not built":
         shutil.rmtree(hosts.first.cache)
     elif trouble == "forbidden":
-        hosts.server.moods["libraries"] = "403"
+        hosts.server.faults["libraries"] = "403"
     else:
         hosts.first.environment["RUST_EXT_REMOTE_URL"] = ""
 

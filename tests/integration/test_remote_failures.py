@@ -1,7 +1,7 @@
 """
 Failures of a remote: each is one error of one line within the time limit, and leaves no partial library.
 
-The tests run a real server and the real S3 client. The server misbehaves for the keys that a row names.
+The tests use a local server and the real S3 client. The server answers requests for some keys with a fault.
 """
 
 from __future__ import annotations
@@ -103,13 +103,13 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("mood", ["hangs", "trickles", "drops", "half", "garbage", "endless", "403", "500", "503"])
-def test_a_misbehaving_server_costs_one_error(remote: Remote, mood: str, place: str) -> None:
+@pytest.mark.parametrize("fault", ["hangs", "trickles", "drops", "half", "garbage", "endless", "403", "500", "503"])
+def test_a_fault_of_the_server_causes_one_error(remote: Remote, fault: str, place: str) -> None:
     """
-    Every misbehaviour ends in an error or a refusal within the limit, and no library file is created.
+    Every fault of the server ends in an error or a refusal within the limit, and no library file is created.
     """
     remote.publish()
-    remote.server.moods[place] = mood
+    remote.server.faults[place] = fault
     began = time.monotonic()
 
     message = outcome(remote)
@@ -126,7 +126,7 @@ def test_a_deleted_object_is_a_miss(remote: Remote, place: str) -> None:
     404 is a miss: a clean-up of the bucket may delete objects in any order.
     """
     remote.publish()
-    remote.server.moods[place] = "404"
+    remote.server.faults[place] = "404"
 
     assert remote.ask() == Answer(None, ())
 
@@ -135,19 +135,19 @@ def test_a_missing_bucket_is_a_failure(remote: Remote) -> None:
     """
     404 for a listing means that the bucket does not exist: the setting is wrong, and no entry would ever be found.
     """
-    remote.server.moods["/entries/"] = "404"
+    remote.server.faults["/entries/"] = "404"
 
     with pytest.raises(RemoteFailed, match="404"):
         remote.ask()
 
 
-@pytest.mark.parametrize("mood", ["hangs", "drops", "403", "500"])
+@pytest.mark.parametrize("fault", ["hangs", "drops", "403", "500"])
 @pytest.mark.parametrize("place", ["/libraries/", ".json"])
-def test_a_failed_publication_leaves_no_entry(remote: Remote, place: str, mood: str) -> None:
+def test_a_failed_publication_leaves_no_entry(remote: Remote, place: str, fault: str) -> None:
     """
     The entry is written last, so no entry without a library can be found.
     """
-    remote.server.moods[place] = mood
+    remote.server.faults[place] = fault
 
     with pytest.raises(RemoteFailed):
         remote.publish(LIMIT)
@@ -216,7 +216,7 @@ def test_a_process_ends_although_its_request_hangs(remote: Remote) -> None:
     """
     An abandoned request neither delays the exit of the interpreter nor raises during the exit.
     """
-    remote.server.moods["artifacts"] = "hangs"
+    remote.server.faults["artifacts"] = "hangs"
 
     assert run(_ASK) == ["no answer within 1 s"]
 
