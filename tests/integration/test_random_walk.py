@@ -32,32 +32,32 @@ REPORT_INTERVAL = 60.0
 STEPS: dict[Callable[[Walk], str], int] = {
     walk_edits.edit_a_source: 12,
     walk_edits.edit_several_sources: 4,
-    walk_edits.edit_what_is_included: 8,
+    walk_edits.edit_an_included_file: 8,
     walk_edits.add_or_delete_a_listed_file: 2,
     walk_edits.add_or_delete_a_module: 4,
     walk_edits.add_or_delete_a_file: 2,
     walk_edits.edit_a_manifest: 3,
     walk_edits.edit_the_configuration: 2,
-    walk_edits.edit_what_nobody_reads: 3,
+    walk_edits.edit_an_unread_file: 3,
     walk_edits.comment_on_a_manifest: 2,
     walk_edits.touch: 2,
     walk_edits.set_an_idle_variable: 2,
     walk_edits.set_a_variable: 12,
-    walk_edits.change_what_a_record_stands_for: 10,
+    walk_edits.change_an_input_of_a_record: 10,
     walk_edits.save: 3,
     walk_edits.switch: 8,
     walk_edits.clone: 2,
-    walk_edits.go_elsewhere: 3,
+    walk_edits.go_to_another_checkout: 3,
     walk_edits.rename_the_checkout: 1,
     walk_accidents.wipe: 3,
-    walk_accidents.lose_an_entry: 2,
+    walk_accidents.delete_an_entry: 2,
     walk_accidents.damage_an_entry: 4,
-    walk_accidents.damage_what_saves_time: 2,
+    walk_accidents.damage_records_or_build_state: 2,
     walk_accidents.load_in_another_mode: 4,
     walk_accidents.break_and_repair: 2,
     walk_accidents.load_together: 4,
     walk_accidents.edit_during_a_build: 4,
-    walk_accidents.edit_and_take_back_during_a_build: 4,
+    walk_accidents.edit_and_revert_during_a_build: 4,
     walk_accidents.kill_a_compiling_builder: 4,
     walk_accidents.kill_a_builder: 6,
 }
@@ -65,7 +65,7 @@ STEPS: dict[Callable[[Walk], str], int] = {
 
 @pytest.mark.sampled
 @pytest.mark.timeout(SECONDS + 300)
-def test_a_random_walk_meets_no_stale_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_random_walk_finds_no_stale_load(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """
     After each step new processes load modules. Their values match the sources, and nothing is built twice.
     """
@@ -113,11 +113,11 @@ def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
 
 
 BREAKAGES = {
-    "a record that holds for ever": (
+    "a record that is always valid": (
         "from rust_ext_loader import _stat; _stat.signature = lambda _: (0, 0, 0, 0)",
         "fx.lone answers 'lone-1' instead of",
     ),
-    "a cache in which nothing is found": (
+    "a cache that finds no entry": (
         # Disable records too. Otherwise a record may decide the load: whether one exists depends on the age of files.
         (
             "from rust_ext_loader import _record; from rust_ext_loader.cache import _store; "

@@ -20,7 +20,7 @@ from checkout import Loaded
 from children import killed_at_exit
 from eventually import PATIENCE, eventually
 from processes import Gate, StartLine, alive, run_around_compilation
-from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_what_is_included
+from walk_edits import WAYS, add_or_delete_a_listed_file, edit_a_source, edit_an_included_file
 from walk_tree import MODULES
 from walking import Walk, by_record, is_for_editing
 
@@ -50,7 +50,7 @@ def _take_from_stored(walk: Walk) -> tuple[str, Path] | None:
     return (chosen[0], Path(str(walk.stored.pop(chosen)))) if chosen else None
 
 
-def lose_an_entry(walk: Walk) -> str:
+def delete_an_entry(walk: Walk) -> str:
     found = _take_from_stored(walk)
     if found is None:
         return "no known entry"
@@ -109,7 +109,7 @@ def damage_an_entry(walk: Walk) -> str:
     return f"{harm.__name__} {path.name} of {module}"
 
 
-def damage_what_saves_time(walk: Walk) -> str:
+def damage_records_or_build_state(walk: Walk) -> str:
     """
     Damage the records, the state of target folders or the compiler's incremental state.
 
@@ -206,7 +206,7 @@ def _pick(walk: Walk, crate: str) -> str:
 
 class _HeldBuild:
     """
-    A build of new text that is held while rustc reads a crate that uses the text.
+    A build of new text. It is held while rustc reads a crate that uses the text.
     """
 
     def __init__(self, walk: Walk) -> None:
@@ -222,7 +222,7 @@ class _HeldBuild:
     def __str__(self) -> str:
         return f"{self.module}, edited in {self.edited} and held in {self.crate}"
 
-    def take_away_the_gate(self, how: str) -> None:
+    def remove_the_gate(self, how: str) -> None:
         """
         Restore the earlier texts and release the compiler that waits at the gate.
         """
@@ -240,9 +240,9 @@ def edit_during_a_build(walk: Walk) -> str:
     with walk.counted() as calls:
         held = _HeldBuild(walk)
         with killed_at_exit(held.builder):
-            ways = (edit_a_source, edit_what_is_included, add_or_delete_a_listed_file)
+            ways = (edit_a_source, edit_an_included_file, add_or_delete_a_listed_file)
             edits = [walk.random.choice(ways)(walk) for _ in range(walk.random.randint(0, 2))]
-            held.take_away_the_gate(walk.random.choice(WAYS))
+            held.remove_the_gate(walk.random.choice(WAYS))
             loaded = Loaded(**walk.here.checkout.finish(held.builder))
     walk.check_value(held.module, loaded)
     compiled = [call for call in calls if call[0] == "rustc"]
@@ -252,20 +252,20 @@ def edit_during_a_build(walk: Walk) -> str:
     return f"{held}; {'; '.join(edits)}"
 
 
-def edit_and_take_back_during_a_build(walk: Walk) -> str:
+def edit_and_revert_during_a_build(walk: Walk) -> str:
     """
-    Edit a file before cargo's first run and revert it afterwards. No result may contain the reverted text.
+    Edit a file before cargo's first run and revert the edit after that run. No result may contain the reverted text.
     """
     module = walk.random.choice(sorted(MODULES))
     _edit_to_new_text(walk, _pick(walk, MODULES[module]))
     path = walk.random.choice(walk_tree.read_by(walk.here.tree, MODULES[module]))
-    meant, other = walk.folder / "meant", walk.folder / "other"
-    shutil.copy2(walk.here.root / path, meant)
+    original, other = walk.folder / "original", walk.folder / "other"
+    shutil.copy2(walk.here.root / path, original)
     other.write_text(walk_tree.numbered(walk.here.tree[path], 9), encoding="utf-8")
     run_around_compilation(
         walk.here.checkout,
         before=f"if [ -e '{other}' ]; then cp '{other}' {path}; fi",
-        after=f"if [ -e '{other}' ]; then rm '{other}' && cp -p '{meant}' {path}; fi",
+        after=f"if [ -e '{other}' ]; then rm '{other}' && cp -p '{original}' {path}; fi",
     )
     loaded = walk.load(module)
     walk.here.checkout.install_tools()
@@ -285,8 +285,8 @@ def kill_a_compiling_builder(walk: Walk) -> str:
         held.builder.kill()
         held.builder.wait(PATIENCE)
         eventually(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
-    held.take_away_the_gate(how := walk.random.choice(("its old time", "its old time", "long ago", "in place")))
-    return f"{held}; taken back {how}; {_after_a_death(walk, held.module)}"
+    held.remove_the_gate(how := walk.random.choice(("its old time", "its old time", "long ago", "in place")))
+    return f"{held}; reverted {how}; {_load_after_a_kill(walk, held.module)}"
 
 
 def _newest_library(walk: Walk, module: str) -> str:
@@ -299,7 +299,7 @@ def _newest_library(walk: Walk, module: str) -> str:
     return os.fspath(library)
 
 
-def _after_a_death(walk: Walk, module: str) -> str:
+def _load_after_a_kill(walk: Walk, module: str) -> str:
     """
     Load the module of the killed builder, mostly after another edit, so that it must be built.
     """
@@ -311,7 +311,7 @@ def _after_a_death(walk: Walk, module: str) -> str:
 
 
 #: Code that makes a process kill itself at a named point, mostly while it stores an entry. It needs `os`.
-_DEATHS = {
+_KILL_POINTS = {
     "before anything is staged": """
         from rust_ext_loader.cache import _store
         _store.publish = lambda *_: os.kill(os.getpid(), 9)
@@ -366,8 +366,8 @@ def kill_a_builder(walk: Walk) -> str:
     module = walk.random.choice(sorted(MODULES))
     crate, before = _pick(walk, MODULES[module]), walk.here.tree
     _edit_to_new_text(walk, crate)
-    point = walk.random.choice(sorted(_DEATHS))
-    process = walk.start(module, f"import os\n{textwrap.dedent(_DEATHS[point])}")
+    point = walk.random.choice(sorted(_KILL_POINTS))
+    process = walk.start(module, f"import os\n{textwrap.dedent(_KILL_POINTS[point])}")
     with killed_at_exit(process):
         assert process.wait(PATIENCE) == -signal.SIGKILL
         eventually(lambda: not alive(os.fspath(walk.cache)), "no compiler is left")
@@ -376,4 +376,4 @@ def kill_a_builder(walk: Walk) -> str:
         walk.stored[walk.key_for_editing(module) if for_editing else walk.key(module)] = None
     if walk.random.random() < 0.5:
         walk.here.become(before, "its old time")
-    return f"{module}, edited in {crate}, {point}; {_after_a_death(walk, module)}"
+    return f"{module}, edited in {crate}, {point}; {_load_after_a_kill(walk, module)}"

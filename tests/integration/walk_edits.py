@@ -18,7 +18,7 @@ from walking import Walk
 #: Limits of checkouts and saved versions.
 _MAX_CHECKOUTS = 3
 _MAX_SAVED = 6
-#: Ways to write a file. Most are rare, and make some build tools fail.
+#: Ways to write a file. Most of them are rare, and some build tools miss such an edit.
 WAYS = ("in place", "by rename", "same time", "its old time", "long ago")
 
 
@@ -41,7 +41,7 @@ def edit_several_sources(walk: Walk) -> str:
     return "; ".join(edit_a_source(walk) for _ in range(walk.random.randint(2, 4)))
 
 
-def edit_what_is_included(walk: Walk) -> str:
+def edit_an_included_file(walk: Walk) -> str:
     """
     Edit a file that is not a Rust source: a declared input, or one that a build was seen to read.
     """
@@ -124,7 +124,10 @@ def edit_the_configuration(walk: Walk) -> str:
 # Changes without effect.
 
 
-def edit_what_nobody_reads(walk: Walk) -> str:
+def edit_an_unread_file(walk: Walk) -> str:
+    """
+    Write or remove a file that no build reads.
+    """
     path = walk.random.choice(NOISE)
     if path in walk.here.tree and walk.random.random() < 0.3:
         walk.here.remove(path)
@@ -162,14 +165,14 @@ def set_a_variable(walk: Walk) -> str:
     return _set(walk, walk_tree.VARIABLES)
 
 
-def change_what_a_record_stands_for(walk: Walk) -> str:
+def change_an_input_of_a_record(walk: Walk) -> str:
     """
     Load twice, so that a record can decide the second load. Then make a change that must invalidate the record.
     """
     module = walk.random.choice(sorted(MODULES))
     for _ in range(2):
         walk.check(module)
-    changes = (edit_a_source, edit_what_is_included, add_or_delete_a_file, add_or_delete_a_listed_file, set_a_variable)
+    changes = (edit_a_source, edit_an_included_file, add_or_delete_a_file, add_or_delete_a_listed_file, set_a_variable)
     return f"{module}, then {walk.random.choice(changes)(walk)}"
 
 
@@ -231,7 +234,7 @@ def clone(walk: Walk) -> str:
     return name
 
 
-def go_elsewhere(walk: Walk) -> str:
+def go_to_another_checkout(walk: Walk) -> str:
     walk.here = walk.random.choice(walk.places)
     return walk.here.root.name
 

@@ -56,7 +56,7 @@ IDLE_VARIABLES: dict[str, tuple[str | None, ...]] = {
 
 CONFIG = ".cargo/config.toml"
 DECLARED = "texts/declared.txt"
-#: Files that `left` includes and does not declare. The README does not have the name of a Rust source.
+#: Files that `left` includes and does not declare. Markdown files in a crate's folder are not sources.
 UNDECLARED, README = "texts/undeclared.txt", "left/README.md"
 #: Folder that the build script of `right` lists and reads.
 LISTED = "texts/listed/"

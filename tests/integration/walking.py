@@ -30,8 +30,8 @@ from from_scratch import build_from_scratch
 from processes import tool
 from walk_tree import MODULES, Facts, Tree
 
-#: Identifies a stored build: the module, its facts, and the checkout of a build for editing. A full build serves every
-#: checkout, so its key has an empty text there.
+#: Identifies a stored build: the module, its facts, and the checkout if it is a build for editing. A full build serves
+#: every checkout, so the third part of its key is empty.
 Key: TypeAlias = tuple[str, frozenset[tuple[str, str]], str]
 
 #: Prelude of every load, which prints a line when a record decides.
@@ -65,7 +65,7 @@ class Place:
         self.tree: Tree = {}
         #: Facts of each module when the toolkit last decided about it in this checkout.
         self.known: dict[str, Facts] = {}
-        #: The modules of which the last decision used a build for editing.
+        #: The modules whose last decision used a build for editing.
         self.for_editing: set[str] = set()
         #: Saved states: a name, which is a tag if Git is used, and the tree.
         self.saved: list[tuple[str, Tree]] = []
