@@ -1,5 +1,5 @@
 """
-The edit tier: when a build uses it, where its entries are used, and what guards the compiler's incremental state.
+The edit tier: which builds are in it, where its entries are used, and when the compiler's incremental state is removed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FOR_EDITING = "for editing in"
 @pytest.fixture
 def edited(plain: Checkout) -> Checkout:
     """
-    A checkout whose `fx.alpha` was built in full. Then its source was edited.
+    A checkout whose `fx.alpha` was built in full and then edited.
     """
     first = plain.load()
     assert (first.value, FOR_EDITING in first.stderr) == (BEFORE, False)
@@ -50,14 +50,14 @@ def tier_of(loaded: Loaded) -> str:
 
 def overrides(loaded: Loaded) -> set[str]:
     """
-    The profile overrides that the last cargo got.
+    The profile overrides among the arguments of the last cargo run.
     """
     return {value for option, value in itertools.pairwise(loaded.cargo[-1]) if option == "--config"}
 
 
 def edited_packages(loaded: Loaded) -> set[str]:
     """
-    The packages with overrides.
+    The packages that the overrides name.
     """
     return {value.split('"')[1].partition("@")[0] for value in overrides(loaded)}
 
@@ -71,7 +71,7 @@ def incremental(checkout: Checkout) -> list[Path]:
 
 def test_an_edit_is_built_for_editing(edited: Checkout) -> None:
     """
-    The build says so, and names the command that optimises. Only the edited package gets other settings.
+    The message says so and names the command for the full build. Only the edited package gets other settings.
     """
     loaded = edited.load()
 
@@ -102,7 +102,7 @@ def test_only_edited_packages_and_their_users_are_in_the_edit_tier(edited: Check
 
 def test_a_compile_error_does_not_compile_other_packages_again(edited: Checkout) -> None:
     """
-    What cargo found fresh in the failed build is fresh in the next one, too.
+    Packages that were fresh in the failed build are fresh in the next build too.
     """
     edited.load()
     edited.replace("alpha/src/lib.rs", "mod part;", "mod part")
@@ -117,7 +117,7 @@ def test_a_compile_error_does_not_compile_other_packages_again(edited: Checkout)
 
 def test_the_next_edit_reuses_the_incremental_state(edited: Checkout) -> None:
     """
-    Cargo is not asked to clean, and the state of each crate stays in its folder.
+    `cargo clean` is not run, and the state of each crate stays in its folder.
     """
     edited.load()
     before = {path: path.stat().st_ino for path in incremental(edited)}
@@ -133,7 +133,7 @@ def test_the_next_edit_reuses_the_incremental_state(edited: Checkout) -> None:
 
 def test_a_compile_error_keeps_the_incremental_state(edited: Checkout) -> None:
     """
-    The most common mistake in an edit loop does not make the next build slow.
+    A compile error is common while a crate is edited, so it must not make the next build slow.
     """
     edited.load()
     before = {path: path.stat().st_ino for path in incremental(edited)}
@@ -165,7 +165,7 @@ def test_a_reverted_edit_uses_the_full_build(edited: Checkout) -> None:
         pytest.param({"RUST_EXT_PROFILE": "dev"}, "full", id="profile dev, which is incremental already"),
     ],
 )
-def test_when_an_edit_is_built_in_full(edited: Checkout, variables: dict[str, str], tier: str) -> None:
+def test_settings_select_the_tier_of_an_edit(edited: Checkout, variables: dict[str, str], tier: str) -> None:
     loaded = edited.load(variables=variables)
 
     assert (loaded.value, tier_of(loaded)) == (AFTER, tier)
@@ -178,7 +178,7 @@ def test_a_project_can_switch_the_tier_off(edited: Checkout) -> None:
     assert tier_of(edited.load()) == "full"
 
 
-def test_other_settings_build_again(edited: Checkout) -> None:
+def test_changed_settings_of_the_tier_cause_a_rebuild(edited: Checkout) -> None:
     """
     The settings of the tier are a fact, and a record notices that the project's file changed.
     """
@@ -194,7 +194,7 @@ def test_other_settings_build_again(edited: Checkout) -> None:
     assert any("codegen-units=7" in argument for call in loaded.cargo for argument in call)
 
 
-def test_another_checkout_does_not_use_it(edited: Checkout, tmp_path: Path) -> None:
+def test_another_checkout_does_not_use_a_build_for_editing(edited: Checkout, tmp_path: Path) -> None:
     """
     A copy of the checkout with the same cache builds in full.
     """
@@ -207,7 +207,7 @@ def test_another_checkout_does_not_use_it(edited: Checkout, tmp_path: Path) -> N
     assert (loaded.value, loaded.compiled, tier_of(loaded)) == (AFTER, ["alpha"], "full")
 
 
-def test_mode_never_warns_about_it_in_every_process(edited: Checkout) -> None:
+def test_mode_never_warns_about_a_build_for_editing_in_every_process(edited: Checkout) -> None:
     edited.load()
 
     for _ in range(2):
@@ -219,9 +219,9 @@ def test_mode_never_warns_about_it_in_every_process(edited: Checkout) -> None:
         assert "run `rust-ext build fx.alpha` to optimise it" in warning
 
 
-def test_the_full_build_replaces_it(edited: Checkout) -> None:
+def test_the_full_build_replaces_the_build_for_editing(edited: Checkout) -> None:
     """
-    `rust-ext build` makes the full build, and the next import uses it although a valid record named the other library.
+    `rust-ext build` makes the full build. The next load uses it, even if there is a record of the build for editing.
     """
     edited.load()
     edited.wait_until_settled()
@@ -254,9 +254,9 @@ def test_explain_names_the_tier(edited: Checkout) -> None:
     assert (fields["tier"], fields["changes"]) == ("edit", [])
 
 
-def test_commands_that_publish_ignore_it(edited: Checkout) -> None:
+def test_key_and_verify_ignore_a_build_for_editing(edited: Checkout) -> None:
     """
-    They ask for the full build, and do not find one.
+    The commands look for the full build and do not find one.
     """
     full = rust_ext(edited, "key", "--format", "json", raw=True).out
     edited.load()
@@ -266,7 +266,7 @@ def test_commands_that_publish_ignore_it(edited: Checkout) -> None:
     assert (verified.code, verified.out) == (1, "fx.alpha: not cached\n")
 
 
-# The guard of the incremental state.
+# When the incremental state is removed.
 
 
 def _truncate(path: Path) -> None:
@@ -289,13 +289,13 @@ def _change_the_word(path: Path) -> None:
 @pytest.mark.parametrize("harm", [_truncate, _delete, _change_the_word])
 def test_damaged_incremental_state_is_not_used(edited: Checkout, harm: Callable[[Path], None]) -> None:
     """
-    The compiler would link a damaged object without noticing. Its state is removed instead.
+    The compiler would link a damaged object without noticing, so the state with the damage is removed.
     """
     edited.load()
     objects = [
         path for state in incremental(edited) for path in state.rglob("*") if path.is_file() and path.suffix == ".o"
     ]
-    assert any(b"middle-1" in path.read_bytes() for path in objects), "some object has the word that gets changed"
+    assert any(b"middle-1" in path.read_bytes() for path in objects), "some object contains the word to change"
     for path in objects:
         harm(path)
     edited.write("middle/src/lib.rs", 'pub const WORD: &str = "middle-1";\n\n// A comment.\n')
@@ -306,7 +306,7 @@ def test_damaged_incremental_state_is_not_used(edited: Checkout, harm: Callable[
 
 def test_foreign_incremental_state_is_not_used(edited: Checkout, tmp_path: Path) -> None:
     """
-    The state of an earlier build, put back by a backup tool, is removed.
+    If a backup tool restores the state of an earlier build, the state is removed.
     """
     edited.load()
     states = incremental(edited)
@@ -324,9 +324,9 @@ def test_foreign_incremental_state_is_not_used(edited: Checkout, tmp_path: Path)
     assert not any(path.exists() and path.stat().st_ino == inode for path, inode in before.items())
 
 
-def test_a_killed_build_leaves_no_state_that_is_used(edited: Checkout) -> None:
+def test_the_incremental_state_of_a_killed_build_is_not_used(edited: Checkout) -> None:
     """
-    After a build for editing was killed while it compiled, the next one starts without the state of that crate.
+    After a build for editing was killed during the compilation, the next one compiles that crate without its state.
     """
     edited.load()
     text = (edited.root / "alpha/src/lib.rs").read_text(encoding="utf-8")
@@ -343,7 +343,7 @@ def test_a_killed_build_leaves_no_state_that_is_used(edited: Checkout) -> None:
 
 def test_an_older_time_does_not_hide_an_edit(edited: Checkout) -> None:
     """
-    Cargo compares times. A dependency that was replaced by an older file is compiled again in both tiers.
+    Cargo compares timestamps. A dependency that was replaced by an older file is compiled again in both tiers.
     """
     edited.load()
     for number in (2, 3):
@@ -354,9 +354,9 @@ def test_an_older_time_does_not_hide_an_edit(edited: Checkout) -> None:
         assert (loaded.value, tier_of(loaded)) == (AFTER.replace("middle-1", f"middle-{number}0"), "full")
 
 
-def test_a_layout_of_cargo_that_is_not_known_is_cleaned_by_cargo(edited: Checkout) -> None:
+def test_cargo_cleans_outputs_at_unknown_paths(edited: Checkout) -> None:
     """
-    If the outputs have other paths than expected, cargo reports the package as fresh. Then `cargo clean` removes them.
+    If the outputs are at other paths than expected, the toolkit does not find them, so `cargo clean` removes them.
     """
     keep_outputs = "from rust_ext_loader.build import _outputs\n_outputs.discard = lambda *_: None"
     edited.load()
