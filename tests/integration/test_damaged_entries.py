@@ -183,21 +183,21 @@ def test_a_damaged_entry_is_a_miss(stored: Checkout, harm: str) -> None:
     """
     A damaged entry is not loaded. It is rebuilt without a warning, and the next load is a cache hit.
     """
-    sound = stored.load()
-    assert sound.value == ALPHA
+    intact = stored.load()
+    assert intact.value == ALPHA
     if not harm.startswith("library"):
         # Remove the record: it checks only the library, not the manifest, and would still return the library.
         shutil.rmtree(stored.cache / "records", ignore_errors=True)
-    HARM[harm](Path(str(sound.file)))
+    HARM[harm](Path(str(intact.file)))
 
-    healed, after = stored.load(), stored.load()
+    rebuilt, after = stored.load(), stored.load()
 
-    assert healed.value == ALPHA
-    assert healed.compiled == ["alpha"]
-    assert healed.warnings == ()
-    assert healed.file != sound.file
-    assert Path(str(healed.file)).is_relative_to(stored.cache / "artifacts")
-    assert (healed.file, ALPHA, ()) == (after.file, after.value, after.cargo)
+    assert rebuilt.value == ALPHA
+    assert rebuilt.compiled == ["alpha"]
+    assert rebuilt.warnings == ()
+    assert rebuilt.file != intact.file
+    assert Path(str(rebuilt.file)).is_relative_to(stored.cache / "artifacts")
+    assert (rebuilt.file, ALPHA, ()) == (after.file, after.value, after.cargo)
 
 
 def test_an_entry_under_another_name_is_a_miss(stored: Checkout) -> None:
@@ -302,14 +302,14 @@ def test_a_library_that_the_linker_refuses_is_rebuilt(plain: Checkout, everywher
         for output in (plain.cache / "targets").rglob("libalpha.so"):
             output.write_bytes(refused)
 
-    healed, after = plain.load(), plain.load()
+    rebuilt, after = plain.load(), plain.load()
 
-    assert [healed.value, after.value] == [ALPHA, ALPHA]
-    (warning,) = healed.warnings
+    assert [rebuilt.value, after.value] == [ALPHA, ALPHA]
+    (warning,) = rebuilt.warnings
     assert str(library) in warning
     assert not library.exists()
     assert [refused] == [path.read_bytes() for path in (plain.cache / "quarantine").rglob("*.so")]
-    assert (healed.file, (), ()) == (after.file, after.cargo, after.warnings)
+    assert (rebuilt.file, (), ()) == (after.file, after.cargo, after.warnings)
 
 
 def test_a_damaged_target_folder_is_rebuilt(plain: Checkout) -> None:
@@ -322,8 +322,8 @@ def test_a_damaged_target_folder_is_rebuilt(plain: Checkout) -> None:
         data = output.read_bytes()
         output.write_bytes(data[: len(data) // 2])
 
-    healed, after = plain.load(), plain.load()
+    rebuilt, after = plain.load(), plain.load()
 
-    assert [healed.value, after.value] == [ALPHA, ALPHA]
-    assert library.name == Path(str(healed.file)).name
+    assert [rebuilt.value, after.value] == [ALPHA, ALPHA]
+    assert library.name == Path(str(rebuilt.file)).name
     assert after.cargo == ()

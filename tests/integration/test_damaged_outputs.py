@@ -58,15 +58,15 @@ def test_a_damaged_dependency_is_recompiled(plain: Checkout, harm: Callable[[Pat
     If a dependency's compiled code is damaged, the load after an edit of the crate still returns the new code.
     """
     plain.load()
-    torn = [path for path in (plain.cache / "targets").rglob("libmiddle-*") if path.is_file()]
-    assert {path.suffix for path in torn} >= {".rlib"}
-    for path in torn:
+    damaged = [path for path in (plain.cache / "targets").rglob("libmiddle-*") if path.is_file()]
+    assert {path.suffix for path in damaged} >= {".rlib"}
+    for path in damaged:
         harm(path)
     plain.replace("alpha/src/part.rs", "part-1", "part-2")
 
-    healed, after = plain.load(), plain.load()
+    rebuilt, after = plain.load(), plain.load()
 
-    assert (healed.value, healed.warnings) == (EDITED, ())
+    assert (rebuilt.value, rebuilt.warnings) == (EDITED, ())
     assert (after.value, after.cargo) == (EDITED, ())
 
 
@@ -84,9 +84,9 @@ def test_damaged_state_of_cargo_only_costs_time(plain: Checkout, profile: str) -
             empty(path)
     plain.replace("alpha/src/part.rs", "part-1", "part-2")
 
-    healed, after = plain.load(), plain.load()
+    rebuilt, after = plain.load(), plain.load()
 
-    assert (healed.value, healed.warnings) == (EDITED, ())
+    assert (rebuilt.value, rebuilt.warnings) == (EDITED, ())
     assert (after.value, after.cargo) == (EDITED, ())
 
 
@@ -155,8 +155,8 @@ def test_a_killed_linker_is_reported(plain: Checkout) -> None:
     assert failed.reason == "build-failed"
     assert "signal: 9" in str(failed.error)
     assert not list((plain.cache / "artifacts").rglob("*.so"))
-    healed = plain.load()
-    assert (healed.value, healed.compiled) == (ALPHA, ["alpha"])
+    rebuilt = plain.load()
+    assert (rebuilt.value, rebuilt.compiled) == (ALPHA, ["alpha"])
 
 
 def test_a_killed_linker_is_retried_after_earlier_builds(plain: Checkout) -> None:
@@ -166,6 +166,6 @@ def test_a_killed_linker_is_retried_after_earlier_builds(plain: Checkout) -> Non
     install_crashing_linker(plain, 1)
     plain.load("fx.beta")
 
-    healed = plain.load()
+    rebuilt = plain.load()
 
-    assert (healed.value, healed.compiled) == (ALPHA, ["alpha", "alpha"])
+    assert (rebuilt.value, rebuilt.compiled) == (ALPHA, ["alpha", "alpha"])

@@ -69,9 +69,9 @@ def test_all_missing_libraries_are_named(plain: Checkout, libraries: Libraries) 
 
     first, second = plain.load(), plain.load()
 
-    for lacking in (first, second):
-        assert (lacking.reason, lacking.in_sys_modules) == ("library-missing", False)
-        assert "fx.alpha was found, but libraries it needs are missing: libone.so.1, libtwo.so.1" in str(lacking.error)
+    for failed in (first, second):
+        assert (failed.reason, failed.in_sys_modules) == ("library-missing", False)
+        assert "fx.alpha was found, but libraries it needs are missing: libone.so.1, libtwo.so.1" in str(failed.error)
     assert [first.compiled, second.compiled] == [["alpha"], []]
     assert (len(first.warnings), second.warnings) == (1, ())
 
@@ -123,8 +123,8 @@ def test_a_missing_library_of_a_library_is_named(plain: Checkout, libraries: Lib
     assert plain.load().value == "2"
     (libraries.installed / "libdeep.so.1").unlink()
 
-    lacking = plain.load(mode="never")
+    failed = plain.load(mode="never")
 
-    assert lacking.reason == "library-missing"
-    assert "missing: libdeep.so.1;" in str(lacking.error)
-    assert Path(str(lacking.error).rpartition("(")[2].rstrip(")")).exists()
+    assert failed.reason == "library-missing"
+    assert "missing: libdeep.so.1;" in str(failed.error)
+    assert Path(str(failed.error).rpartition("(")[2].rstrip(")")).exists()
