@@ -28,7 +28,7 @@ import peers
 # The table of changes belongs to the tests.
 sys.path.insert(0, str(environment.ROOT / "tests/integration"))
 
-from freshness_changes import CHANGES, furnish, look_at_machine
+from freshness_changes import CHANGES, copy_workspace, probe_machine
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def main(*, with_peers: bool, json_file: str | None) -> int:
     Set up, run and print the table; write JSON if asked to.
     """
     environment.main_environment().ready()
-    machine = look_at_machine()
+    machine = probe_machine()
     rows: list[dict[str, str]] = []
     with tempfile.TemporaryDirectory(prefix="freshness-") as name:
         benches = _benches(Path(name).resolve(), with_peers=with_peers)
@@ -162,7 +162,7 @@ def _benches(folder: Path, *, with_peers: bool) -> list[Bench]:
     for slug, make in {"ours": _ours, "cargo": _bare_cargo, **(peers.IMPORTERS if with_peers else {})}.items():
         place = folder / slug
         place.mkdir()
-        furnish(place / "workspace")
+        copy_workspace(place / "workspace")
         _use_stand_in(place / "workspace")
         benches.append(Bench(make(place), place, tools))
     return benches

@@ -3,7 +3,7 @@ The table of changes that must or must not cause a rebuild, for the tests and fo
 
 Each row changes a copy of `tests/crates/freshness`, or the environment, and says what a
 new import must return. The module's value shows whether a required rebuild happened. The list of
-compiled packages shows a needless one. Uses the standard library only.
+compiled packages shows a needless rebuild. Uses the standard library only.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Change:
         return " ".join(self.becomes.format(machine=machine) if part == word else part for part in before.split())
 
 
-def furnish(root: Path) -> None:
+def copy_workspace(root: Path) -> None:
     """
     Copy the fixture workspace to `root`.
     """
@@ -117,9 +117,9 @@ def furnish(root: Path) -> None:
         _write(root / f"alpha/src/{name}/mod.rs", f'pub const WORD: &str = "{name}-1";\n')
 
 
-def look_at_machine() -> Machine:
+def probe_machine() -> Machine:
     """
-    Find the installed compilers.
+    Return the properties of this machine: its host and the installed compilers.
     """
     output = _run("rustc", "-vV")
     lines = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
@@ -175,7 +175,7 @@ def _edit(name: str, old: str, new: str, *, older: bool = False) -> Callable[[Pa
 
 def _edited(name: str, word: str, what: str, *, older: bool = False) -> Change:
     """
-    A row that replaces `<word>-1` in a file by `<word>-2`.
+    A row that replaces `<word>-1` in a file with `<word>-2`.
     """
     return Change(what, _edit(name, f"{word}-1", f"{word}-2", older=older), word=f"{word}-1", becomes=f"{word}-2")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from checkout import Checkout
-from freshness_changes import CHANGES, furnish, look_at_machine
+from freshness_changes import CHANGES, copy_workspace, probe_machine
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def machine() -> Machine:
-    return look_at_machine()
+    return probe_machine()
 
 
 @pytest.fixture(scope="session")
-def furnished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
+def built_workspace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
     """
     The workspace that the changes are applied to, built once, and the module's value.
     """
     folder = tmp_path_factory.mktemp("freshness")
-    furnish(folder / "workspace")
+    copy_workspace(folder / "workspace")
     checkout = Checkout(folder / "workspace", folder / "cache")
     checkout.install_tools()
     value = checkout.load().value
@@ -38,7 +38,7 @@ def furnished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Checkout, str]:
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_changes_rebuild_as_listed(
-    furnished: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change
+    built_workspace: tuple[Checkout, str], machine: Machine, tmp_path: Path, change: Change
 ) -> None:
     """
     A change that must cause a rebuild compiles once. Any other change compiles nothing.
@@ -47,7 +47,7 @@ def test_changes_rebuild_as_listed(
     """
     if reason := change.impossible_on(machine):
         pytest.skip(reason)
-    once, before = furnished
+    once, before = built_workspace
     checkout = Checkout(tmp_path / "workspace", tmp_path / "cache")
     shutil.copytree(once.root, checkout.root, symlinks=True)
     shutil.copytree(once.cache, checkout.cache, ignore=shutil.ignore_patterns("targets", "records"))
