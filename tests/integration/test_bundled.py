@@ -108,11 +108,11 @@ def test_an_invalid_sidecar_is_ignored(library: Path, change: Callable[[Path], o
         pytest.param({"flags/env/CC": "clang"}, (), id="other flags of the machine: not stale"),
     ],
 )
-def test_what_makes_a_bundled_library_stale(
+def test_a_bundled_library_is_stale_if_its_source_key_or_abi_differs(
     library: Path, wanted: dict[str, str], differences: tuple[str, ...]
 ) -> None:
     """
-    A bundled library is stale if its source key or its ABI differs. Other facts do not count.
+    Other facts, such as the compiler or the flags of the machine, do not count.
     """
     described = _bundled.describe(library, "alpha")
 

@@ -202,10 +202,10 @@ NEVER = {"SGLANG_RUST_BUILD_MODE": "never"}
             CACHE_DIR,
             (),
             True,
-            id="its owned_by_container_user files, where they were built",
+            id="files of the container's user, where it was built",
         ),
         pytest.param(
-            owned_by_container_user, ELSEWHERE, CACHE_DIR, (), True, id="its owned_by_container_user files, elsewhere"
+            owned_by_container_user, ELSEWHERE, CACHE_DIR, (), True, id="files of the container's user, elsewhere"
         ),
         pytest.param(
             owned_by_container_user,
@@ -213,7 +213,7 @@ NEVER = {"SGLANG_RUST_BUILD_MODE": "never"}
             CACHE_DIR,
             ("{place}", "/tmp"),
             False,
-            id="its owned_by_container_user files, read-only, no place for a record",
+            id="files of the container's user, read-only, no place for a record",
         ),
         pytest.param(owned_by_root, BUILT_AT, CACHE_DIR, (), True, id="files of root, where it was built"),
         pytest.param(owned_by_root, ELSEWHERE, CACHE_PATH, (), True, id="files of root, elsewhere, on the search path"),

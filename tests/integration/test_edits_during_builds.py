@@ -45,7 +45,7 @@ def test_an_edit_during_a_build_is_in_the_result(plain: Checkout, how: dict[str,
     hit(plain.load(), "alpha-1 part-2 middle-1")
     plain.install_tools()
     plain.replace("alpha/src/part.rs", "part-2", "part-1")
-    assert plain.load().value == ALPHA, "the key of the old text has no entry of another text"
+    assert plain.load().value == ALPHA, "the key of the old sources must not lead to a library of other sources"
 
 
 def test_an_edit_reverted_during_a_build_is_not_in_the_result(plain: Checkout) -> None:

@@ -164,7 +164,7 @@ if __name__ == "__main__":
     assert compiled(plain) == ["alpha"]
 
 
-def test_a_fork_keeps_what_it_imported(plain: Checkout) -> None:
+def test_a_forked_child_keeps_imported_modules(plain: Checkout) -> None:
     """
     A child that was forked after an import has the module, and can load another one.
     """

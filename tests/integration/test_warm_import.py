@@ -138,7 +138,7 @@ def test_a_cold_import_is_counted(plain: Checkout, code: str) -> None:
     ]
     assert len({one.linked[-1] for one in counted}) == 1, "the module is linked last, and the same file each time"
     assert foreign[0] > foreign[1] > 20 > foreign[2] == 0
-    assert again.imported & BUILD_MODULES == set(), "a decision that builds nothing imports nothing that builds"
+    assert again.imported & BUILD_MODULES == set(), "without a build no module of the build is imported"
     assert cold.imported >= BUILD_MODULES
 
 

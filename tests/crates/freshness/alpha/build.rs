@@ -1,4 +1,4 @@
-//! Reads a file of the crate and one outside of it. Passes on the compiler, and whether a target was requested.
+//! Reads a file of the crate and one outside it. Passes on the compiler's release, and whether a target was requested.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -15,6 +15,6 @@ fn main() {
     println!("cargo::rustc-env=COMPILER={release}");
 
     let (target, out) = (env::var("TARGET").expect("TARGET"), env::var("OUT_DIR").expect("OUT_DIR"));
-    let asked_for = Path::new(&out).components().any(|part| part.as_os_str() == target.as_str());
-    println!("cargo::rustc-env=PLACE={}", if asked_for { "for-a-target" } else { "for-the-host" });
+    let requested = Path::new(&out).components().any(|part| part.as_os_str() == target.as_str());
+    println!("cargo::rustc-env=PLACE={}", if requested { "for-a-target" } else { "for-the-host" });
 }

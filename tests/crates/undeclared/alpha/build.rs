@@ -1,4 +1,4 @@
-//! Reads a `.proto` two folders up, the names in a folder, and a variable, and writes a source.
+//! Reads a `.proto` outside the crate, the names in a folder, and a variable, and writes a source.
 
 use std::{env, fs, path::Path};
 
