@@ -123,7 +123,7 @@ def test_rust_struct_and_stub_have_the_same_fields(class_: str) -> None:
 )
 def test_stub_says_which_fields_are_required(class_: str, default: object) -> None:
     """
-    Every field of `ServerArgs` and `ModelConfig` is required; every field of the other two is optional.
+    Every field of `ServerArgs` and `ModelConfig` is required. Every field of the other classes is `None` by default.
     """
     assert {name for name, (_, given) in stub_parameters(class_).items() if given is not default} == set()
 

@@ -1,5 +1,5 @@
 """
-The program under overload, and stopped with a request in every phase.
+The program under overload, and its shutdown with a request in every phase.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def descriptors(running: Program) -> int:
 @pytest.fixture
 def many_descriptors() -> Iterator[int]:
     """
-    Raise the limit of descriptors of this process and its children. Return the number of possible connections.
+    Raise the limit of open descriptors of this process and its children. Yield the number of possible connections.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = CLIENTS + 512 if hard == resource.RLIM_INFINITY else min(hard, CLIENTS + 512)
@@ -87,7 +87,7 @@ async def ask_all(running: Program, at_once: int) -> list[tuple[int, str]]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are counted in /proc")
-def test_every_client_of_a_crowd_gets_an_answer(many_descriptors: int) -> None:
+def test_every_client_gets_an_answer_under_overload(many_descriptors: int) -> None:
     """
     128 requests run and 96 wait; all others get 503 at once. No descriptor leaks, and the server is always healthy.
     """
@@ -155,7 +155,7 @@ class Phases:
 
     def others(self) -> list[socket.socket]:
         """
-        The clients without a complete request.
+        The clients without an admitted request.
         """
         return [self.silent, self.half_head, self.half_body, self.idle]
 
