@@ -17,7 +17,7 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 def blocks(language: str) -> list[str]:
     """
-    The code blocks of *language*; there must be one.
+    The code blocks of *language*. There must be at least one.
     """
     found = [text for name, text in BLOCKS if name == language]
     assert found
@@ -26,7 +26,7 @@ def blocks(language: str) -> list[str]:
 
 def items(section: str) -> list[str]:
     """
-    The part before the colon of each item of a list in *section*; there must be one.
+    The part before the colon of each list item in *section*. There must be at least one item.
     """
     (text,) = re.findall(rf"^## {section}\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
     found = re.findall(r"^- (.*?`): ", text, re.MULTILINE)

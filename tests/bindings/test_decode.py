@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from image_files import check, chunk, saved, scene
 from long_runs import amount
-from pictures import check, chunk, saved, scene
 from PIL import Image
 from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 from sglang.srt.rust_extensions._multimodal import common

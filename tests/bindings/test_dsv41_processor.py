@@ -243,7 +243,7 @@ def test_images_without_pixels_are_refused(size: tuple[int, int], message: str) 
         planner.plan(*size)
 
 
-def picture(mode: str, height: int, width: int) -> Image.Image:
+def noise_image(mode: str, height: int, width: int) -> Image.Image:
     """
     A noise image in one of Pillow's modes.
     """
@@ -262,7 +262,8 @@ def test_rust_and_pillow_agree(mode: str, max_wh_ratio: float | None) -> None:
     """
     planner = ImagePlanner(14, 3, max_wh_ratio=max_wh_ratio, min_pixels=2000, max_n_token=60)
     images = [
-        picture(mode, height, width) for height, width in [(53, 37), (37, 53), (28, 28), (300, 90), (90, 300), (1, 1)]
+        noise_image(mode, height, width)
+        for height, width in [(53, 37), (37, 53), (28, 28), (300, 90), (90, 300), (1, 1)]
     ]
     rust, pil = DeepseekV41ImageProcessor(planner), DeepseekV41ImageProcessor(planner, "pil")
 
@@ -319,7 +320,7 @@ def test_failed_load_falls_back_to_pillow(unloadable: str, caplog: pytest.LogCap
 
     assert processor.backend == "pil"
     assert [f"{unloadable}: no such library" in record.getMessage() for record in caplog.records] == [True]
-    assert processor([picture("RGB", 30, 30)])[0].pixel_values.shape == (9, 3, 14, 14)
+    assert processor([noise_image("RGB", 30, 30)])[0].pixel_values.shape == (9, 3, 14, 14)
 
 
 def test_module_without_the_function_falls_back_to_pillow(
@@ -358,4 +359,4 @@ def test_error_about_an_image_causes_no_fallback(monkeypatch: pytest.MonkeyPatch
 
     assert processor.backend == "rust"
     with pytest.raises(RuntimeError, match=r"^refused$"):
-        processor([picture("RGB", 30, 30)])
+        processor([noise_image("RGB", 30, 30)])

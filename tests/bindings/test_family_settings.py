@@ -16,7 +16,7 @@ import pillow_oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import saved
+from image_files import saved
 from PIL import Image, ImageOps
 from pillow_oracle import PassOrder, Place, noise
 from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import thread_counts
-from pictures import saved
+from image_files import saved
 from pillow_oracle import noise
 from sglang.srt.rust_extensions._multimodal import dsv41, inkling
 

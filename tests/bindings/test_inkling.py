@@ -15,7 +15,7 @@ import pillow_oracle
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import saved
+from image_files import saved
 from PIL import Image
 from pillow_oracle import noise
 from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
@@ -51,7 +51,7 @@ def test_values_equal_the_published_values(value: int, expected: list[int]) -> N
 @pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
 def test_patches_of_golden_images_equal_the_oracles(path: Path) -> None:
     """
-    Images are processed with the serving settings and without rescaling. Files that Pillow refuses are refused.
+    Images are processed with the serving settings, and without rescaling. Files that Pillow refuses are refused.
     """
     data = path.read_bytes()
     image = golden_pictures.decoded(data)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pillow_oracle
 import pytest
-from pictures import saved
+from image_files import saved
 from PIL import Image, UnidentifiedImageError
 from pillow_oracle import noise
 from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
@@ -51,8 +51,8 @@ def test_both_processors_give_the_oracles_bits(
     patch_size = settings[0]
 
     for file, image in zip(FILES, make(*settings)(FILES), strict=True):
-        with Image.open(io.BytesIO(file)) as picture:
-            height, width, bits = pillow_oracle.inkling(np.array(picture.convert("RGB")), *settings)
+        with Image.open(io.BytesIO(file)) as source:
+            height, width, bits = pillow_oracle.inkling(np.array(source.convert("RGB")), *settings)
         patches = math.ceil(height / patch_size) * (width // patch_size + 1)
         assert (height, width) == image.size
         assert (patches, 2, patch_size, patch_size, 3) == image.pixel_values.shape

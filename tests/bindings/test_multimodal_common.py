@@ -17,8 +17,8 @@ import pytest
 import thread_counts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from image_files import saved
 from numpy.typing import NDArray
-from pictures import saved
 from PIL import Image
 from pillow_oracle import PassOrder, noise
 from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark

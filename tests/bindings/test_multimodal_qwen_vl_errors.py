@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from image_files import chunk, saved
 from missing_path import ABSENT
-from pictures import chunk, saved
 from pillow_oracle import noise
 from qwen_vl_rules import PAD, TINY, spec
 from sglang.srt.rust_extensions._multimodal import qwen_vl

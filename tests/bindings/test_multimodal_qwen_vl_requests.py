@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import saved
+from image_files import saved
 from pillow_oracle import noise
 from qwen_vl_rules import PAD, TEXTS_AND_IMAGES, TINY, positions, same, spec
 from sglang.srt.rust_extensions._multimodal import common, qwen_vl

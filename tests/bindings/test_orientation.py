@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
-from pictures import check, chunk, saved, scene, segment
+from image_files import check, chunk, saved, scene, segment
 from PIL import Image
 from pillow_version import needs_pillow_13, pillow_13  # noqa: F401 -- the fixture of the mark
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from pictures import saved
+from image_files import saved
 from PIL import Image
 from pillow_oracle import Bits, noise
 from sglang.srt.multimodal.bfloat16 import bf16_bits

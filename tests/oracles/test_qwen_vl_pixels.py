@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import saved
+from image_files import saved
 from PIL import Image
 from pillow_oracle import noise
 from qwen_vl_settings import BACKENDS, SETTINGS, Backend, Setting
