@@ -43,7 +43,7 @@ class Disk:
     """
 
     granularity: int
-    #: The true time, and how far the wall clock is behind it.
+    #: The true time, and by how much the wall clock is behind it.
     steady: int = 10 * HOUR
     behind: int = 0
     nodes: dict[str, Node] = field(default_factory=dict)

@@ -309,9 +309,9 @@ def test_real_builds(crate: Path) -> None:
 
 @needs_cargo
 @pytest.mark.parametrize("profile", ["dev", "release", "quick"])
-def test_a_cleaned_package_is_compiled_whatever_its_time(profile: str, crate: Path) -> None:
+def test_a_cleaned_package_is_compiled_despite_an_older_timestamp(profile: str, crate: Path) -> None:
     """
-    A change with an older timestamp is hidden from cargo. After a clean, cargo compiles the package in the profile.
+    Cargo does not notice a change with an older timestamp. After a clean, cargo compiles the package in that profile.
     """
     build(crate, profile)
     write(crate, "TWO", at=time.time() - 86400)
@@ -326,7 +326,7 @@ def test_a_cleaned_package_is_compiled_whatever_its_time(profile: str, crate: Pa
 
 
 @needs_cargo
-def test_cleaning_one_profile_leaves_the_others(crate: Path) -> None:
+def test_cleaning_one_profile_does_not_affect_others(crate: Path) -> None:
     """
     After a development build was cleaned, the release build is still fresh.
     """

@@ -255,7 +255,7 @@ def test_only_the_needed_questions_are_asked_cheap_ones_first(
 @pytest.mark.parametrize(("sightings", "mode"), CASES)
 def test_answers_one_by_one_lead_to_the_same_decision(sightings: Sightings, mode: Mode) -> None:
     """
-    Answering the questions one by one leads to the same decision, and no question is asked twice.
+    If `decide` gets its answers one by one, it reaches the same decision, and it asks no question twice.
     """
     asked = questions(sightings, mode)
 

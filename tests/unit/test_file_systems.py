@@ -15,7 +15,7 @@ MOUNTS = """\
 32 22 0:41 / /mnt/with\\040space rw - cifs //server/share rw
 33 22 0:42 / /twice rw - nfs server:/a rw
 34 33 0:43 / /twice rw - tmpfs tmpfs rw
-a line that is none
+not a mount
 """
 
 

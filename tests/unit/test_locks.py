@@ -138,7 +138,7 @@ def test_a_waiter_names_the_holder_until_the_timeout(tmp_path: Path) -> None:
             sleep=time.sleep,
         ),
     ):
-        pytest.fail("two hold one lock")
+        pytest.fail("two processes hold the same lock")
 
     assert [round(at) for at, _ in said] == [2, 17, 32]
     assert f"pid {other.pid} on {socket.gethostname()} (building app._mm for " in said[0][1]
@@ -302,7 +302,7 @@ def test_an_interrupt_while_waiting_leaves_nothing_locked(tmp_path: Path) -> Non
         pytest.raises(KeyboardInterrupt),
         hold(lock_file, holder="app._mm", timeout=60, ready=nothing, say=pytest.fail, sleep=interrupted),
     ):
-        pytest.fail("two hold one lock")
+        pytest.fail("two processes hold the same lock")
 
     assert is_free(lock_file)
 
@@ -333,7 +333,7 @@ def test_a_file_system_without_locks_is_reported_at_once(
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(LockUnavailable, match=os.strerror(code)), take(tmp_path / "target.lock"):
-        pytest.fail("nothing can be locked")
+        pytest.fail("the lock was taken although locks are not supported")
 
     assert not (tmp_path / "target.lock.holder").exists()
 
@@ -350,14 +350,14 @@ def test_locks_without_effect_are_detected(
     answer: Callable[[], None], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Locks of a file system are tested before they are used, and the test leaves no file.
+    `_locks` tests the locks of a file system before it uses them. This test leaves no file.
     """
     import fcntl
 
     monkeypatch.setattr(_locks, "_TEST_TIMEOUT", 0.1)
     monkeypatch.setattr(fcntl, "flock", lambda _descriptor, _operation: answer())
     with pytest.raises(LockUnavailable, match=problem), take(tmp_path / "target.lock"):
-        pytest.fail("a lock that means nothing")
+        pytest.fail("the lock was taken although it cannot exclude other processes")
 
     assert os.listdir(tmp_path) == []
 
@@ -375,7 +375,7 @@ def test_a_lock_file_that_cannot_be_created_is_reported_at_once(
 
     monkeypatch.setattr(Path, "mkdir", refuse)
     with pytest.raises(LockUnavailable, match=os.strerror(code)), take(tmp_path / "target.lock"):
-        pytest.fail("nothing can be made")
+        pytest.fail("the lock was taken although its file cannot be created")
 
 
 def test_network_file_systems_are_not_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,6 +386,6 @@ def test_network_file_systems_are_not_locked(tmp_path: Path, monkeypatch: pytest
         _file_systems, "_mount_table", lambda: f"36 35 0:1 / {os.path.realpath(tmp_path)} rw - nfs4 server:/x rw"
     )
     with pytest.raises(LockUnavailable, match="nfs4 is a network file system"), take(tmp_path / "target.lock"):
-        pytest.fail("a lock that means nothing")
+        pytest.fail("the lock was taken although it cannot exclude other processes")
 
     assert os.listdir(tmp_path) == []

@@ -42,7 +42,7 @@ LOCAL = "path+file:///w/alpha#0.1.0"
 FETCHED = "registry+https://example.invalid/index#openssl@1.2.3"
 
 
-def ran(tmp_path: Path, output: str | None, *, package: str, dep_info: str | None = "") -> list[_observe.Package]:
+def observed(tmp_path: Path, output: str | None, *, package: str, dep_info: str | None = "") -> list[_observe.Package]:
     """
     The observed inputs of one package that was compiled and ran a build script.
     """
@@ -112,7 +112,7 @@ def test_directives_of_a_local_build_script(tmp_path: Path, line: str, names: se
     An absolute path near the workspace may depend on the checkout's place, so another checkout may read another file.
     """
     w = str(tmp_path / "w")
-    (package,) = ran(tmp_path, f"noise\n{line.replace('{w}', w)}\n", package=LOCAL)
+    (package,) = observed(tmp_path, f"noise\n{line.replace('{w}', w)}\n", package=LOCAL)
     assert (package.names, package.unknown, package.spec) == (
         {name.replace("{w}", w) for name in names},
         [],
@@ -133,7 +133,7 @@ def test_directives_of_a_fetched_build_script(tmp_path: Path, line: str, names: 
     """
     Files outside a fetched package are observed, because the lockfile pins only files inside it.
     """
-    (package,) = ran(tmp_path, f"{line}\n", package=FETCHED, dep_info="nothing of it:\n")
+    (package,) = observed(tmp_path, f"{line}\n", package=FETCHED, dep_info="unrelated:\n")
     assert (package.names, package.key) == (names, "openssl@1.2.3")
 
 
@@ -144,7 +144,7 @@ def test_dep_info_of_a_local_package(tmp_path: Path) -> None:
     text = (
         "alpha/build.rs:\nalpha/../notes.txt:\n# env-dep:X=1\n# env-dep:MADE=1\n# env-dep:CARGO_MANIFEST_DIR=/w/alpha\n"
     )
-    (package,) = ran(tmp_path, "", package=LOCAL, dep_info=text)
+    (package,) = observed(tmp_path, "", package=LOCAL, dep_info=text)
     assert package.names == {"seen/file/notes.txt", "seen/env/X", "seen/place/alpha"}
 
 
@@ -152,7 +152,7 @@ def test_missing_build_output_is_reported(tmp_path: Path) -> None:
     """
     Missing output is reported, so that a user can find out why an edit is not detected.
     """
-    (package,) = ran(tmp_path, None, package=LOCAL, dep_info=None)
+    (package,) = observed(tmp_path, None, package=LOCAL, dep_info=None)
     assert [gap.rpartition(": ")[2] for gap in package.unknown] == [
         "No such file or directory",
         "the compiler wrote no dep-info",

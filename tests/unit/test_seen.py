@@ -67,9 +67,9 @@ def inputs_of(tree: Path, **environment: str) -> CurrentInputs:
     return CurrentInputs(str(tree), {"SET": "value", **environment})
 
 
-def test_unchanged_inputs_hold(tree: Path) -> None:
+def test_unchanged_inputs_have_the_same_values(tree: Path) -> None:
     """
-    Unchanged inputs of every kind have the same value when they are read again.
+    Inputs of every kind have the same value when they are read again.
     """
     seen = inputs_of(tree).record(NAMES)
 

@@ -316,7 +316,7 @@ for _ in range(5):
 
 def test_eight_publishers_leave_one_complete_entry(tmp_path: Path) -> None:
     """
-    Eight publishers that start together on a missing root all succeed and leave one current entry and no litter.
+    Eight publishers that start together on a missing root all succeed and leave one entry and no staging folder.
 
     A concurrent look-up finds nothing at first, then always a complete entry.
     """
