@@ -179,7 +179,7 @@ impl Frontend {
             answer: Box::new(|tokenized| drop(answer.send(tokenized))),
         };
         jobs.try_send(job)
-            .map_err(|error| self.no_room(matches!(error, flume::TrySendError::Full(_))))?;
+            .map_err(|error| self.send_error(&error))?;
         let lost = |_| RequestError::Internal("the answer of the tokenizer was lost".into());
         Ok(tokens.await.map_err(lost)??.ids)
     }
@@ -202,7 +202,7 @@ impl Frontend {
         let count = rids.len();
         for rid in rids {
             // This fails only after the shutdown, when the request has ended too.
-            let _ = self.entrance.give_ups.send(rid);
+            let _ = self.entrance.cancels.send(rid);
         }
         count
     }
@@ -242,18 +242,20 @@ impl Frontend {
         if self.status.draining.is_cancelled() {
             return Err(RequestError::shutting_down());
         }
-        let full = |error: flume::TrySendError<_>| matches!(error, flume::TrySendError::Full(_));
         let sent = self.entrance.submissions.try_send(submission);
-        sent.map_err(|error| self.no_room(full(error)))
+        sent.map_err(|error| self.send_error(&error))
     }
 
-    /// The error for a channel that did not take an item, because it is full or closed.
-    fn no_room(&self, full: bool) -> RequestError {
-        if !full {
-            return RequestError::shutting_down();
+    /// The error for the client when a channel is full or closed. If the channel is full, counts the
+    /// request as refused.
+    fn send_error<T>(&self, error: &flume::TrySendError<T>) -> RequestError {
+        match error {
+            flume::TrySendError::Full(_) => {
+                self.status.refused.fetch_add(1, Ordering::Relaxed);
+                RequestError::QueueFull("too many requests wait: try again later".into())
+            }
+            flume::TrySendError::Disconnected(_) => RequestError::shutting_down(),
         }
-        self.status.refused.fetch_add(1, Ordering::Relaxed);
-        RequestError::QueueFull("too many requests wait: try again later".into())
     }
 }
 

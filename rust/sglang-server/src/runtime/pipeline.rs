@@ -139,7 +139,7 @@ impl Plan {
         shards: Inboxes,
         tokenizer: Option<flume::Sender<Job>>,
     ) -> io::Result<Stage> {
-        let intake = Intake::new(to_scheduler::Config {
+        let intake = Intake::new(to_scheduler::Resources {
             args: Arc::clone(&self.args),
             ring,
             shards,

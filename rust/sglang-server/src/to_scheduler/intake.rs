@@ -36,8 +36,8 @@ const ABORT_RETRY: Duration = Duration::from_millis(2);
 /// The tokenizer's answer for a request.
 type TokenizedRequest = (Rid, Result<Tokenized, RequestError>);
 
-/// The settings and channels of the thread.
-pub(crate) struct Config {
+/// The settings, channels and counters that the thread uses.
+pub(crate) struct Resources {
     pub(crate) args: Arc<ServerArgs>,
     pub(crate) ring: ToSchedulerRing,
     pub(crate) shards: Inboxes,
@@ -51,7 +51,7 @@ pub(crate) struct Config {
 
 /// The thread's state.
 pub(crate) struct Intake {
-    config: Config,
+    resources: Resources,
     /// The channel on which the tokenizer answers. Unbounded, so that the tokenizer's threads
     /// never wait. Each job has at most one answer.
     tokenized: (
@@ -71,7 +71,7 @@ enum Wake {
     Submission(Submission),
     Tokenized(TokenizedRequest),
     Abort(Rid),
-    GiveUp(Rid),
+    Cancel(Rid),
     Retry,
     Shutdown,
 }
@@ -81,16 +81,16 @@ impl Wake {
     fn rid(&self) -> Option<Rid> {
         match self {
             Self::Submission(submission) => Some(submission.rid().clone()),
-            Self::Tokenized((rid, _)) | Self::Abort(rid) | Self::GiveUp(rid) => Some(rid.clone()),
+            Self::Tokenized((rid, _)) | Self::Abort(rid) | Self::Cancel(rid) => Some(rid.clone()),
             Self::Retry | Self::Shutdown => None,
         }
     }
 }
 
 impl Intake {
-    pub(crate) fn new(config: Config) -> Self {
+    pub(crate) fn new(resources: Resources) -> Self {
         Self {
-            config,
+            resources,
             tokenized: flume::unbounded(),
             tokenizing: HashMap::new(),
             skipped: HashSet::new(),
@@ -121,7 +121,7 @@ impl Intake {
         for rid in inlets.aborts.drain() {
             self.abort(rid);
         }
-        self.aborts.flush(&self.config.ring);
+        self.aborts.flush(&self.resources.ring);
     }
 
     fn next(&self, inlets: &Inlets, stopped: &flume::Receiver<()>) -> Wake {
@@ -130,8 +130,8 @@ impl Intake {
             .recv(&inlets.aborts, |rid| {
                 rid.map_or(Wake::Shutdown, Wake::Abort)
             })
-            .recv(&inlets.give_ups, |rid| {
-                rid.map_or(Wake::Shutdown, Wake::GiveUp)
+            .recv(&inlets.cancels, |rid| {
+                rid.map_or(Wake::Shutdown, Wake::Cancel)
             })
             .recv(&self.tokenized.1, |tokenized| {
                 tokenized.map_or(Wake::Shutdown, Wake::Tokenized)
@@ -153,18 +153,18 @@ impl Intake {
                 self.receive_all(inlets);
                 self.abort(rid);
             }
-            Wake::GiveUp(rid) => {
+            Wake::Cancel(rid) => {
                 self.receive_all(inlets);
-                self.give_up(rid);
+                self.cancel(rid);
             }
-            Wake::Retry => self.aborts.flush(&self.config.ring),
+            Wake::Retry => self.aborts.flush(&self.resources.ring),
             Wake::Shutdown => (),
         }
     }
 
     /// Handles a panic that was caught: the request fails, and the thread continues.
     fn panicked(&self, rid: Option<Rid>) {
-        self.config.panics.fetch_add(1, Ordering::Relaxed);
+        self.resources.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(?rid, "the to-scheduler thread panicked on a request");
         if let Some(rid) = rid {
             let error = RequestError::Internal("the request could not be handled".into());
@@ -206,7 +206,7 @@ impl Intake {
             self.skipped.insert(rid);
             return;
         }
-        let validated = match Validated::check(request, &self.config.args) {
+        let validated = match Validated::check(request, &self.resources.args) {
             Ok(validated) => validated,
             Err(error) => {
                 // The request is not registered yet, so no shard needs to know.
@@ -222,7 +222,7 @@ impl Intake {
     }
 
     fn tokenize(&mut self, rid: Rid, request: Untokenized) {
-        let Some(tokenizer) = &self.config.tokenizer else {
+        let Some(tokenizer) = &self.resources.tokenizer else {
             let error = RequestError::Internal("there is no tokenizer".into());
             return self.fail(&rid, error);
         };
@@ -235,7 +235,7 @@ impl Intake {
                 self.tokenizing.insert(rid, request);
             }
             Err(flume::TrySendError::Full(_)) => {
-                self.config.refused.fetch_add(1, Ordering::Relaxed);
+                self.resources.refused.fetch_add(1, Ordering::Relaxed);
                 let message = "too many texts wait for the tokenizer: try again later";
                 self.fail(&rid, RequestError::QueueFull(message.into()));
             }
@@ -256,17 +256,17 @@ impl Intake {
     }
 
     fn measure(&self, rid: &Rid, request: Unmeasured) {
-        match request.fit(&self.config.args) {
+        match request.fit(&self.resources.args) {
             Ok(request) => self.push(rid, request.into_message()),
             Err(error) => self.fail(rid, error),
         }
     }
 
     fn push(&self, rid: &Rid, message: ToScheduler) {
-        match self.config.ring.push(message) {
+        match self.resources.ring.push(message) {
             Ok(()) => (),
             Err(Refused::Full(_)) => {
-                self.config.refused.fetch_add(1, Ordering::Relaxed);
+                self.resources.refused.fetch_add(1, Ordering::Relaxed);
                 let message = "the scheduler's queue is full: try again later";
                 self.fail(rid, RequestError::QueueFull(message.into()));
             }
@@ -286,12 +286,13 @@ impl Intake {
         }
     }
 
-    /// Ends a request early; its client learns how it ended.
-    fn give_up(&mut self, rid: Rid) {
+    /// Aborts a request because of `/abort_request`. The client that waits for its answer learns how
+    /// it ended.
+    fn cancel(&mut self, rid: Rid) {
         if self.tokenizing.remove(&rid).is_some() {
             let error = RequestError::Aborted {
                 status: 499,
-                message: "aborted before the scheduler had it".into(),
+                message: "aborted before the scheduler received it".into(),
                 err_type: None,
             };
             return self.fail(&rid, error);
@@ -302,7 +303,7 @@ impl Intake {
 
     fn abort_in_scheduler(&mut self, rid: Rid) {
         self.aborts.add(rid);
-        self.aborts.flush(&self.config.ring);
+        self.aborts.flush(&self.resources.ring);
     }
 
     fn register(&self, rid: &Rid, sink: Sink, options: Option<Options>) {
@@ -316,6 +317,6 @@ impl Intake {
 
     fn send(&self, rid: &Rid, event: ShardEvent) {
         // A shard that has ended has already failed all its requests.
-        let _ = self.config.shards.send(rid, event);
+        let _ = self.resources.shards.send(rid, event);
     }
 }

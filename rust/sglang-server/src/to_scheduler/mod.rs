@@ -19,7 +19,7 @@ use crate::{
     message::{GenerateRequest, ResponseEvent},
 };
 
-pub(crate) use intake::{Config, Intake};
+pub(crate) use intake::{Intake, Resources};
 
 /// A request from a route.
 #[derive(Debug)]
@@ -64,32 +64,33 @@ pub(crate) struct Entrance {
     /// Requests whose client disconnected or reads too slowly. Unbounded, because aborts
     /// arrive when the other channels are full.
     pub(crate) aborts: flume::Sender<Rid>,
-    /// Requests to end early. Their clients still wait for the scheduler's last frame.
+    /// Requests to abort because of `/abort_request`. Their clients still wait for the scheduler's
+    /// last frame.
     /// Unbounded, like `aborts`.
-    pub(crate) give_ups: flume::Sender<Rid>,
+    pub(crate) cancels: flume::Sender<Rid>,
 }
 
 /// The receiving ends of the same channels.
 pub(crate) struct Inlets {
     pub(crate) submissions: flume::Receiver<Submission>,
     aborts: flume::Receiver<Rid>,
-    give_ups: flume::Receiver<Rid>,
+    cancels: flume::Receiver<Rid>,
 }
 
 /// The channels into this stage; `capacity` submissions may wait.
 pub(crate) fn entrance(capacity: usize) -> (Entrance, Inlets) {
     let (submissions, submission_inlet) = flume::bounded(capacity);
     let (aborts, abort_inlet) = flume::unbounded();
-    let (give_ups, give_up_inlet) = flume::unbounded();
+    let (cancels, cancel_inlet) = flume::unbounded();
     let entrance = Entrance {
         submissions,
         aborts,
-        give_ups,
+        cancels,
     };
     let inlets = Inlets {
         submissions: submission_inlet,
         aborts: abort_inlet,
-        give_ups: give_up_inlet,
+        cancels: cancel_inlet,
     };
     (entrance, inlets)
 }
