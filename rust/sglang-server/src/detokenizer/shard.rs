@@ -57,7 +57,7 @@ pub(crate) enum Event {
     },
 }
 
-/// Settings of the shards.
+/// The settings, channels and counters that the shards use.
 #[derive(Clone)]
 pub(crate) struct Config {
     /// Number of shards; at least one is started.
@@ -207,7 +207,12 @@ impl Shard {
             Event::Control(rid, payload) => self.control(rid.as_str(), payload),
             Event::Fail(rid, error) => {
                 let active = matches!(error, RequestError::Codec(_) | RequestError::Internal(_));
-                self.end_early(rid.as_str(), ResponseEvent::Failed(error), active);
+                let event = ResponseEvent::Failed(error);
+                if active {
+                    self.end_and_abort(rid.as_str(), event);
+                } else {
+                    self.end(rid.as_str(), event);
+                }
             }
             Event::Detokenize { rid, ids } => {
                 self.guarded(rid.as_str(), |shard| shard.detokenize(&rid, &ids));
@@ -240,7 +245,11 @@ impl Shard {
             Err(error) => (ResponseEvent::Failed(error), !finished),
         };
         if event.is_last() {
-            self.end_early(rid, event, abort);
+            if abort {
+                self.end_and_abort(rid, event);
+            } else {
+                self.end(rid, event);
+            }
             return;
         }
         match entry.sink.send(event) {
@@ -249,7 +258,7 @@ impl Shard {
             Err(SinkError::Closed) => drop(self.entries.remove(rid)),
             Err(SinkError::Full) => {
                 let error = RequestError::QueueFull(TOO_SLOW.into());
-                self.end_early(rid, ResponseEvent::Failed(error), true);
+                self.end_and_abort(rid, ResponseEvent::Failed(error));
             }
         }
     }
@@ -258,7 +267,7 @@ impl Shard {
         let entry = self.entries.get(rid);
         if entry.is_some_and(|entry| entry.answer.is_some()) {
             let error = RequestError::Codec("a control result for a generation".into());
-            self.end_early(rid, ResponseEvent::Failed(error), true);
+            self.end_and_abort(rid, ResponseEvent::Failed(error));
         } else {
             self.end(rid, ResponseEvent::Control(payload));
         }
@@ -283,9 +292,9 @@ impl Shard {
         entry.is_some_and(|entry| entry.sink.end(event).is_ok())
     }
 
-    /// As [`Self::end`], and sends an abort if the scheduler is still `active` on the request.
-    fn end_early(&mut self, rid: &str, event: ResponseEvent, active: bool) {
-        if self.end(rid, event) && active {
+    /// As [`Self::end`], and sends an abort to the scheduler if the event was sent.
+    fn end_and_abort(&mut self, rid: &str, event: ResponseEvent) {
+        if self.end(rid, event) {
             self.abort(Rid::whole(rid.to_owned()));
         }
     }
@@ -303,7 +312,7 @@ impl Shard {
         self.panics.fetch_add(1, Ordering::Relaxed);
         tracing::error!(rid, "the detokenizer panicked on a request");
         let error = RequestError::Detokenize("it panicked on these tokens".into());
-        self.end_early(rid, ResponseEvent::Failed(error), true);
+        self.end_and_abort(rid, ResponseEvent::Failed(error));
     }
 }
 
