@@ -1,8 +1,8 @@
 //! HTTP connections: listen, accept, answer by a router, and close each connection in order.
 //!
-//! This crate separates hyper and its protocols from the routes. Their code is generic over the byte
-//! stream and the service, so the compiler instantiates it where both are known. Here this happens
-//! once, and an edit of a route does not repeat it.
+//! This crate separates hyper from the routes. hyper's code is generic over the byte stream and the
+//! service, so it is compiled in the crate that knows both. That crate is this one, so an edit of a
+//! route does not compile hyper's code again.
 //!
 //! Invariant: an error on a connection ends only that connection. No generic function is public.
 

@@ -42,7 +42,8 @@
 //! let fields: Vec<Value> = rmp_serde::from_slice(&request.header)?;
 //! assert_eq!("TokenizedGenerateReqInput", fields[0]);
 //!
-//! // Answers it with one token: ids, reasons to finish, prompt tokens, new tokens.
+//! // The scheduler answers with one token. The columns are request ids, finish reasons, numbers
+//! // of prompt tokens, and numbers of new tokens.
 //! let columns = json!([[fields[1]], [{"type": "length", "length": 1}], [2], [1]]);
 //! let header = rmp_serde::to_vec(&columns)?;
 //! let frame = wire::batch_frame(&header, &[&i32::from(b'!').to_le_bytes()])?;

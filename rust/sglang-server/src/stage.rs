@@ -52,13 +52,13 @@ impl Stage {
     }
 
     /// Stops the threads and waits for them until `deadline`. Threads that still run then
-    /// are reported in the log and left behind.
+    /// are reported in the log and keep running.
     pub(crate) fn join(mut self, deadline: Instant) {
         self.stop();
         let count = (self.workers)(deadline);
         if count > 0 {
             let name = self.name;
-            warn!("{count} thread(s) `{name}` did not end and are left behind");
+            warn!("{count} thread(s) `{name}` did not end in time and keep running");
         }
     }
 }

@@ -4,8 +4,8 @@
 //! the text of each token.
 //!
 //! This crate separates the library `tokenizers` from its users. The library reads its files with
-//! generic code, which the compiler instantiates in the crate that calls it. Here this happens
-//! once, and an edit of the server does not repeat it.
+//! generic code, which is compiled in the crate that calls it. That crate is this one, so an edit of
+//! the server does not compile that code again.
 //!
 //! Invariants: the ids equal those of the Python package `tokenizers` for the same file. No type of
 //! the library and no generic function is public.

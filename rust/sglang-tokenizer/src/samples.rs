@@ -174,7 +174,7 @@ fn from_json(tokenizer: &Value) -> Arc<dyn TextTokenizer> {
 
 /// A tokenizer that panics on a given text and token. Otherwise it behaves like `inner`.
 pub struct Panicking {
-    /// Does the work.
+    /// The tokenizer that handles all other input.
     pub inner: Arc<dyn TextTokenizer>,
     /// Encoding a text that contains this string panics.
     pub text: &'static str,

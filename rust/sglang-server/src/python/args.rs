@@ -106,7 +106,7 @@ pub(crate) fn json_object(text: &Bound<'_, PyAny>) -> PyResult<Option<Map<String
     let text: Option<String> = text.extract()?;
     let object = text.map(|text| serde_json::from_str(&text)).transpose();
     object.map_err(|error| {
-        let message = format!("preferred_sampling_params is no JSON object: {error}");
+        let message = format!("preferred_sampling_params is not a JSON object: {error}");
         PyValueError::new_err(message)
     })
 }

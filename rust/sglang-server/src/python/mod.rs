@@ -26,7 +26,7 @@ pub use server::{RequestBatch, Server};
 ///
 /// # Example
 ///
-/// The extension module of a package of models:
+/// The extension module of a Python package that provides models:
 ///
 /// ```no_run
 /// use pyo3::prelude::*;

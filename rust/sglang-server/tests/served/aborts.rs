@@ -45,7 +45,7 @@ fn a_live_rid_is_refused_and_can_be_reused_afterwards() {
 }
 
 #[test]
-fn an_aborted_request_ends_with_the_scheduler_s_finish_reason() {
+fn an_aborted_request_ends_with_the_finish_reason_of_the_scheduler() {
     let server = start_server();
     let mut client = send_generate(&server, json!({"rid": "x"}));
     let request = receive(&server);

@@ -113,7 +113,7 @@ impl Tree<'_> {
                 self.budget.set(left);
                 Ok(())
             }
-            None => Err(at.refuse("takes more memory than one call may; send less of it")),
+            None => Err(at.refuse("needs more memory than one call may use; send less")),
         }
     }
 }

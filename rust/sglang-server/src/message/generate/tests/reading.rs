@@ -251,7 +251,7 @@ fn trees_have_a_memory_limit() {
         )
     };
     assert!(read(&objects(80_000)).is_ok());
-    let rule = "takes more memory than one call may; send less of it";
+    let rule = "needs more memory than one call may use; send less";
     let field = "sampling_params.custom_params.a";
     let refused = read(&objects(81_000)).unwrap_err();
     let RequestError::Invalid {
