@@ -387,8 +387,8 @@ class UnsupportingEcho(Echo):
         ({"return_logprob": True}, "return_logprob is not supported by this engine"),
         ({"return_hidden_states": True}, "return_hidden_states is not supported by this engine"),
         ({"sampling": {"top_k": 1}}, "top_k is not supported by this engine"),
-        ({"top_logprobs_num": 3}, "top_logprobs_num is 3: this engine gives from 0 to 2"),
-        ({"top_logprobs_num": -1}, "top_logprobs_num is -1: this engine gives from 0 to 2"),
+        ({"top_logprobs_num": 3}, "top_logprobs_num is 3: this engine supports 0 to 2"),
+        ({"top_logprobs_num": -1}, "top_logprobs_num is -1: this engine supports 0 to 2"),
     ],
 )
 def test_unsupported_options_are_refused_by_name(options: dict[str, Any], problem: str) -> None:

@@ -48,10 +48,12 @@ def test_a_step_that_raises_fails_only_its_requests(step: int, caplog: pytest.Lo
         pytest.param(
             [Output([1]), Output([2])], "ValueError: the step returned 2 outputs for 1 requests", id="too many outputs"
         ),
-        pytest.param([Output([-1])], "ValueError: the engine gave the token -1 for request r", id="invalid token"),
+        pytest.param(
+            [Output([-1])], "ValueError: the engine returned the invalid token -1 for request r", id="invalid token"
+        ),
         pytest.param(
             [Output([1, 1 << 31])],
-            "ValueError: the engine gave the token 2147483648 for request r",
+            "ValueError: the engine returned the invalid token 2147483648 for request r",
             id="token over 32 bits",
         ),
         pytest.param([None], "AttributeError: 'NoneType' object has no attribute 'token_ids'", id="None as output"),
@@ -108,7 +110,7 @@ def test_an_invalid_finish_fails_its_request(finish: Any, shown: str, caplog: py
     server.send(wire.GetInternalStateReq(rid="after"))
     scheduler.step()
 
-    problem = f"the engine failed: ValueError: the engine gave the finish {shown} for request r"
+    problem = f"the engine failed: ValueError: the engine returned the invalid finish reason {shown} for request r"
     assert server.pushed["r"].finish == aborted(500, "InternalServerError", problem)
     assert server.results["after"]["num_finished_reqs"] == {"abort": 1}
 

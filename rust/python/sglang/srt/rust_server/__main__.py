@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 #: By convention, a process that is ended by a signal exits with this number plus the number of the signal.
-_KILLED = 128
+_SIGNAL_EXIT_BASE = 128
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     scheduler.run()
     # Dropping the log writes what is still buffered, so it is kept until here.
     del log
-    return _KILLED + signal.SIGINT if signal.SIGINT in received else 0
+    return _SIGNAL_EXIT_BASE + signal.SIGINT if signal.SIGINT in received else 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,14 +77,14 @@ def _parser() -> argparse.ArgumentParser:
         "--max-running-requests",
         type=flags.positive,
         metavar="N",
-        help="most requests in one step (default: the limit of the engine)",
+        help="upper limit of requests in one step (default: the limit of the engine)",
     )
     add(
         "--max-queued-requests",
         type=flags.natural,
         default=4096,
         metavar="N",
-        help="most requests that wait for a step; more are refused with status 503 (default: 4096)",
+        help="upper limit of waiting requests; further ones are refused with status 503 (default: 4096)",
     )
     add(
         "--stream-interval",
@@ -132,7 +132,7 @@ def _stop_on_signals(stop: Callable[[], None]) -> list[int]:
         received.append(number)
         if len(received) > 1:
             # An exception does not end the process at once: unwinding could wait for threads of the server.
-            os._exit(_KILLED + number)
+            os._exit(_SIGNAL_EXIT_BASE + number)
         stop()
 
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -69,7 +69,7 @@ def refusal(request: TokenizedGenerateReqInput, info: EngineInfo) -> FinishReaso
         return bad_request(f"{unsupported} is not supported by this engine")
     if not 0 <= request.top_logprobs_num <= info.max_top_logprobs:
         return bad_request(
-            f"top_logprobs_num is {request.top_logprobs_num}: this engine gives from 0 to {info.max_top_logprobs}"
+            f"top_logprobs_num is {request.top_logprobs_num}: this engine supports 0 to {info.max_top_logprobs}"
         )
     prompt = len(request.input_ids or ())
     if prompt >= info.context_len:

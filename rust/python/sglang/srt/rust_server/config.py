@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 DISTRIBUTION = "sglang-rust-extensions"
 
 #: With fewer cores than this, no thread is pinned.
-_FEWEST_CORES = 4
+_MIN_CORES_TO_PIN = 4
 
 
 class ModelConfig(Protocol):
@@ -160,7 +160,7 @@ def _partition_cores(mm_workers: int = 0, server_core_budget: CoreBudget | None 
         allowed = sorted(os.sched_getaffinity(0))
     except OSError:
         return None, None
-    if len(allowed) < _FEWEST_CORES:
+    if len(allowed) < _MIN_CORES_TO_PIN:
         return None, None
     launch = min(2, len(allowed) // 4)
     budget = (server_core_budget or default_core_budget)(len(allowed), mm_workers)

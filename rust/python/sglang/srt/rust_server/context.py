@@ -135,7 +135,7 @@ class Frontend:
 
     body_limit: int | None = flag(
         None,
-        help="most bytes of a request body",
+        help="upper limit of the size of a request body",
         group=SERVER,
         parse=positive,
         metavar="BYTES",

@@ -97,7 +97,7 @@ class Generation:
         while finish is None and taken < len(output.token_ids):
             token = output.token_ids[taken]
             if not 0 <= token <= _MAX_TOKEN:
-                raise ValueError(f"the engine gave the token {token} for request {self.rid}")
+                raise ValueError(f"the engine returned the invalid token {token} for request {self.rid}")
             self._pending.append(token)
             self.generated += 1
             taken += 1
@@ -127,7 +127,7 @@ class Generation:
                     pass  # a number over 64 bits, or text with a lone surrogate
                 else:
                     return reason
-        raise ValueError(f"the engine gave the finish {reprlib.repr(finish)} for request {self.rid}")
+        raise ValueError(f"the engine returned the invalid finish reason {reprlib.repr(finish)} for request {self.rid}")
 
     def _end_at(self, token: int) -> FinishReason | None:
         # `min_new_tokens` does not count the token that ends the request.

@@ -45,7 +45,7 @@ class RustServer:
     (`_start_multimodal`, `_wrap_mm_result`).
     """
 
-    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # type of the model
+    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # defined by the model
         self.server = server
         self.http_port = http_port
         self.mm_spec = mm_spec

@@ -265,8 +265,8 @@ class Extras:
         """
         Keep the values of the first *tokens* output tokens.
         """
-        for family in (self.output, self.output_top, self.output_ids, self.hidden):
-            del family[tokens:]
+        for values in (self.output, self.output_top, self.output_ids, self.hidden):
+            del values[tokens:]
 
 
 class Step(msgspec.Struct, gc=False):
@@ -328,8 +328,8 @@ def _add_extras(extras: list[Extras], header: list[list[Any]], data: list[bytes]
         data.append(array("f", chain.from_iterable(rows)).tobytes())
 
 
-def _lens(family: Sequence[Sequence[object]]) -> list[int]:
-    return list(map(len, family)) if any(family) else []
+def _lens(lists: Sequence[Sequence[object]]) -> list[int]:
+    return list(map(len, lists)) if any(lists) else []
 
 
 def _logprobs(pairs: Iterable[TokenLogprob]) -> list[bytes]:

@@ -1,5 +1,5 @@
 """
-An engine without a model: it repeats the prompt, then ends.
+An engine without a model: it repeats the prompt, then ends the request.
 
 It is deterministic and has no dependencies. Its purpose is to test, benchmark and try out the
 server. Failures and delays can be scripted.
@@ -61,7 +61,7 @@ class _Progress:
 
 class Echo:
     """
-    Repeats the prompt's tokens, then ends.
+    Repeats the prompt's tokens, then ends the request.
 
     It repeats the prompt again if the request has `ignore_eos`, or a `min_new_tokens` larger than the prompt.
     Repeated tokens have log-probability 0, because they are certain.
