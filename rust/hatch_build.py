@@ -6,7 +6,8 @@ the toolkit. It builds no module; imports do. A source distribution gets a copy
 of the toolkit, so that it can be built without the folder beside it.
 
 Invariant: the toolkit comes from the folder beside this one, or from the copy
-in `_vendor`. It never comes from an index or from an installed distribution.
+in `_vendor`. It never comes from a package index or from an installed
+distribution.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
         line, problems = editable_line(root)
         for problem in problems:
             self.app.display_warning(
-                f"{problem}\nIts module can be imported once that is fixed; in a new package, install again as well."
+                f"{problem}\nFix it, then import the module. If the module is in a new package, install again first."
             )
         self._scratch = tempfile.TemporaryDirectory()
         pth = Path(self._scratch.name, PTH)
