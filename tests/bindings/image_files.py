@@ -10,7 +10,7 @@ import zlib
 from typing import Any, TypeAlias
 
 import numpy as np
-from golden_pictures import decoded
+from golden_images import decoded
 from numpy.typing import NDArray
 from PIL import Image
 from sglang.srt.rust_extensions._multimodal import common

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import golden_pictures
+import golden_images
 import numpy as np
 import pillow_oracle
 import pytest
@@ -57,13 +57,13 @@ PLANNERS = {
 
 
 @needs_pillow_13
-@pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", golden_images.files(), ids=lambda path: path.name)
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=PLANNERS)
 def test_patches_of_golden_images_equal_the_oracles(planner: ImagePlanner, path: Path) -> None:
     """
     Every golden image that Pillow decodes is placed as the planner plans it.
     """
-    image = golden_pictures.decoded(path.read_bytes())
+    image = golden_images.decoded(path.read_bytes())
     if image is None:
         return
     plan = planner.plan(*image.shape[:2])

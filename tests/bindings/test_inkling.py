@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import golden_pictures
+import golden_images
 import numpy as np
 import pillow_oracle
 import pytest
@@ -48,13 +48,13 @@ def test_values_equal_the_published_values(value: int, expected: list[int]) -> N
 
 
 @needs_pillow_13
-@pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", golden_images.files(), ids=lambda path: path.name)
 def test_patches_of_golden_images_equal_the_oracles(path: Path) -> None:
     """
     Images are processed with the serving settings, and without rescaling. Files that Pillow refuses are refused.
     """
     data = path.read_bytes()
-    image = golden_pictures.decoded(data)
+    image = golden_images.decoded(data)
 
     if image is None:
         with pytest.raises(ValueError, match=r"^image decode"):
@@ -67,7 +67,7 @@ def test_patches_of_golden_images_equal_the_oracles(path: Path) -> None:
 
 
 @needs_pillow_13
-@pytest.mark.parametrize("path", golden_pictures.files(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", golden_images.files(), ids=lambda path: path.name)
 def test_patches_of_a_file_equal_those_of_its_pixels(path: Path) -> None:
     """
     `decode_patchify` of a file equals `image_decode_rgb` followed by `rescale_patchify_hash`, including errors.
