@@ -156,7 +156,7 @@ def test_max_pixels_limits_the_pixels() -> None:
         pytest.param(lambda: saved(scene(4, 4), "AVIF"), "an AVIF file", id="AVIF"),
         pytest.param(lambda: saved(scene(4, 4), "TIFF"), "a TIFF file", id="TIFF"),
         pytest.param(lambda: saved(scene(4, 4), "JPEG2000"), "a JPEG 2000 file", id="JPEG 2000"),
-        pytest.param(lambda: b"RIFF\0\0\0\0WEBP", "a WebP file without picture data", id="WebP stub"),
+        pytest.param(lambda: b"RIFF\0\0\0\0WEBP", "a WebP file without image data", id="WebP stub"),
     ],
 )
 def test_error_names_the_format_and_the_supported_formats(data: Callable[[], bytes], message: str) -> None:

@@ -21,7 +21,7 @@ f32 = np.float32
 
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073], f32)
 STD = np.array([0.26862954, 0.2613026, 0.2757771], f32)
-#: The formula divides once and then multiplies by this quotient.
+#: The formula multiplies by this reciprocal instead of dividing by 255.
 INV255 = f32(1 / 255)
 PAD_RAW = f32(-1 / 255)
 
@@ -60,12 +60,12 @@ def resized(image: Pixels, height: int, width: int, resample: Image.Resampling, 
     """
     Resize with the installed Pillow. For the pass order of an older Pillow, resize one axis at a time.
     """
-    picture = Image.fromarray(image)
+    source = Image.fromarray(image)
     if order == "pillow13":
-        return pixels(picture.resize((width, height), resample))
-    vertical_first = order == "pillow12_2" and picture.height > 100 * picture.width and height < picture.height
-    after_first_pass = (picture.width, height) if vertical_first else (width, picture.height)
-    return pixels(picture.resize(after_first_pass, resample).resize((width, height), resample))
+        return pixels(source.resize((width, height), resample))
+    vertical_first = order == "pillow12_2" and source.height > 100 * source.width and height < source.height
+    after_first_pass = (source.width, height) if vertical_first else (width, source.height)
+    return pixels(source.resize(after_first_pass, resample).resize((width, height), resample))
 
 
 def inkling_size(height: int, width: int, fraction: float | None, cap: int | None) -> tuple[int, int]:

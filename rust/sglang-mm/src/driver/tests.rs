@@ -233,7 +233,7 @@ fn the_tokenizer_is_called_only_without_token_ids() {
 fn invalid_requests_are_refused() {
     let (good, bad, panics) = (bmp(1, 5), bmp(1, 254), bmp(1, 255));
     let (good, bad, panics) = (bytes(&good), bytes(&bad), bytes(&panics));
-    let broken = bytes(b"no picture");
+    let broken = bytes(b"not an image");
     let no_file = ImageSource::String(concat!(env!("CARGO_MANIFEST_DIR"), "/absent").into());
     let too_many = vec![good.clone(); MAX_ITEMS_PER_REQUEST + 1];
     #[rustfmt::skip]

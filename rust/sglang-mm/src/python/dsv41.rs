@@ -15,12 +15,12 @@ use crate::{
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.setattr(
         "__doc__",
-        "Places images on a grey canvas and cuts it into channel-first bf16 patches.",
+        "Places an image on a grey canvas and cuts the canvas into channel-first bf16 patches.",
     )?;
     module.add_function(wrap_pyfunction!(resize_patchify, module)?)
 }
 
-/// Resize a (height, width, 3) uint8 image, place it on a canvas, and cut that into patches.
+/// Resize a (height, width, 3) uint8 image, place it on a canvas, and cut the canvas into patches.
 ///
 /// Sizes are (height, width), the start is (top, left). Returns the bf16 bits as a flat array.
 #[pyfunction]

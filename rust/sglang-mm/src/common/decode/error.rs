@@ -20,7 +20,7 @@ pub enum DecodeError {
     /// The header declares more pixels than the limits allow. Nothing was allocated.
     #[error(
         "image decode: {width}x{height} is {} pixels, over the cap of {max_pixels}; \
-         raise the setting `max_pixels` (`max_image_pixels` of a model family) if such pictures are expected",
+         raise the setting `max_pixels` (`max_image_pixels` of a model family) if such images are expected",
         u128::from(*width) * u128::from(*height)
     )]
     TooManyPixels {

@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(
             message,
             "image decode: 20000x10000 is 200000000 pixels, over the cap of 178956970; \
-             raise the setting `max_pixels` (`max_image_pixels` of a model family) if such pictures are expected"
+             raise the setting `max_pixels` (`max_image_pixels` of a model family) if such images are expected"
         );
     }
 

@@ -213,7 +213,7 @@ mod tests {
             ("relative",               "http://h.x:80/",  "/c",               Some(80)),
             ("relative, without port", "http://h.x/",     "./c:80",             None),
             ("other scheme",           "http://h.x/",     "https://h.x:443/", Some(443)),
-            ("its default elsewhere",  "https://h.x/",    "http://h.x:443/",  Some(443)),
+            ("port of other scheme",   "https://h.x/",    "http://h.x:443/",  Some(443)),
             ("scheme without slashes", "http://h.x:80/a", "http:c",           Some(80)),
         ];
         for (name, from, location, expected) in cases {

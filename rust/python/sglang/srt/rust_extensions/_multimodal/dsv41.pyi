@@ -1,5 +1,5 @@
 """
-Places images on a grey canvas and cuts it into channel-first bf16 patches.
+Places an image on a grey canvas and cuts the canvas into channel-first bf16 patches.
 
 The planner is in `sglang.srt.multimodal.deepseek_v41_image_processing`. This module does not
 decode files; `common.image_decode_rgb` does, and can apply the EXIF orientation.

@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The private headers of the library version that is linked. If its structures change, this file
-   follows or does not compile. */
+/* The private headers of the linked library version. If its structures change, this file is
+   compiled with the new ones, or does not compile. */
 #define JPEG_INTERNALS
 #include <jpeglib.h>
 #include <jdct.h>
@@ -144,11 +144,11 @@ static void use_kernels(j_decompress_ptr info)
     my_upsample_ptr upsample = (my_upsample_ptr)info->upsample;
     for (int i = 0; i < info->num_components; i++) {
         const jpeg_component_info *component = &info->comp_info[i];
-        int wide = component->h_samp_factor * 2 == info->max_h_samp_factor;
+        int half_width = component->h_samp_factor * 2 == info->max_h_samp_factor;
         int fancy = info->do_fancy_upsampling && component->downsampled_width > 2;
         if (info->idct->inverse_DCT[i] == jpeg_idct_islow)
             use_inverse_dct(info, i);
-        if (!component->component_needed || !wide || !fancy)
+        if (!component->component_needed || !half_width || !fancy)
             continue;
         if (component->v_samp_factor == info->max_v_samp_factor)
             upsample->methods[i] = double_columns;

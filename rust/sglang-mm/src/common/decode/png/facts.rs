@@ -123,7 +123,7 @@ impl<'a> Facts<'a> {
         // The frame was checked against the header before it. A later header may have replaced
         // that header.
         if width == 0 || height == 0 || left + width > size.width || top + height > size.height {
-            return Err(corrupt("a frame outside of the picture"));
+            return Err(corrupt("a frame outside of the image"));
         }
         Ok(Region {
             left,
@@ -243,7 +243,7 @@ impl<'a> Facts<'a> {
             start.checked_add(length).is_some_and(|end| end <= max)
         };
         if !fits(left, width, self.width) || !fits(top, height, self.height) {
-            return Err(corrupt("a frame outside of the picture"));
+            return Err(corrupt("a frame outside of the image"));
         }
         self.region = Some([width, height, left, top]);
         Ok(())

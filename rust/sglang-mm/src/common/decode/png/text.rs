@@ -23,7 +23,7 @@ impl TextBudget {
     pub(super) fn spend(&mut self, length: usize) -> Result<(), DecodeError> {
         self.spent = self.spent.saturating_add(length);
         if self.spent > MAX_TOTAL_TEXT_LEN {
-            return Err(corrupt("its texts are too long together"));
+            return Err(corrupt("its texts are too long in total"));
         }
         Ok(())
     }

@@ -52,7 +52,7 @@ impl<'a> Header<'a> {
         let stride = self.size.width * 3;
         let start = frame.top * stride + frame.left * 3;
         let pixels = image.pixels.get_mut(start..);
-        let pixels = pixels.ok_or_else(|| corrupt("a frame outside of the picture"))?;
+        let pixels = pixels.ok_or_else(|| corrupt("a frame outside of the image"))?;
         libwebp::decode(frame.data, pixels, stride).map_err(|failure| match failure {
             Failure::OutOfMemory => DecodeError::OutOfMemory,
             Failure::Truncated => DecodeError::truncated(Format::WebP, "the pixel data"),
