@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import subprocess
@@ -116,6 +117,41 @@ def test_array_that_is_its_own_base_is_copied() -> None:
     The search along the chain of bases ends.
     """
     np.testing.assert_array_equal(common.resize_rgb(IMAGE, 3, 3), common.resize_rgb(IMAGE.view(Endless), 3, 3))
+
+
+class Elsewhere(np.ndarray[Any, Any]):
+    """
+    An array that reports foreign bytes as its base, and their address as that of its pixels.
+    """
+
+    foreign = IMAGE.tobytes()[::-1]
+
+    @property
+    def base(self) -> Any:  # noqa: ANN401 - the stubs of NumPy allow only arrays
+        return self.foreign
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        interface: dict[str, Any] = np.frombuffer(self.foreign, np.uint8).reshape(self.shape).__array_interface__
+        return interface
+
+
+def test_address_that_a_subclass_reports_is_not_used() -> None:
+    """
+    The pixels are those of the array, not those at the address that it reports.
+    """
+    np.testing.assert_array_equal(common.resize_rgb(IMAGE, 3, 3), common.resize_rgb(IMAGE.view(Elsewhere), 3, 3))
+
+
+def test_a_slice_of_an_array_keeps_the_memory_of_the_result() -> None:
+    """
+    The memory of a result is freed when the last array that uses it is gone, not with the first.
+    """
+    same = IMAGE.shape[1], IMAGE.shape[0]
+    rows = [common.resize_rgb(IMAGE, *same)[:3] for _ in range(100)]
+    gc.collect()
+
+    assert [row.tolist() for row in rows] == [IMAGE[0, 0].tolist()] * 100
 
 
 LONG = "x" * 1_000_000

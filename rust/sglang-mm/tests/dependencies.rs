@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// Packages that must not be linked into a server.
-const FORBIDDEN: [&str; 5] = ["numpy", "pyo3", "pyo3-ffi", "rayon", "rayon-core"];
+const FORBIDDEN: [&str; 4] = ["pyo3", "pyo3-ffi", "rayon", "rayon-core"];
 
 #[test]
 fn the_default_build_has_no_python_and_no_pool() {

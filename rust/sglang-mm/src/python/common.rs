@@ -4,11 +4,11 @@
 //! Invariant: sizes that follow Pillow are width first, sizes that follow arrays are height
 //! first. The parameter names show which.
 
-use numpy::{IntoPyArray, PyArray1};
 use pyo3::{prelude::*, types::PyBytes};
 
 use super::{
-    arguments::{Encoded, Image},
+    arguments::Encoded,
+    arrays::{Image, into_array},
     detached::detached,
     value_error,
 };
@@ -49,7 +49,7 @@ fn resize_rgb<'py>(
     out_h: usize,
     resample: &str,
     pass_order: &str,
-) -> PyResult<Bound<'py, PyArray1<u8>>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let order: PassOrder = pass_order.parse().map_err(value_error)?;
     let resample = Resample::named(resample, order).map_err(value_error)?;
     let to = Size {
@@ -59,7 +59,7 @@ fn resize_rgb<'py>(
     let resized = detached(py, || {
         resize::resize_rgb(&arr.pixels, arr.size, to, resample)
     })?;
-    Ok(resized.map_err(value_error)?.into_pyarray(py))
+    into_array(py, resized.map_err(value_error)?)
 }
 
 /// The size, width first, of an image after scaling by `rescale_frac`.
@@ -97,13 +97,14 @@ fn image_decode_rgb(
     data: Encoded,
     exif_transpose: bool,
     max_pixels: u64,
-) -> PyResult<(usize, usize, Bound<'_, PyArray1<u8>>)> {
+) -> PyResult<(usize, usize, Bound<'_, PyAny>)> {
     let options = DecodeOptions {
         limits: DecodeLimits { max_pixels },
         exif_transpose,
     };
     let image = detached(py, || decode::decode_rgb_with(&data, &options))?.map_err(value_error)?;
-    Ok((image.height, image.width, image.pixels.into_pyarray(py)))
+    let pixels = into_array(py, image.pixels)?;
+    Ok((image.height, image.width, pixels))
 }
 
 /// The 64-bit content hash of encoded media. Not Python's SHA-256 `data_hash`.

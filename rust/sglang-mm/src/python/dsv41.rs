@@ -2,10 +2,13 @@
 //!
 //! Invariant: sizes are (height, width), places are (top, left).
 
-use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
-use super::{arguments::Image, detached::detached, value_error};
+use super::{
+    arrays::{Image, into_array},
+    detached::detached,
+    value_error,
+};
 use crate::{
     common::resize::PassOrder,
     dsv41::{self, ImagePlan},
@@ -34,7 +37,7 @@ fn resize_patchify<'py>(
     padding_start: (usize, usize),
     patch_size: usize,
     pass_order: &str,
-) -> PyResult<Bound<'py, PyArray1<u16>>> {
+) -> PyResult<Bound<'py, PyAny>> {
     let order: PassOrder = pass_order.parse().map_err(value_error)?;
     let plan = ImagePlan {
         out_h: output_size.0,
@@ -48,5 +51,5 @@ fn resize_patchify<'py>(
     let bits = detached(py, || {
         dsv41::resize_patchify_with(&arr.pixels, arr.size, &plan, order)
     })?;
-    Ok(bits.map_err(value_error)?.into_pyarray(py))
+    into_array(py, bits.map_err(value_error)?)
 }

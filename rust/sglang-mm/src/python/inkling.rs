@@ -2,11 +2,11 @@
 //!
 //! Invariant: returned sizes are those after rescaling, height first.
 
-use numpy::{IntoPyArray, PyArray1};
 use pyo3::prelude::*;
 
 use super::{
-    arguments::{Encoded, Image, Items},
+    arguments::{Encoded, Items},
+    arrays::{Image, into_array},
     detached::detached,
     value_error,
 };
@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// Height, width, bf16 bits.
-type Patchified<'py> = (usize, usize, Bound<'py, PyArray1<u16>>);
+type Patchified<'py> = (usize, usize, Bound<'py, PyAny>);
 /// Height, width, bf16 bits, content hash.
-type Hashed<'py> = (usize, usize, Bound<'py, PyArray1<u16>>, u64);
+type Hashed<'py> = (usize, usize, Bound<'py, PyAny>, u64);
 
 /// Adds the functions to the submodule.
 pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -44,9 +44,9 @@ fn patchify_rgb(
     py: Python<'_>,
     arr: Image,
     patch_size: usize,
-) -> PyResult<Bound<'_, PyArray1<u16>>> {
+) -> PyResult<Bound<'_, PyAny>> {
     let bits = detached(py, || inkling::patchify(&arr.pixels, arr.size, patch_size))?;
-    Ok(bits.map_err(value_error)?.into_pyarray(py))
+    into_array(py, bits.map_err(value_error)?)
 }
 
 /// Decode and rescale a file; return height, width and the bf16 bits of its patches.
@@ -68,7 +68,7 @@ fn decode_patchify<'py>(
     let decode = decoding(exif_transpose, max_image_pixels);
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
     let patches = detached(py, || inkling::decode_patchify(&data, options))?;
-    Ok(patchified(py, patches.map_err(value_error)?))
+    patchified(py, patches.map_err(value_error)?)
 }
 
 /// Decode and rescale files; return height, width and the bf16 bits of the patches of each.
@@ -91,7 +91,7 @@ fn decode_patchify_batch<'py>(
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
     let images = detached(py, || inkling::decode_patchify_batch(&datas.0, options))?;
     let images = images.map_err(value_error)?.into_iter();
-    Ok(images.map(|patches| patchified(py, patches)).collect())
+    images.map(|patches| patchified(py, patches)).collect()
 }
 
 /// Decode and rescale files; return height, width, bf16 bits and content hash of each.
@@ -114,9 +114,9 @@ fn preprocess_images<'py>(
     let options = options(patch_size, rescale_frac, rescale_cap, pass_order, decode)?;
     let images = detached(py, || inkling::preprocess_images(&datas.0, options))?;
     let images = images.map_err(value_error)?.into_iter();
-    Ok(images
+    images
         .map(|(patches, hash)| hashed(py, patches, hash))
-        .collect())
+        .collect()
 }
 
 /// Rescale `arr`; return height, width, bf16 bits of its patches, content hash of `raw_bytes`.
@@ -139,7 +139,7 @@ fn rescale_patchify_hash<'py>(
         Ok::<_, InklingError>((patches, content_hash_u64(&raw_bytes)))
     };
     let (patches, hash) = detached(py, work)?.map_err(value_error)?;
-    Ok(hashed(py, patches, hash))
+    hashed(py, patches, hash)
 }
 
 fn options(
@@ -166,10 +166,10 @@ fn decoding(exif_transpose: bool, max_image_pixels: Option<u64>) -> DecodeOption
     }
 }
 
-fn patchified(py: Python<'_>, Patches { size, bits }: Patches) -> Patchified<'_> {
-    (size.height, size.width, bits.into_pyarray(py))
+fn patchified(py: Python<'_>, Patches { size, bits }: Patches) -> PyResult<Patchified<'_>> {
+    Ok((size.height, size.width, into_array(py, bits)?))
 }
 
-fn hashed(py: Python<'_>, Patches { size, bits }: Patches, hash: u64) -> Hashed<'_> {
-    (size.height, size.width, bits.into_pyarray(py), hash)
+fn hashed(py: Python<'_>, Patches { size, bits }: Patches, hash: u64) -> PyResult<Hashed<'_>> {
+    Ok((size.height, size.width, into_array(py, bits)?, hash))
 }

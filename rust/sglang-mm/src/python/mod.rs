@@ -1,7 +1,7 @@
 //! The Python bindings of this crate: convert arguments, results and errors, and detach from
 //! the interpreter while Rust works.
 //!
-//! Only the files of this folder use `pyo3` or `numpy`, and they contain no image processing.
+//! Only the files of this folder use `pyo3`, and they contain no image processing.
 //! Every function borrows or copies its arguments, detaches from the interpreter, calls Rust,
 //! and returns an array that owns the memory that Rust allocated.
 //!
@@ -9,6 +9,7 @@
 //! while detached.
 
 mod arguments;
+mod arrays;
 mod common;
 mod detached;
 mod dsv41;

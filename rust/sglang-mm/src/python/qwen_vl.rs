@@ -4,11 +4,11 @@
 
 use std::{borrow::Cow, num::NonZeroUsize};
 
-use numpy::{IntoPyArray, PyArray1};
 use pyo3::{exceptions::PyValueError, prelude::*, pybacked::PyBackedStr, types::PyString};
 
 use super::{
     arguments::{Encoded, Items},
+    arrays::into_array,
     detached::detached,
     value_error,
 };
@@ -47,14 +47,14 @@ fn preprocess<'py>(
     py: Python<'py>,
     data: Encoded,
     spec_json: &str,
-) -> PyResult<(Bound<'py, PyArray1<f32>>, Grid)> {
+) -> PyResult<(Bound<'py, PyAny>, Grid)> {
     let work = || -> Result<PixelValues, FamilyError> {
         let family = QwenVl::from_json(spec_json)?;
         let image = decode_rgb_with(&data, &family.decode_options())?;
         Ok(family.pixel_values(&image.pixels, image.size())?)
     };
     let PixelValues { values, grid } = detached(py, work)?.map_err(family_error)?;
-    Ok((values.into_pyarray(py), grid.into()))
+    Ok((into_array(py, values)?, grid.into()))
 }
 
 /// The size, height first, to which an image is resized before it is cut into patches.
@@ -83,7 +83,7 @@ fn mrope_image_only_py(
     input_len: usize,
     items: Items<(usize, usize, u32, u32, u32)>,
     merge_size: usize,
-) -> PyResult<(Bound<'_, PyArray1<i64>>, i64)> {
+) -> PyResult<(Bound<'_, PyAny>, i64)> {
     let span = |&(start, end, time, height, width)| ImageSpan {
         start,
         end,
@@ -94,7 +94,7 @@ fn mrope_image_only_py(
         mrope_image_only(input_len, &spans, merge_size)
     };
     let mrope = detached(py, work)?.map_err(value_error)?;
-    Ok((mrope.positions.into_pyarray(py), mrope.delta))
+    Ok((into_array(py, mrope.positions)?, mrope.delta))
 }
 
 /// An image of a request: a URL, path or base64 text, or its encoded bytes.
@@ -126,11 +126,11 @@ impl Source {
 /// A processed request: tokens, features, grids, hashes, offsets, positions, delta.
 type Processed<'py> = (
     Vec<i32>,
-    Bound<'py, PyArray1<f32>>,
+    Bound<'py, PyAny>,
     Vec<Grid>,
     Vec<u64>,
     Vec<(u32, u32)>,
-    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyAny>,
     i64,
 );
 
@@ -160,11 +160,11 @@ fn process_mm<'py>(
     let packed = detached(py, work)?.map_err(family_error)?;
     Ok((
         packed.input_ids,
-        packed.features.into_pyarray(py),
+        into_array(py, packed.features)?,
         packed.grids.into_iter().map(Grid::from).collect(),
         packed.hashes,
         packed.offsets,
-        packed.mrope.into_pyarray(py),
+        into_array(py, packed.mrope)?,
         packed.mrope_delta,
     ))
 }
