@@ -128,6 +128,7 @@ def _rust_steps(profile: str) -> Iterator[Step]:
         slow=True,
         prepare=lambda: cargo_tool("cargo-deny"),
     )
+    yield Step("shared-crates", "all modules select the same features", (("python", "ci/shared_crates.py"),))
     yield Step(
         "rust-tests",
         "the crates' tests, with threads",
