@@ -186,12 +186,15 @@ class _Run:
                 environment=target.environment,
                 progress=self.progress,
                 from_scratch=target.mode is Mode.FORCE or target.request.from_scratch,
+                timings=target.request.timings is not None,
             )
         except BaseException as error:
             self.progress.failed(f"{target.spec.module} was not built")
             if isinstance(error, OSError):
                 raise CacheUnavailable((f"{error.filename or folder}: {error.strerror or error}",)) from error
             raise
+        if target.request.timings is not None:
+            target.request.timings("" if built.timings is None else os.fspath(built.timings))
         seconds = f"{built.seconds:.1f} s"
         if self.edit is None:
             self.progress.succeeded(f"built {target.spec.module} in {seconds} ({target.spec.profile})")

@@ -15,7 +15,7 @@ from ._model import Mode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from ._model import ExtensionSpec
 
@@ -40,6 +40,8 @@ class Request:
     from_scratch: bool = False
     #: Whether only a full build is accepted, and none of the edit tier.
     full: bool = False
+    #: If set, cargo reports how long each crate took, and this gets the report's path; empty if cargo wrote none.
+    timings: Callable[[str], None] | None = None
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import time
 from dataclasses import dataclass
 
@@ -40,7 +41,7 @@ ATTEMPTS = 3
 #: A file's timestamp can be older than the write by this many ns.
 _CLOCK_TICK_NS = 20_000_000
 
-#: Log files kept per module.
+#: Log files kept per module, and as many reports of cargo.
 _LOGS_KEPT = 10
 
 
@@ -59,6 +60,8 @@ class Built:
     seconds: float
     #: The oldest glibc that can load the library, on Linux.
     glibc_floor: tuple[int, int] | None
+    #: Cargo's report of how long each crate took, if the caller wanted one and cargo wrote it.
+    timings: Path | None
 
 
 def build(
@@ -70,13 +73,16 @@ def build(
     environment: Mapping[str, str],
     progress: Progress,
     from_scratch: bool,
+    timings: bool = False,
 ) -> Built:
     """
     Build until the sources do not change during a build. The caller holds the lock of the folder.
 
     Raises `BuildFailed`, `InvalidArtifact` or, after `ATTEMPTS` builds, `SourcesMoved`.
     """
-    job = _compile.Job(folder=folder, environment=environment, progress=progress, from_scratch=from_scratch)
+    job = _compile.Job(
+        folder=folder, environment=environment, progress=progress, from_scratch=from_scratch, timings=timings
+    )
     state = TargetState(folder, snapshot.spec.profile)
     known_files = state.seen_files(snapshot.current_inputs)
     previous: _ScriptOutput | None = None
@@ -86,6 +92,7 @@ def build(
         stamps = _stamps(snapshot.watched.present | known_files)
         with _open_log(logs, snapshot.spec.module) as (log, log_path):
             compiled = _compile.compile_once(snapshot, job, log, log_path)
+        report = _keep_report(folder, log_path, snapshot.spec.module) if timings else None
         seconds = time.monotonic() - began_monotonic
         after = read_again()
         seen = {package.key: after.current_inputs.record(package.names) for package in compiled.packages}
@@ -107,7 +114,7 @@ def build(
             state.mark_known(snapshot.packages, seen, compiled.edited)
             for gap in (gap for package in compiled.packages for gap in package.unknown):
                 progress.note(f"{gap}; its undeclared inputs are unknown")
-            return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor)
+            return Built(compiled.artifact, after, together, began, seconds, compiled.glibc_floor, report)
         progress.note(f"{', '.join(moved[:3])} changed during the build; building again")
         snapshot = after
     raise SourcesMoved(snapshot.spec.module, moved, ATTEMPTS)
@@ -178,8 +185,32 @@ def _changed_at(stamp: _stat.Signature) -> int:
 @contextlib.contextmanager
 def _open_log(folder: Path, module: str) -> Iterator[tuple[IO[bytes], Path]]:
     _staging.private_folder(folder)
-    for old in sorted(folder.glob(f"{module}-*.log"))[: -(_LOGS_KEPT - 1)]:
-        old.unlink(missing_ok=True)
+    _remove_all_but(_LOGS_KEPT - 1, folder.glob(f"{module}-*.log"))
     path = folder / f"{module}-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}-{time.monotonic_ns() % 1_000_000:06d}.log"
     with path.open("wb") as log:
         yield log, path
+
+
+def _keep_report(folder: Path, log_path: Path, module: str) -> Path | None:
+    """
+    Move cargo's newest report from the target folder to the build's log, under the same name.
+    """
+    reports = folder / "cargo-timings"
+    kept = log_path.with_suffix(".html")
+    try:
+        # The newest by name: the names hold the time.
+        os.replace(max(reports.glob("cargo-timing-*.html")), kept)
+    except (OSError, ValueError):
+        # A report is not worth a failed build.
+        return None
+    shutil.rmtree(reports, ignore_errors=True)
+    _remove_all_but(_LOGS_KEPT, kept.parent.glob(f"{module}-*.html"))
+    return kept
+
+
+def _remove_all_but(count: int, files: Iterable[Path]) -> None:
+    """
+    Remove the oldest files. Their names hold the time.
+    """
+    for old in sorted(files)[:-count]:
+        old.unlink(missing_ok=True)

@@ -59,6 +59,8 @@ class Job:
     progress: Progress
     #: Whether to clean all packages of the closure first.
     from_scratch: bool
+    #: Whether cargo reports how long each crate took.
+    timings: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,7 @@ class _Run:
     def _run(self) -> _cargo.CargoResult:
         job, spec = self._job, self._snapshot.spec
         result = _cargo.run(
-            _arguments(self._snapshot, job.environment, self.edited),
+            _arguments(self._snapshot, job, self.edited),
             cargo=self._cargo_path,
             directory=spec.directory,
             environment=self.child,
@@ -244,11 +246,11 @@ def _surroundings(snapshot: Snapshot, folder: Path, child: Mapping[str, str]) ->
     )
 
 
-def _arguments(snapshot: Snapshot, environment: Mapping[str, str], edited: Collection[Path]) -> list[str]:
+def _arguments(snapshot: Snapshot, job: Job, edited: Collection[Path]) -> list[str]:
     """
     The exact arguments for cargo; *edited* are the packages that it compiles in the edit tier.
     """
-    spec = snapshot.spec
+    spec, environment = snapshot.spec, job.environment
     features = sorted({*spec.features, *snapshot.features})
     jobs = _settings.jobs(environment)
     return [
@@ -256,6 +258,7 @@ def _arguments(snapshot: Snapshot, environment: Mapping[str, str], edited: Colle
         "--locked",
         *(["--offline"] if _settings.switched_on(_settings.OFFLINE, environment) else []),
         *(["--jobs", str(jobs)] if jobs else []),
+        *(["--timings"] if job.timings else []),
         "--package",
         spec.package,
         "--lib",

@@ -27,6 +27,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
         choices=_settings.MODES,
         help=f"`force` always compiles; `never` builds nothing (default: {_settings.BUILD_MODE}, else `auto`)",
     )
+    parser.add_argument(
+        "--timings",
+        action="store_true",
+        help="keep cargo's report of how long each crate took, and print where it is",
+    )
     parser.set_defaults(run=run)
 
 
@@ -36,10 +41,21 @@ def run(options: argparse.Namespace) -> int:
     """
     failures = 0
     mode = _settings.build_mode(options.mode, os.environ)
-    for request in requests(options, mode, always=mode == "force", full=True):
+    reports: list[str] = []
+    timings = reports.append if options.timings else None
+    for request in requests(options, mode, always=mode == "force", full=True, timings=timings):
+        reports.clear()
         try:
             print(f"{request.module}  {_ensure.locate(request)}", flush=True)
+            if options.timings:
+                print(f"{request.module}  timings: {_told(reports)}", flush=True)
         except RustExtensionError as error:
             failures += 1
             print(f"error: {error}", file=sys.stderr)
     return 1 if failures else 0
+
+
+def _told(reports: list[str]) -> str:
+    if not reports:
+        return "nothing was compiled"
+    return reports[-1] or "cargo wrote no report"

@@ -11,7 +11,7 @@ from ..declare import _discover
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def add_modules(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,12 @@ def add_modules(parser: argparse.ArgumentParser) -> None:
 
 
 def requests(
-    options: argparse.Namespace, mode: str | None = None, *, always: bool = False, full: bool = False
+    options: argparse.Namespace,
+    mode: str | None = None,
+    *,
+    always: bool = False,
+    full: bool = False,
+    timings: Callable[[str], None] | None = None,
 ) -> Iterator[_ensure.Request]:
     """
     One request per module.
@@ -31,7 +36,13 @@ def requests(
     """
     for module in options.modules or _every_module(options):
         yield _ensure.Request(
-            module, mode=mode, workspace=str(options.workspace), cache_dir=options.cache_dir, always=always, full=full
+            module,
+            mode=mode,
+            workspace=str(options.workspace),
+            cache_dir=options.cache_dir,
+            always=always,
+            full=full,
+            timings=timings,
         )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -244,3 +245,53 @@ def test_a_failed_build_does_not_stop_the_others(plain: Checkout) -> None:
     assert result.out == "fx.beta  [cache]/artifacts/fx.beta/[...]/beta.[suffix]\n"
     assert "error: fx.alpha could not be built: " in result.err
     assert "Traceback" not in result.err
+
+
+def test_build_with_timings(plain: Checkout) -> None:
+    """
+    `build --timings` keeps cargo's report beside the log and prints where it is, or that nothing was compiled.
+    """
+    cold = rust_ext(plain, "build", "--timings", "fx.alpha", raw=True)
+
+    _, line = cold.out.splitlines()
+    told, _, path = line.partition("timings: ")
+    report = Path(path)
+    assert (cold.code, told, report.parent) == (0, "fx.alpha  ", plain.cache / "logs")
+    assert "<html" in report.read_text(encoding="utf-8")
+    assert report.with_suffix(".log").exists()
+    assert not list(plain.cache.glob("targets/*/cargo-timings"))
+
+    warm = rust_ext(plain, "build", "--timings", "fx.alpha")
+    assert (warm.code, warm.out.splitlines()[1]) == (0, "fx.alpha  timings: nothing was compiled")
+    assert "timings" not in rust_ext(plain, "build", "--mode", "force", "fx.alpha").out
+    assert list(plain.cache.glob("logs/*.html")) == [report]
+
+
+def test_build_with_timings_reports_each_module(plain: Checkout) -> None:
+    """
+    Each module has its own line, and only a compiled one has a report. A failed build has no line.
+    """
+    assert rust_ext(plain, "build", "fx.alpha").code == 0
+
+    both = rust_ext(plain, "build", "--timings", raw=True).out.splitlines()
+
+    assert both[1] == "fx.alpha  timings: nothing was compiled"
+    assert re.fullmatch(r"fx\.beta  timings: \S+/logs/fx\.beta-\S+\.html", both[3])
+    plain.replace("alpha/src/lib.rs", "mod part;", "mod part")
+    failed = rust_ext(plain, "build", "--timings", "fx.alpha")
+    assert (failed.code, failed.out) == (1, "")
+
+
+def test_reports_of_timings_are_kept_like_logs(plain: Checkout) -> None:
+    """
+    The last ten reports of a module are kept.
+    """
+    logs = plain.cache / "logs"
+    assert rust_ext(plain, "build", "fx.alpha").code == 0
+    for number in range(10, 22):
+        (logs / f"fx.alpha-20200101T0000{number}-1-000001.html").touch()
+
+    assert rust_ext(plain, "build", "--timings", "--mode", "force", "fx.alpha").code == 0
+
+    kept = sorted(path.name for path in logs.glob("fx.alpha-*.html"))
+    assert (len(kept), kept[0]) == (10, "fx.alpha-20200101T000013-1-000001.html")
