@@ -53,7 +53,14 @@ def hooked(folder: Path, grown: Grown, cache: Path) -> Bare:
     """
     Make an interpreter with an editable install of a workspace.
     """
-    bare = _bare(folder, {**own_environment(), "RUST_EXT_CACHE_DIR": str(cache)})
+    return hooked_package(folder, PACKAGE, grown.root, cache)
+
+
+def hooked_package(folder: Path, package: str, workspace: Path, cache: Path) -> Bare:
+    """
+    Make an interpreter with an editable install of a workspace whose modules are in *package*.
+    """
+    bare = _bare(folder, {**own_environment(), "RUST_EXT_CACHE_DIR": str(cache)}, package)
     for item in (ROOT / "rust_ext_loader", *_dependencies(folder.parent / "dependencies").iterdir()):
         shutil.copytree(item, bare.site / item.name, ignore=shutil.ignore_patterns("__pycache__"))
     sys.path.insert(0, str(ROOT))
@@ -61,16 +68,17 @@ def hooked(folder: Path, grown: Grown, cache: Path) -> Bare:
         from rust_ext_loader.packaging._editable import pth_line
     finally:
         sys.path.remove(str(ROOT))
-    (bare.site / "bench.pth").write_text(pth_line((PACKAGE + ".",), str(grown.root)) + "\n", encoding="utf-8")
+    (bare.site / "bench.pth").write_text(pth_line((package + ".",), str(workspace)) + "\n", encoding="utf-8")
     return bare
 
 
-def _bare(folder: Path, environment: dict[str, str]) -> Bare:
+def _bare(folder: Path, environment: dict[str, str], package: str = PACKAGE) -> Bare:
     _run([sys.executable, "-m", "venv", "--without-pip", "--clear", str(folder)])
     python = str(folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python"))
     site = Path(_run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
-    (site / PACKAGE).mkdir()
-    (site / PACKAGE / "__init__.py").touch()
+    inside = site.joinpath(*package.split("."))
+    inside.mkdir(parents=True)
+    (inside / "__init__.py").touch()
     return Bare(python, site, environment)
 
 

@@ -25,7 +25,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["Run", "Way", "code_that_imports", "measure", "median", "own_environment", "pair", "plain_folder", "spread"]
+__all__ = [
+    "Run",
+    "Way",
+    "code_that_imports",
+    "measure",
+    "median",
+    "own_environment",
+    "pair",
+    "plain_folder",
+    "run",
+    "spread",
+]
 
 
 @dataclass(frozen=True)
@@ -59,19 +70,37 @@ class Way:
 
         `RuntimeError` with the process's stderr if it fails.
         """
-        start = time.perf_counter()
-        with subprocess.Popen(
-            self.command, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as process:
-            output, errors = process.stdout.read(), process.stderr.read()  # type: ignore[union-attr]  # both are pipes
-            _, status, usage = os.wait4(process.pid, 0)
-            wall = time.perf_counter() - start
-            # Reaped above, to get its resource usage: `Popen` must not wait again.
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode != 0:
-            raise RuntimeError(f"{self.name}: the import failed:\n{errors.decode(errors='replace')}")
-        seconds, library = output.decode().split(maxsplit=1)
-        return Run(usage.ru_utime + usage.ru_stime, wall, float(seconds), library.strip())
+        cpu, wall, output = run(self.name, self.command, self.environment)
+        seconds, library = output.split(maxsplit=1)
+        return Run(cpu, wall, float(seconds), library.strip())
+
+
+def run(
+    name: str, command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None
+) -> tuple[float, float, str]:
+    """
+    Run a command. Return the CPU seconds of it and its children, its wall seconds, and its stdout.
+
+    `RuntimeError` with the process's stderr if it fails.
+    """
+    start = time.perf_counter()
+    # stderr goes to a file: a process that fills two pipes waits until both are read.
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(
+            command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
+        ) as process,
+    ):
+        output = process.stdout.read()  # type: ignore[union-attr]  # a pipe
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - start
+        # Reaped above, to get its resource usage: `Popen` must not wait again.
+        process.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
+        told = errors.read().decode(errors="replace")
+    if process.returncode != 0:
+        raise RuntimeError(f"{name}: the command failed with {process.returncode}:\n{told}")
+    return usage.ru_utime + usage.ru_stime, wall, output.decode()
 
 
 def own_environment() -> dict[str, str]:

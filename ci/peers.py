@@ -25,7 +25,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["IMPORTERS", "Importer", "own_environment", "peers"]
+__all__ = ["IMPORTERS", "Importer", "environment", "own_environment", "peers", "variables_of"]
 
 HOME = TOOLS / "bench"
 REQUIREMENTS = ("maturin==1.16.0", "maturin-import-hook==0.3.0", "rustimport==1.7.1")
@@ -120,11 +120,11 @@ def peers() -> list[Peer]:
     """
     Return every peer, already built, with the plain import of the same library.
     """
-    python = _environment()
+    python = environment()
     return [_maturin(python), _rustimport(python)]
 
 
-def _environment() -> Path:
+def environment() -> Path:
     """
     Return the peers' Python, with both hooks installed from PyPI.
     """
@@ -148,15 +148,15 @@ def _maturin(python: Path) -> Peer:
     _write(crate / "Cargo.toml", _CARGO_TOML)
     _write(crate / "pyproject.toml", _PYPROJECT_TOML)
     _write(crate / "src/lib.rs", _LIB_RS % "bench_maturin")
-    _run([str(python.parent / "maturin"), "develop", "--quiet"], _variables(python), crate)
+    _run([str(python.parent / "maturin"), "develop", "--quiet"], variables_of(python), crate)
     # The hook gets its own Python, because an installed hook would also run in the plain import.
     hooked = HOME / "hooked"
     if not hooked.is_dir():
         shutil.copytree(python.parent.parent, hooked, symlinks=True)
     executable = hooked / "bin/python"
-    _run([str(executable), "-m", "maturin_import_hook", "site", "install", "--force"], _variables(executable), HOME)
-    _run([str(hooked / "bin/maturin"), "develop", "--quiet"], _variables(executable), crate)
-    with_hook, plain = _pair("maturin import hook", executable, python, "bench_maturin", "", _variables(executable))
+    _run([str(executable), "-m", "maturin_import_hook", "site", "install", "--force"], variables_of(executable), HOME)
+    _run([str(hooked / "bin/maturin"), "develop", "--quiet"], variables_of(executable), crate)
+    with_hook, plain = _pair("maturin import hook", executable, python, "bench_maturin", "", variables_of(executable))
     return Peer(with_hook, plain, crate / "src/lib.rs", at_start=True)
 
 
@@ -167,7 +167,7 @@ def _rustimport(python: Path) -> Peer:
     folder = HOME / "rustimport"
     _write(folder / "bench_rustimport.rs", _RUSTIMPORT_HEADER + _LIB_RS % "bench_rustimport")
     variables = {
-        **_variables(python),
+        **variables_of(python),
         "PYTHONPATH": str(folder),
         "RUSTIMPORT_CACHE_DIR": str(HOME / "rustimport-cache"),
     }
@@ -200,7 +200,10 @@ def _shared_object(loaded: str) -> str:
     return str(library)
 
 
-def _variables(python: Path) -> dict[str, str]:
+def variables_of(python: Path) -> dict[str, str]:
+    """
+    Return the variables of an activated environment, given its Python.
+    """
     own = {name: value for name, value in own_environment().items() if name != "CARGO_TARGET_DIR"}
     # The hook and maturin read the variables of an activated environment.
     path = os.pathsep.join((str(python.parent), own.get("PATH", os.defpath)))
@@ -232,9 +235,9 @@ def _maturin_importer(place: Path) -> Importer:
     """
     Make a separate Python, with the crate installed and the hook at every start; release builds, as for all importers.
     """
-    shutil.copytree(_environment().parent.parent, place / "venv", symlinks=True)
+    shutil.copytree(environment().parent.parent, place / "venv", symlinks=True)
     python = place / "venv/bin/python"
-    variables = {**_variables(python), "MATURIN_BUILD_DIR": str(place / "maturin-build")}
+    variables = {**variables_of(python), "MATURIN_BUILD_DIR": str(place / "maturin-build")}
     crate = place / "workspace/alpha"
     _write(crate / "pyproject.toml", _PYPROJECT_TOML.replace("bench-maturin", "alpha"))
     _run([str(python), "-m", "maturin_import_hook", "site", "install", "--force", "--args=--release"], variables, place)
@@ -246,10 +249,10 @@ def _rustimport_importer(place: Path) -> Importer:
     """
     Put the crate's folder on the path, with the hook's marker file in it; release builds.
     """
-    python = _environment()
+    python = environment()
     _write(place / "workspace/alpha/.rustimport", "")
     variables = {
-        **_variables(python),
+        **variables_of(python),
         "PYTHONPATH": str(place / "workspace"),
         "RUSTIMPORT_CACHE_DIR": str(place / "rustimport-cache"),
         "RUSTIMPORT_RELEASE_BINARIES": "true",
