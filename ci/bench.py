@@ -1,5 +1,5 @@
 """
-Measure: `python3 ci/bench.py loader`, `... growth`, `... freshness`, `... media`, `... server`.
+Measure: `python3 ci/bench.py edit`, `... loader`, `... growth`, `... freshness`, `... media`, `... server`.
 
 There is one subcommand per subject. Each prints a table and, with `--json FILE`,
 writes the same numbers as JSON. Benchmarks are not part of the tests.
@@ -19,6 +19,8 @@ import prerequisites
 MIN_ROUNDS = 40
 #: Default file of the plot.
 PLOT = prerequisites.ROOT / "dist/growth.svg"
+#: The modules of `edit_modules`, which an old Python could not import to print this script's help.
+_EDITED = ("_small", "_radix_tree", "_multimodal", "_server")
 
 
 def main() -> int:
@@ -44,6 +46,12 @@ def main() -> int:
             return bench_media.main(rounds=options.rounds, oracles=options.oracles, json_file=options.json)
         if options.command == "server":
             return _server(options)
+        if options.command == "edit":
+            import bench_edit
+
+            return bench_edit.main(
+                modules=options.modules, rounds=max(1, options.rounds), with_peers=options.peers, json_file=options.json
+            )
         import bench_loader
 
         return bench_loader.main(
@@ -85,7 +93,11 @@ def _parser() -> argparse.ArgumentParser:
         "server", help="CPU, rate and latency of the server: ours, a scheduler in Rust, bare axum, FastAPI"
     )
     _add_server_options(server)
-    for command in (loader, freshness, server):
+    edit = commands.add_parser(
+        "edit", help="one changed line until the import is back: ours, cargo, maturin, other import hooks"
+    )
+    _add_edit_options(edit)
+    for command in (loader, freshness, server, edit):
         command.add_argument(
             "--no-peers",
             dest="peers",
@@ -104,9 +116,21 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also measure torch and transformers (installs gigabytes into .tools/oracles once)",
     )
-    for command in (loader, freshness, growth, media, server):
+    for command in (loader, freshness, growth, media, server, edit):
         command.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
     return parser
+
+
+def _add_edit_options(edit: argparse.ArgumentParser) -> None:
+    edit.add_argument(
+        "--modules",
+        nargs="+",
+        choices=_EDITED,
+        default=_EDITED,
+        metavar="MODULE",
+        help="modules to edit: %(choices)s (default: all, which compiles for half an hour on two cores)",
+    )
+    edit.add_argument("--rounds", type=int, default=3, help="edits per way after the first one (default: %(default)s)")
 
 
 def _add_server_options(server: argparse.ArgumentParser) -> None:
