@@ -41,6 +41,10 @@ def main() -> int:
 
             return bench_freshness.main(with_peers=options.peers, json_file=options.json)
         if options.command == "media":
+            if options.edit:
+                import bench_media_edit
+
+                return bench_media_edit.main(rounds=options.rounds, json_file=options.json)
             import bench_media
 
             return bench_media.main(rounds=options.rounds, oracles=options.oracles, json_file=options.json)
@@ -111,7 +115,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     media = commands.add_parser("media", help="images to patches: ours, Pillow with NumPy, the Hugging Face backends")
     media.add_argument("--rounds", type=int, default=7, help="interleaved rounds (default: %(default)s)")
-    media.add_argument(
+    compared = media.add_mutually_exclusive_group()
+    compared.add_argument(
+        "--edit",
+        action="store_true",
+        help="compare the module as the edit tier builds it with its declared profile, and nothing else",
+    )
+    compared.add_argument(
         "--oracles",
         action="store_true",
         help="also measure torch and transformers (installs gigabytes into .tools/oracles once)",

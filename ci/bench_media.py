@@ -52,14 +52,18 @@ class Worker:
     A process that measures one side.
     """
 
-    def __init__(self, python: str, side: str, threads: int, images: Mapping[str, str]) -> None:
+    def __init__(
+        self, python: str, side: str, threads: int, images: Mapping[str, str], library: str | None = None
+    ) -> None:
         """
         Start the process. `threads` limits the threads of every library that it may load.
+
+        With *library*, the process measures this build of our module.
         """
         limits = dict.fromkeys(("SGL_MM_RS_THREADS", "OMP_NUM_THREADS"), str(threads))
         self.side = side
         self._process = subprocess.Popen(
-            [python, str(CI / "media_worker.py"), side, json.dumps(images)],
+            [python, *_program(side, library), json.dumps(images)],
             env={**os.environ, **limits},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -88,12 +92,22 @@ class Worker:
         self._process.wait()
 
 
+def _program(side: str, library: str | None) -> tuple[str, ...]:
+    return (str(CI / "media_worker.py"), side) if library is None else (str(CI / "media_library.py"), library)
+
+
 @contextlib.contextmanager
-def workers(python: str, sides: Sequence[str], threads: int, images: Mapping[str, str]) -> Iterator[dict[str, Worker]]:
+def workers(
+    python: str,
+    sides: Sequence[str],
+    threads: int,
+    images: Mapping[str, str],
+    libraries: Mapping[str, str] | None = None,
+) -> Iterator[dict[str, Worker]]:
     """
-    Run one worker for each side.
+    Run one worker for each side. *libraries* maps sides to builds of our module.
     """
-    started = {side: Worker(python, side, threads, images) for side in sides}
+    started = {side: Worker(python, side, threads, images, (libraries or {}).get(side)) for side in sides}
     try:
         yield started
     finally:
@@ -147,10 +161,7 @@ def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
     home = environment.oracle_environment() if oracles else environment.main_environment()
     home.ready()
     HOME.mkdir(parents=True, exist_ok=True)
-    found = subprocess.run(
-        [home.python, str(CI / "media_images.py"), str(HOME)], check=True, stdout=subprocess.PIPE, text=True
-    ).stdout
-    images = json.loads(found)
+    images = images_of(home.python)
     load = [os.getloadavg()[0]]
     report: dict[str, object] = {"machine": platform.platform(), "cores": os.cpu_count(), "rounds": rounds}
     sides = ("ours", "pillow", *(("hf_pil", "hf_torchvision") if oracles else ()))
@@ -161,7 +172,7 @@ def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
                 report["peak"] = peaks(by_side, images, oracles=oracles)
             for title, rows, show in _plan(threads, oracles=oracles):
                 full = f"{title}; {threads} thread{'s' if threads > 1 else ''}; {rounds} interleaved rounds"
-                tables[full] = _table(full, rows, show, by_side, rounds)
+                tables[full] = table(full, rows, show, by_side, rounds)
     load.append(os.getloadavg()[0])
     print(f"\nload of the machine (1 minute): {load[0]:.1f} before, {load[1]:.1f} after; {os.cpu_count()} cores")
     if json_file:
@@ -169,6 +180,15 @@ def main(*, rounds: int, oracles: bool, json_file: str | None) -> int:
             json.dumps({**report, "load": load, "tables": tables}, indent=2) + "\n", encoding="utf-8"
         )
     return 0
+
+
+def images_of(python: str) -> dict[str, str]:
+    """
+    Write the files that all sides read; return their paths by name.
+    """
+    command = [python, str(CI / "media_images.py"), str(HOME)]
+    found: dict[str, str] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return found
 
 
 def _plan(threads: int, *, oracles: bool) -> Iterator[tuple[str, list[Row], Show]]:
@@ -180,9 +200,7 @@ def _plan(threads: int, *, oracles: bool) -> Iterator[tuple[str, list[Row], Show
     yield "bytes to pixel_values, each of a batch of 8", pixel_rows(8, oracles=oracles), TIMES
 
 
-def _table(
-    title: str, rows: Sequence[Row], show: Show, by_side: Mapping[str, Worker], rounds: int
-) -> dict[str, object]:
+def table(title: str, rows: Sequence[Row], show: Show, by_side: Mapping[str, Worker], rounds: int) -> dict[str, object]:
     """
     Measure and print row by row.
     """
