@@ -3,8 +3,8 @@ Show the main job on this machine: an import that builds a real extension, once.
 
 1. A new interpreter imports the media module and resizes a photo.
 2. Further interpreters show what later imports cost.
-3. In a temporary copy of the checkout one line is edited: only that crate is
-   rebuilt, and the reason is printed.
+3. In a temporary copy of the checkout one line of the server is edited, twice: only that
+   crate is rebuilt, for editing; the reason and the seconds until the import is back are printed.
 4. The server is started, streams one answer, and is stopped.
 
 Invariant: does not change the checkout, and verifies this; when interrupted, it
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PHOTO = ROOT / "tests/golden/photo/rocket.jpg"
 
-#: The crate whose line is edited, and the modules that are imported before and after.
-EDITED = "rust/sglang-radix-tree/src/lib.rs"
-MODULES = ("sglang.srt.rust_extensions._multimodal", "sglang.srt.rust_extensions._radix_tree")
+#: The edited file, and a text in one of its messages, to which the number of the edit is appended.
+EDITED = "rust/sglang-server/src/api/mod.rs"
+TEXT = "is not allowed for this path"
+#: The modules that are imported before and after. The second one is built from the edited file.
+MODULES = ("sglang.srt.rust_extensions._multimodal", "sglang.srt.rust_extensions._server")
 
 #: After an interrupt, compilers may write into a temporary folder for this many seconds.
 _LAST_WRITES = 10
@@ -142,25 +144,32 @@ def _serve(variables: dict[str, str]) -> None:
 
 
 def _edit_in_a_copy(variables: dict[str, str]) -> None:
-    _say("3. In a temporary copy, one source line is edited")
+    _say("3. In a temporary copy, one source line of the server is edited")
     with _temporary_folder() as folder:
         copy, cache = folder / "checkout", folder / "cache"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*_NOT_COPIED), symlinks=True)
         # The copy has its own cache for what it builds, and reads the existing one.
         variables = {**variables, "RUST_EXT_CACHE_PATH": _cache_root(variables), "RUST_EXT_CACHE_DIR": str(cache)}
+        # The edit tier is what this part shows, also under `CI=true`.
+        variables["RUST_EXT_EDIT_TIER"] = "on"
         print(
-            "-- before the edit; the small crate is built again, so that its dependencies are compiled here too:",
+            "-- before the edit; the copy has no compiled objects yet, so the server is built with all its\n"
+            "   dependencies, which takes minutes on two cores:",
             flush=True,
         )
         _load(MODULES[0], copy, variables)
         _load(MODULES[1], copy, variables, mode="force")
-        print("\n-- after the edit:", flush=True)
-        _edit_one_line(copy / EDITED)
+        print("\n-- after the first edit, which also starts the compiler's incremental state:", flush=True)
+        _edit_one_line(copy / EDITED, 1)
         print(f"   rust-ext explain {MODULES[1]}", flush=True)
         _python(variables, "-m", "rust_ext_loader", "explain", "--workspace", str(copy / "rust"), MODULES[1])
         for module in MODULES:
             _load(module, copy, variables)
-        print(f"\ncompiled: {', '.join(_compiled(cache))}", flush=True)
+        print(f"   compiled: {', '.join(_compiled(cache))}", flush=True)
+        print("\n-- after the second edit; the time is what any later edit costs:", flush=True)
+        _edit_one_line(copy / EDITED, 2)
+        _load(MODULES[1], copy, variables)
+        print(f"   compiled: {', '.join(_compiled(cache))}", flush=True)
 
 
 def _load(module: str, copy: Path, variables: dict[str, str], mode: str = "auto") -> None:
@@ -170,7 +179,8 @@ def _load(module: str, copy: Path, variables: dict[str, str], mode: str = "auto"
     start = time.monotonic()
     _python(variables, "-c", code)
     result = "built" if _entries(variables, module) > built else "from cache"
-    print(f"   {module.rpartition('.')[2]:<12} {result:<10} {time.monotonic() - start:7.2f} s", flush=True)
+    seconds = time.monotonic() - start
+    print(f"   {module.rpartition('.')[2]:<12} {result:<10} {seconds:7.2f} s until the import is back", flush=True)
 
 
 def _entries(variables: dict[str, str], module: str) -> int:
@@ -182,10 +192,14 @@ def _compiled(cache: Path) -> list[str]:
     return re.findall(r"^ *Compiling (\S+)", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
 
 
-def _edit_one_line(source: Path) -> None:
+def _edit_one_line(source: Path, number: int) -> None:
+    """
+    Append a number to the message, in place of the number of an earlier edit.
+    """
     lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
-    lines[0] = f"{lines[0].rstrip()} Edited by the demo.\n"
-    print(f"   {EDITED}:1  {lines[0]}", end="", flush=True)
+    (index,) = (index for index, line in enumerate(lines) if TEXT in line)
+    lines[index] = re.sub(rf"{TEXT}( \(edit \d+\))?", f"{TEXT} (edit {number})", lines[index])
+    print(f"   {EDITED}:{index + 1}  {lines[index].strip()}", flush=True)
     source.write_text("".join(lines), encoding="utf-8")
 
 
