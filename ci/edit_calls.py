@@ -65,7 +65,11 @@ def _multimodal(module: ModuleType) -> Callable[[], object]:
     pixels = np.stack([rows * 200 // 480, columns * 200 // 640, (rows + columns) * 200 // 1120], axis=2) + noise
     file = io.BytesIO()
     Image.fromarray(pixels.astype(np.uint8)).save(file, "JPEG", quality=90)
-    data, spec = file.getvalue(), SETTINGS[-1].spec("pil")
+    # Qwen2-VL: 640x480 is no multiple of its factor, 28, so the image is resized. For Qwen3-VL it would not be.
+    setting = SETTINGS[0]
+    size = module.qwen_vl.smart_resize_py(480, 640, setting.factor, setting.min_pixels, setting.max_pixels)
+    assert size != (480, 640), "the call must include a resize"
+    data, spec = file.getvalue(), setting.spec("pil")
     return lambda: module.qwen_vl.preprocess(data, spec)
 
 

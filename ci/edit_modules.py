@@ -128,7 +128,7 @@ SUBJECTS = {
             "sglang_mm_core",
             "src/qwen_vl/smart_resize.rs",
             "smart_resize: empty image, {0}",
-            "a VGA JPEG to the patches of Qwen3-VL, one thread",
+            "a VGA JPEG, resized, to the patches of Qwen2-VL, one thread",
         ),
         Subject(
             f"{_PACKAGE}._server",
