@@ -1,5 +1,5 @@
 """
-Measure: `python3 ci/bench.py edit`, `... loader`, `... growth`, `... freshness`, `... media`, `... server`.
+Measure: `python3 ci/bench.py cold`, `... edit`, `... loader`, `... growth`, `... freshness`, `... media`, `... server`.
 
 There is one subcommand per subject. Each prints a table and, with `--json FILE`,
 writes the same numbers as JSON. Benchmarks are not part of the tests.
@@ -50,6 +50,10 @@ def main() -> int:
             return bench_media.main(rounds=options.rounds, oracles=options.oracles, json_file=options.json)
         if options.command == "server":
             return _server(options)
+        if options.command == "cold":
+            import bench_cold
+
+            return bench_cold.main(rounds=max(1, options.rounds), json_file=options.json)
         if options.command == "edit":
             import bench_edit
 
@@ -97,6 +101,8 @@ def _parser() -> argparse.ArgumentParser:
         "server", help="CPU, rate and latency of the server: ours, a scheduler in Rust, bare axum, FastAPI"
     )
     _add_server_options(server)
+    cold = commands.add_parser("cold", help="first import of each module from empty caches: ours, cargo")
+    cold.add_argument("--rounds", type=int, default=1, help="rounds from nothing (default: %(default)s)")
     edit = commands.add_parser(
         "edit", help="one changed line until the import is back: ours, cargo, maturin, other import hooks"
     )
@@ -126,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also measure torch and transformers (installs gigabytes into .tools/oracles once)",
     )
-    for command in (loader, freshness, growth, media, server, edit):
+    for command in (loader, freshness, growth, media, server, cold, edit):
         command.add_argument("--json", metavar="FILE", help="also write the numbers to this file")
     return parser
 

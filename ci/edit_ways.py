@@ -98,7 +98,7 @@ def ways(home: Path, subject: Subject, *, with_peers: bool) -> list[EditWay]:
     """
     Set up all ways for a module; nothing is compiled yet, except by the set-up of maturin's hook.
     """
-    found = [ours(home, subject, "on"), ours(home, subject, "off"), *_cargo(home, subject)]
+    found = [ours(home, subject, "on"), ours(home, subject, "off"), *cargo(home, subject)]
     if with_peers:
         found += _maturin(home, subject)
         if subject.is_small:
@@ -132,10 +132,10 @@ def _is_setting(variable: str) -> bool:
     return variable.startswith(("RUST_EXT_", "SGLANG_"))
 
 
-# Cargo alone, and a link to its library for the import.
-
-
-def _cargo(home: Path, subject: Subject) -> Iterator[EditWay]:
+def cargo(home: Path, subject: Subject) -> Iterator[EditWay]:
+    """
+    Set up cargo alone, with its two profiles. The library is imported through a link.
+    """
     target = home / "cargo-target"
     for name, folder, profile, options in (
         ("cargo build --release", "cargo-release", "release", ("--release",)),
