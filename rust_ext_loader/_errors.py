@@ -92,7 +92,7 @@ class DuplicateModule(RustExtensionError):
 
 class ExtensionNotFound(RustExtensionError, ModuleNotFoundError):
     """
-    No extension of this name was found, and this mode does not build one.
+    No extension of this name was found, or the mode does not allow building it.
     """
 
     reason = "not-found"
@@ -232,9 +232,8 @@ class LibraryMissing(RustExtensionError):
     def __str__(self) -> str:
         what = "a library it needs is missing" if len(self.missing) == 1 else "libraries it needs are missing"
         return (
-            f"{self.module} was found, but {what}: {', '.join(self.missing)}; install "
-            f"{'it' if len(self.missing) == 1 else 'them'} in a folder that the dynamic linker searches "
-            f"({self.library})"
+            f"{self.module} was found ({self.library}), but {what}: {', '.join(self.missing)}; install "
+            f"{'it' if len(self.missing) == 1 else 'them'} in a folder that the dynamic linker searches"
         )
 
 

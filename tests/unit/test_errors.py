@@ -102,13 +102,13 @@ SAMPLES = [
     ),
     pytest.param(
         rel.LibraryMissing("fx.alpha", "alpha.so", ("libssl.so.3",)), "library-missing",
-        "fx.alpha was found, but a library it needs is missing: libssl.so.3; install it in a folder that "
-        "the dynamic linker searches (alpha.so)", id="library missing",
+        "fx.alpha was found (alpha.so), but a library it needs is missing: libssl.so.3; install it in a folder that "
+        "the dynamic linker searches", id="library missing",
     ),
     pytest.param(
         rel.LibraryMissing("fx.alpha", "alpha.so", ("libssl.so.3", "libcrypto.so.3")), "library-missing",
-        "fx.alpha was found, but libraries it needs are missing: libssl.so.3, libcrypto.so.3; install them in a folder "
-        "that the dynamic linker searches (alpha.so)", id="libraries missing",
+        "fx.alpha was found (alpha.so), but libraries it needs are missing: libssl.so.3, libcrypto.so.3; "
+        "install them in a folder that the dynamic linker searches", id="libraries missing",
     ),
     pytest.param(
         rel.SourcesMoved("fx.alpha", ("alpha/src/lib.rs", "b"), 3), "sources-moved",
