@@ -358,7 +358,7 @@ def _decide_auto(sightings: Sightings, stale: BundledLibrary | None) -> Decision
     return Build(
         facts=sightings.facts,
         state=_state_without_build(sightings.history, stale),
-        why=_why_not(sightings.history, stale),
+        why=_why_build(sightings.history, stale),
         edit=tier.settings if tier is not None and sightings.history.is_edited else None,
         bundled=stale,
         warnings=warnings,
@@ -387,10 +387,10 @@ def _decide_without_toolchain(
         return _use_entry_for_editing(sightings, stale, tier, tier.entry, "there is no toolchain")
     if isinstance(sightings.history, Unasked):
         return Question.HISTORY
-    why = f"{_why_not(sightings.history, stale)}; {missing.complaint}"
+    why = f"{_why_build(sightings.history, stale)}; {missing.complaint}"
     if stale is None:
         state = _state_without_build(sightings.history, stale)
-        return Refuse(error=missing.because(_why_not(sightings.history, stale)), state=state, why=why)
+        return Refuse(error=missing.because(_why_build(sightings.history, stale)), state=state, why=why)
     if isinstance(sightings.stale_is_error, Unasked):
         return Question.STALE_IS_ERROR
     if sightings.stale_is_error:
@@ -450,7 +450,10 @@ def _state_without_build(history: History, bundled: BundledLibrary | None) -> St
     return State.STALE if history.used_before or bundled is not None else State.MISSING
 
 
-def _why_not(history: History, stale: BundledLibrary | None) -> str:
+def _why_build(history: History, stale: BundledLibrary | None) -> str:
+    """
+    Why the module must be built. The differences of a bundled library are the reason only if no build was used before.
+    """
     return _first_differences(stale) if stale is not None and not history.used_before else history.why
 
 

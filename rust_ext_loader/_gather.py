@@ -271,14 +271,14 @@ class Gatherer:
         )
 
 
-def decide_installed(request: Request, undeclared: Sightings) -> Decision:
+def decide_installed(request: Request, sightings: Sightings) -> Decision:
     """
     The decision on a module that no workspace declares.
     """
-    outcome = decide(undeclared, request.effective_mode)
+    outcome = decide(sightings, request.effective_mode)
     if isinstance(outcome, Question):
         found = _bundled.find(request.leaf, parent_folders(request.module))
         library = None if found is None else BundledLibrary(library=found.library, rivals=found.rivals, seen={})
-        outcome = decide(replace(undeclared, bundled=library), request.effective_mode)
+        outcome = decide(replace(sightings, bundled=library), request.effective_mode)
     assert not isinstance(outcome, Question)
     return outcome
