@@ -274,9 +274,11 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     """
     Another library in place of a cached one that the dynamic linker refused.
 
-    The error of a bundled library is raised as it is, and so is any error in mode `never`. If a shared library that the
-    module needs is missing, the module is rebuilt once: that helps if the needed library was renamed. If the rebuilt
-    module lacks the same library, it is not rebuilt again.
+    A bundled library is not replaced, and mode `never` builds nothing. If a shared library that the module needs is
+    missing, the module is rebuilt once: that helps if the needed library was renamed. If the rebuilt module lacks the
+    same library, it is not rebuilt again.
+
+    Raises `LibraryMissing` if a needed library is still missing, and otherwise *error*.
     """
     if not os.path.lexists(library):
         # Garbage collection removed it between the look-up and the load; look again.

@@ -128,12 +128,19 @@ class State(enum.Enum):
     Where a module would come from.
     """
 
+    #: This process has imported it already.
     IMPORTED = "imported"
+    #: From the folder of its package.
     BUNDLED = "bundled"
+    #: From a cache entry that matches.
     CACHED = "cached"
+    #: An earlier build or a bundled library does not match the sources, or mode `force` replaces it.
     STALE = "stale"
+    #: No build of it is found, and no library is bundled.
     MISSING = "missing"
+    #: No workspace declares it, and it is not installed.
     UNDECLARED = "undeclared"
+    #: An error, such as a broken manifest, prevents a decision.
     BROKEN = "broken"
 
 

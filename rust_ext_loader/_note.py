@@ -90,8 +90,8 @@ def _write_record(
     signatures = {path: found for path in paths.present if (found := _stat.signature(path)) is not None}
     if len(signatures) != len(paths.present):
         return
-    # Checked after the stat: if the pointer was replaced before, the record would hold the new pointer's stat with the
-    # old library.
+    # Checked after the stat. If the pointer was replaced earlier, the record would combine the new pointer's stat with
+    # the old library.
     if paths.renamed and not _store.is_current(library):
         return
     data = _record.compose(
@@ -138,9 +138,10 @@ def _paths(gatherer: Gatherer, library: Path, loaded: Path, watched: Watched) ->
 
 def _better_builds(gatherer: Gatherer, now: Snapshot) -> Watched:
     """
-    Folders in which a build would appear that is used instead.
+    Folders in which a better build may appear, which the next import must then use.
 
-    That is the full build in place of one for editing. Without toolchain facts, it is a newer build by any compiler.
+    For a library for editing, the better build is the full build. Without toolchain facts, it is a newer build by any
+    compiler.
     """
     target = gatherer.target
     roots = map(Path, _settings.read_roots(target.request.cache_dir, target.environment))

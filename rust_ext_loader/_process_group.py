@@ -31,7 +31,7 @@ _SHELL = "/bin/sh"
 #: Executes its arguments when a line arrives; exits if the pipe closes first.
 _GATE = 'IFS= read -r go && exec "$@" </dev/null'
 
-#: Its argument is the id of the group. The line arrives on every normal end.
+#: Kills the group whose id is its argument, unless a line arrives. Every normal end sends the line.
 _WATCH = 'IFS= read -r line || kill -s KILL -- "-$1"'
 
 #: An ignored SIGCHLD is inherited, and cargo could then not wait for its compilers. POSIX forbids shells to reset it.
