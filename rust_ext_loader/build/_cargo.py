@@ -38,7 +38,7 @@ MESSAGE_FORMAT = "--message-format=json-render-diagnostics"
 
 #: Seconds between two checks of the time limit while cargo prints nothing.
 _TICK = 0.1
-#: Seconds to wait for further output after cargo ended: a process that it left may still hold the pipes.
+#: Seconds to wait for further output after cargo ended: a process that cargo left running may still hold the pipes.
 _GRACE = 1.0
 
 
@@ -128,22 +128,25 @@ def _run(
         group = ProcessGroup(command, directory=directory, environment=environment)
     except OSError as error:
         return _result(output, command, None, f"cargo could not be started: {error}")
-    limit, ordinary = False, False
+    timed_out, completed = False, False
     try:
         # The reader threads start before the command, so that no output is lost.
         events = _listen(group, output)
         group.go()
-        limit = _follow(group, output, events, progress, None if time_limit is None else began + time_limit)
-        if limit or output.finished is None:
+        timed_out = _follow(group, output, events, progress, None if time_limit is None else began + time_limit)
+        if timed_out or output.finished is None:
             # Cargo may have died while its compilers still run.
             group.kill()
-        ordinary = True
+        completed = True
     finally:
-        status = group.close(kill=not ordinary)
+        status = group.close(kill=not completed)
     problem = judge(output, status)
-    if limit and time_limit is not None:
-        problem = f"time limit of {time_limit:g} s; raise {BUILD_TIMEOUT} (seconds) if this build is only slow"
-    return replace(_result(output, command, status, problem), ended=output.finished is not None and not limit)
+    if timed_out and time_limit is not None:
+        problem = (
+            f"stopped after the time limit of {time_limit:g} s; "
+            f"raise {BUILD_TIMEOUT} (seconds) if this build is only slow"
+        )
+    return replace(_result(output, command, status, problem), ended=output.finished is not None and not timed_out)
 
 
 def _listen(group: ProcessGroup, output: Output) -> Events:
@@ -152,7 +155,7 @@ def _listen(group: ProcessGroup, output: Output) -> Events:
     """
     events: Events = queue.SimpleQueue()
     for read, stream in ((read_stdout, group.stdout), (read_stderr, group.stderr)):
-        # Daemon threads: a process that cargo left may hold the pipe open for ever.
+        # Daemon threads: a process that cargo left running may hold the pipe open for ever.
         threading.Thread(target=read, args=(stream, output, events), daemon=True).start()
     return events
 

@@ -39,7 +39,7 @@ _PLACES = frozenset({"CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"})
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """
-    What distinguishes undeclared inputs from other files and variables.
+    The paths and variables by which undeclared inputs are told from other inputs.
     """
 
     #: The workspace's folder.
@@ -65,6 +65,7 @@ class Package:
     local: bool
     #: Name and version, as cargo's `--package` takes them.
     spec: str
+    #: Names of its undeclared inputs.
     names: set[str] = field(default_factory=set)
     #: The files among the names that a compiler opened.
     opened: set[str] = field(default_factory=set)
@@ -124,7 +125,7 @@ def _read_script(script: BuildScript, package: Package, around: Surroundings) ->
         # Cargo splits at `\\n` only.
         lines = output.read_bytes().split(b"\n")
     except OSError as error:
-        package.unknown.append(f"{output}: {error.strerror}")
+        package.unknown.append(f"build script of {package.spec}: {output} cannot be read ({error.strerror})")
         return
     with contextlib.suppress(OSError):
         # Cargo writes the first file directly before the script runs, and the second directly after.

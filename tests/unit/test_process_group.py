@@ -180,7 +180,7 @@ def test_the_time_limit_ends_the_group(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert (result.succeeded, result.problem, result.status) == (
         False,
-        "time limit of 0.3 s; raise RUST_EXT_BUILD_TIMEOUT (seconds) if this build is only slow",
+        "stopped after the time limit of 0.3 s; raise RUST_EXT_BUILD_TIMEOUT (seconds) if this build is only slow",
         -9,
     )
     wait_until_none(str(tmp_path))
