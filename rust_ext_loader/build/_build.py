@@ -109,7 +109,7 @@ def build(
             touched -= scripts.paths & previous.paths
         previous = scripts
         touched |= _vanished(seen, compiled.packages, snapshot.spec.workspace)
-        moved = after.changed_since(snapshot) or _from_root(touched, snapshot.spec.workspace)
+        moved = after.changed_since(snapshot) or _relative_to(touched, snapshot.spec.workspace)
         if not moved:
             state.mark_known(snapshot.packages, seen, compiled.edited)
             for gap in (gap for package in compiled.packages for gap in package.unknown):
@@ -172,7 +172,7 @@ def _vanished(seen: Mapping[str, Mapping[str, str]], packages: Iterable[_observe
     return {os.path.join(root, name[len(_seen.FILE) :]) for name in gone}
 
 
-def _from_root(paths: Iterable[str], root: Path) -> tuple[str, ...]:
+def _relative_to(paths: Iterable[str], root: Path) -> tuple[str, ...]:
     return tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in sorted(paths))
 
 

@@ -102,7 +102,7 @@ def compile_once(snapshot: Snapshot, job: Job, log: IO[bytes], log_path: Path) -
 
 class _Run:
     """
-    One compilation: what cargo gets, and the state of the target folder around it.
+    One compilation: the environment that cargo gets, and the state of the target folder.
     """
 
     def __init__(self, snapshot: Snapshot, job: Job, log: IO[bytes], log_path: Path) -> None:
@@ -167,7 +167,7 @@ class _Run:
             shutil.rmtree(job.folder, ignore_errors=True)
         _staging.private_folder(job.folder)
         before, current = state.known(), snapshot.current_inputs
-        changed = state.outdated(snapshot.packages, _locked_names(snapshot), current, all_of_them=job.from_scratch)
+        changed = state.outdated(snapshot.packages, _locked_names(snapshot), current, include_matching=job.from_scratch)
         self.edited = frozenset() if snapshot.edit is None else state.edited(snapshot.packages, current)
         state.mark_unknown(snapshot.packages)
         if changed and job.from_scratch:
@@ -200,7 +200,7 @@ def _still_fresh(result: _cargo.CargoResult, changed: list[Outdated]) -> list[Ou
 
 def _untouched(result: _cargo.CargoResult) -> set[str]:
     """
-    The keys of packages of which cargo reported outputs, and compiled none.
+    The keys of the packages whose outputs cargo found all up to date.
     """
     reported = {key for artifact in result.artifacts for key in _observe.keys_of(artifact)}
     return reported - {key for artifact in result.artifacts if not artifact.fresh for key in _observe.keys_of(artifact)}
@@ -216,7 +216,7 @@ def _retried_if_damaged(
     cause: a marker file then prevents further retries until a build succeeds.
     """
     had_outputs = folder.is_dir()
-    marker = folder / "rust-ext-innocent"
+    marker = folder / "rust-ext-no-retry"
     result = attempt()
     if result.succeeded:
         marker.unlink(missing_ok=True)

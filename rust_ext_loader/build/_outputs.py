@@ -5,8 +5,8 @@ Remove or keep cargo's outputs of single packages in one target folder and profi
     <target folder>/[<triple>/]<profile>/build/<package>-<hash>/          build script, and its output
     <target folder>/[<triple>/]<profile>/incremental/<crate>-<hash>/      compiler state for the next compilation
 
-`cargo clean` would remove the incremental state too, and with it what makes the next
-edit cheap. The compiler compares sources by content, so a changed source does not
+`cargo clean` would remove the incremental state too, so the next compilation of an edit
+would be slow. The compiler compares sources by content, so a changed source does not
 make its state invalid. A damaged or foreign file would.
 
 Invariant: incremental state is used only if size, time and inode of each file are
@@ -69,7 +69,7 @@ def _incremental_folders(folder: Path, profile: str) -> Iterator[str]:
 
 
 def _digest_of_tree(top: str) -> str:
-    # A link, which the compiler never makes, is not followed: its own name counts, and what it leads to does not.
+    # The compiler never makes links. A link counts by its name alone; its target is not read.
     lines = []
     for parent, folders, files in os.walk(top):
         folders.sort()

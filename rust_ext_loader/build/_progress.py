@@ -41,7 +41,7 @@ class Progress:
     def __init__(
         self, label: str = "", stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        #: Name of what is built.
+        #: Name of the module that is built.
         self._label = label
         #: `None` after a failed write. `sys.stderr` itself may be `None` (a windowed Python).
         self._stream = sys.stderr if stream is None else stream

@@ -91,14 +91,19 @@ class TargetState:
         return os.fspath(package) in self._compiled()
 
     def outdated(
-        self, packages: Sequence[PathPackage], locked: Collection[str], current: CurrentInputs, *, all_of_them: bool
+        self,
+        packages: Sequence[PathPackage],
+        locked: Collection[str],
+        current: CurrentInputs,
+        *,
+        include_matching: bool,
     ) -> list[Outdated]:
         """
         The packages whose objects do not match the current sources.
 
         *locked* are the names in the lockfile: `cargo clean` fails for a name that it does not know. A package that was
-        never compiled here is omitted: with nothing to clean, cargo is not run. With *all_of_them*, matching packages
-        are listed too.
+        never compiled here is omitted: with nothing to clean, cargo is not run. With *include_matching*, packages whose
+        objects match are listed too.
         """
         compiled = self._compiled()
         digests = {os.fspath(package.directory): package.digest for package in packages}
@@ -111,7 +116,7 @@ class TargetState:
             if (
                 in_closure
                 and name.partition("@")[0] in locked
-                and (all_of_them or not _matches(known, wanted, current))
+                and (include_matching or not _matches(known, wanted, current))
             ):
                 found.append(Outdated(key=key, spec=name))
         return sorted(found, key=lambda package: package.spec)

@@ -262,8 +262,8 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
     state = TargetState(tree, "release")
     locked = {"ours", "openssl"}
 
-    def outdated(package: PathPackage, *, all_of_them: bool = False) -> list[str]:
-        found = state.outdated([package], locked, inputs_of(tree), all_of_them=all_of_them)
+    def outdated(package: PathPackage, *, include_matching: bool = False) -> list[str]:
+        found = state.outdated([package], locked, inputs_of(tree), include_matching=include_matching)
         return [package.spec for package in found]
 
     assert (state.is_known(), outdated(ours)) == (False, [])
@@ -278,8 +278,8 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
     )
     assert outdated(ours) == []
     assert outdated(moved) == ["ours"]
-    assert outdated(ours, all_of_them=True) == ["openssl@1", "ours"]
-    assert TargetState(tree, "dev").outdated([moved], locked, inputs_of(tree), all_of_them=True) == []
+    assert outdated(ours, include_matching=True) == ["openssl@1", "ours"]
+    assert TargetState(tree, "dev").outdated([moved], locked, inputs_of(tree), include_matching=True) == []
     assert state.seen_files(inputs_of(tree)) >= {str(tree / "file"), str(tree / "folder/deep/one")}
 
     (tree / "file").write_text("2")
