@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 #: Version of the signed data and of an entry's fields, in addition to the manifest's own version.
 FORMAT = 1
 
-#: Bytes; an entry's manifest has one line per fact.
-_LARGEST_ENTRY = 8 << 20
-_LARGEST_LIBRARY = 512 << 20
-#: Limit for the number of entries of one build key that are read.
-_MOST_ENTRIES = 64
+#: Bytes. An entry is small: its manifest has one line per fact.
+_MAX_ENTRY_SIZE = 8 << 20
+_MAX_LIBRARY_SIZE = 512 << 20
+#: Number of entries of one build key that are read at most.
+_MAX_ENTRIES = 64
 
 #: Exceptions while reading fields of malformed JSON.
 _MALFORMED = (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError)
@@ -98,7 +98,7 @@ def look_up(settings: RemoteSettings, wanted: Wanted, destination: Path, seconds
     Raises `RemoteFailed`, and `SettingError` for an invalid trusted key.
     """
     if not settings.public_keys:
-        raise RemoteFailed("no public key is trusted for it")
+        raise RemoteFailed(f"no public key is trusted for it; add one to {settings.keys_from}")
     _check_keys(settings)
     return run_with_limit(seconds, settings.url, lambda bucket: _look_up(bucket, settings, wanted, destination))
 
@@ -112,11 +112,11 @@ def _look_up(bucket: Bucket, settings: RemoteSettings, wanted: Wanted, destinati
     refused: list[str] = []
     offers: list[_Offer] = []
     folder = _folder(wanted.module, wanted.fingerprint)
-    for name in bucket.names(f"{folder}/entries/", _MOST_ENTRIES):
+    for name in bucket.names(f"{folder}/entries/", _MAX_ENTRIES):
         # Entries of other formats belong to other versions of the toolkit.
         if not name.rpartition("/")[2].startswith(f"{_format()}-"):
             continue
-        data = bucket.read_small(name, _LARGEST_ENTRY)
+        data = bucket.read_small(name, _MAX_ENTRY_SIZE)
         try:
             if data is not None and (offer := _verified(data, wanted, settings)) is not None:
                 offers.append(offer)
@@ -154,8 +154,8 @@ def _verified(data: bytes, wanted: Wanted, settings: RemoteSettings) -> _Offer |
         offer = _Offer(_origin(manifest, settings), sha256, int(manifest["size"]))
     except _MALFORMED as error:
         raise Refused("its manifest is damaged") from error
-    if not 0 < offer.size <= _LARGEST_LIBRARY:
-        raise Refused(f"its library has {offer.size} bytes, but at most {_LARGEST_LIBRARY} are accepted")
+    if not 0 < offer.size <= _MAX_LIBRARY_SIZE:
+        raise Refused(f"its library has {offer.size} bytes, but at most {_MAX_LIBRARY_SIZE} are accepted")
     if _store.is_for_newer_system(manifest) or not wanted.is_current(offer.origin.seen):
         return None
     return offer
@@ -237,7 +237,7 @@ def _publish(bucket: Bucket, settings: RemoteSettings, signer: Signer, entry: _s
 
 
 def _has_same_entry(bucket: Bucket, name: str, folder: str, wanted: Wanted, settings: RemoteSettings) -> bool:
-    data = bucket.read_small(name, _LARGEST_ENTRY)
+    data = bucket.read_small(name, _MAX_ENTRY_SIZE)
     try:
         offer = None if data is None else _verified(data, wanted, settings)
     except Refused:

@@ -130,11 +130,12 @@ def check_signer(target: Target, signer: Signer) -> None:
 
     Raises `RemoteUnavailable` or `SettingError`.
     """
-    if signer.public_key not in required_remote(target).public_keys:
+    settings = required_remote(target)
+    if signer.public_key not in settings.public_keys:
         raise SettingError(
             _settings.SIGNING_KEY,
             signer.public_key,
-            "a key whose public half is trusted, else no host would accept what it signs",
+            f"a key whose public half is trusted; add that half to {settings.keys_from}, or sign with another key",
         )
 
 

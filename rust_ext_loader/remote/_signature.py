@@ -23,6 +23,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from .. import _settings
 from .._errors import SettingError
 from ..files._digest import framed
 
@@ -121,7 +122,6 @@ def read_private_key(path: str) -> Signer:
     """
     The private key in a PEM file that only its owner can read; raises `SettingError`.
     """
-    expected = "a PEM file with an Ed25519 private key without a passphrase, mode 0600, of this user"
     try:
         # Non-blocking: opening a named pipe would otherwise wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
@@ -129,16 +129,21 @@ def read_private_key(path: str) -> Signer:
             status = os.fstat(descriptor)
             data = file.read(1 << 16) if stat.S_ISREG(status.st_mode) else b""
     except OSError as error:
-        raise SettingError(path, error.strerror or str(error), expected) from error
+        raise _invalid_key_file(path, error.strerror or str(error)) from error
     if hasattr(os, "geteuid") and (status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o077):
-        raise SettingError(path, f"mode {stat.S_IMODE(status.st_mode):04o}, user {status.st_uid}", expected)
+        raise _invalid_key_file(path, f"it has mode {stat.S_IMODE(status.st_mode):04o} and user {status.st_uid}")
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise SettingError(path, "no private key", expected) from error
+        raise _invalid_key_file(path, "it holds no private key, or one with a passphrase") from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise SettingError(path, type(key).__name__, expected)
+        raise _invalid_key_file(path, f"it holds a key of type {type(key).__name__}")
     return Signer(key)
+
+
+def _invalid_key_file(path: str, problem: str) -> SettingError:
+    expected = "a PEM file with an Ed25519 private key without a passphrase, mode 0600, of this user"
+    return SettingError(_settings.SIGNING_KEY, path, f"{expected} ({problem})")
 
 
 def new_private_key(path: str) -> Signer:
@@ -154,5 +159,6 @@ def new_private_key(path: str) -> Signer:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
     except OSError as error:
-        raise SettingError(path, error.strerror or str(error), "the name of a new file in a writable folder") from error
+        expected = f"the name of a new file in a writable folder ({error.strerror or error})"
+        raise SettingError("--new-key", path, expected) from error
     return Signer(key)

@@ -164,10 +164,10 @@ def locked_key() -> bytes:
     [
         pytest.param(None, 0o640, "mode 0640", id="readable by the group"),
         pytest.param(None, 0o604, "mode 0604", id="readable by all"),
-        pytest.param(b"", 0o600, "no private key", id="empty"),
-        pytest.param(b"no key at all", 0o600, "no private key", id="not PEM"),
+        pytest.param(b"", 0o600, "it holds no private key", id="empty"),
+        pytest.param(b"no key at all", 0o600, "it holds no private key", id="not PEM"),
         pytest.param(ec_key(), 0o600, "ECPrivateKey", id="another kind of key"),
-        pytest.param(locked_key(), 0o600, "no private key", id="with a passphrase"),
+        pytest.param(locked_key(), 0o600, "or one with a passphrase", id="with a passphrase"),
     ],
 )
 def test_invalid_key_file_is_refused(tmp_path: Path, content: bytes | None, mode: int, message: str) -> None:
@@ -195,5 +195,5 @@ def test_key_path_that_is_not_a_file_is_refused(tmp_path: Path, kind: str) -> No
     elif kind == "fifo":
         os.mkfifo(path, 0o600)
 
-    with pytest.raises(SettingError):
+    with pytest.raises(SettingError, match=r"^RUST_EXT_SIGNING_KEY='.*key\.pem' is invalid; expected a PEM file"):
         _signature.read_private_key(str(path))
