@@ -105,7 +105,7 @@ def cached_by_any_toolchain(target: Target, sources: Snapshot) -> _store.Entry |
     """
     The newest entry with these facts, ignoring the toolchain's.
     """
-    return _store.equal_but_for(
+    return _store.look_up_ignoring(
         _roots.readable(target.request.cache_dir, target.environment),
         target.spec.module,
         sources.fingerprint,

@@ -59,13 +59,13 @@ ENTRY, TARGET, QUARANTINED, COPY = "entry", "target folder", "quarantined", "loc
 @dataclass(frozen=True, slots=True)
 class Item:
     """
-    Something that can be removed.
+    A folder that a collection can remove.
     """
 
     path: Path
     kind: str
     #: The module of an entry; empty for other kinds.
-    owner: str
+    module: str
     #: Bytes.
     size: int
     #: Last use, in seconds since the epoch, accurate to a day.
@@ -139,9 +139,9 @@ def beyond_limits(items: Sequence[Item], limits: Limits, before: float) -> list[
     The items beyond the limits that were last used before *before*, least recently used first.
     """
     kept: set[Path] = set()
-    for owner in {item.owner for item in items if item.kind == ENTRY} if limits.keep else ():
+    for module in {item.module for item in items if item.kind == ENTRY} if limits.keep else ():
         newest = sorted(
-            (item for item in items if item.kind == ENTRY and item.owner == owner), key=lambda item: -item.used
+            (item for item in items if item.kind == ENTRY and item.module == module), key=lambda item: -item.used
         )
         kept.update(item.path for item in newest[: limits.keep])
     size = sum(item.size for item in items)

@@ -60,7 +60,7 @@ def _make(library: Path, copy: Path, root: Path) -> None:
 
 def quarantine(library: Path) -> bool:
     """
-    Quarantine a library that failed to load, if it is a local copy. Returns whether it was one and is gone now.
+    Quarantine a library that failed to load, if it is a local copy. Returns whether a local copy was removed.
     """
     root = Path(_settings.temporary_root())
     if library.parent.parent != root / FOLDER:

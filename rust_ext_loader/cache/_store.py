@@ -105,7 +105,7 @@ def look_up(
     return None
 
 
-def equal_but_for(
+def look_up_ignoring(
     roots: Sequence[Path],
     module: str,
     fingerprint: Fingerprint,
@@ -113,7 +113,7 @@ def equal_but_for(
     accept: Callable[[Entry], bool] = lambda _: True,
 ) -> Entry | None:
     """
-    The newest entry whose facts are equal except for one group.
+    The newest entry with these facts, ignoring those of one group.
     """
     wanted = fingerprint.without(group)
     found = [
@@ -229,9 +229,10 @@ def _quarantine(root: Path, path: Path) -> None:
 
 def _clear_slot(root: Path, slot: Path, pointer: Path) -> None:
     """
-    Quarantine what blocks the path of an entry.
+    Quarantine each item that blocks the path of an entry.
 
-    That is a folder that is not trusted, a file in the place of a folder, or a folder in the place of the pointer.
+    Such an item is a folder that is not trusted, a file in the place of a folder, or a folder in the place of the
+    pointer.
     """
     for folder in (slot.parents[2], slot.parents[1], slot.parent, slot):
         if os.path.lexists(folder) and (_trust.problem(folder) or not folder.is_dir()):

@@ -21,15 +21,15 @@ DAY = 86400.0
 NOW = 1000 * DAY
 
 
-def item(name: str, *, days: float, size: int = 10, kind: str = ENTRY, owner: str = "m") -> Item:
-    return Item(Path(name), kind, owner, size, NOW - days * DAY)
+def item(name: str, *, days: float, size: int = 10, kind: str = ENTRY, module: str = "m") -> Item:
+    return Item(Path(name), kind, module, size, NOW - days * DAY)
 
 
 ITEMS = [
     item("old", days=40),
-    item("older", days=50, owner="n"),
-    item("target", days=30, kind=TARGET, owner=""),
-    item("quarantined", days=20, kind=QUARANTINED, owner=""),
+    item("older", days=50, module="n"),
+    item("target", days=30, kind=TARGET, module=""),
+    item("quarantined", days=20, kind=QUARANTINED, module=""),
     item("recent", days=1),
     item("now", days=0),
 ]

@@ -128,7 +128,7 @@ def test_the_library_of_a_rejected_entry_is_not_read(root: Path, monkeypatch: py
     monkeypatch.setattr(_digest, "of_file", recording_digest)
 
     assert _store.look_up([root], MODULE, Fingerprint(FACTS), lambda entry: entry.token == "t") is None
-    assert _store.equal_but_for([root], MODULE, Fingerprint({**FACTS, "abi/tag": "other"}), "toolchain") is None
+    assert _store.look_up_ignoring([root], MODULE, Fingerprint({**FACTS, "abi/tag": "other"}), "toolchain") is None
     assert digests == []
     assert _store.look_up([root], MODULE, Fingerprint(FACTS), lambda entry: entry.token is None) == entry
     assert digests == [entry.library]
@@ -217,18 +217,18 @@ def test_roots_are_searched_in_order(tmp_path: Path, root: Path) -> None:
     assert look_up(root, second) == there
 
 
-def test_equal_but_for_finds_the_newest_entry(root: Path) -> None:
+def test_look_up_ignoring_finds_the_newest_entry(root: Path) -> None:
     """
-    `equal_but_for` ignores one group, compares all others, and prefers the build that began last.
+    `look_up_ignoring` ignores one group, compares all others, and prefers the build that began last.
     """
     old = publish(root, {**FACTS, "toolchain/release": "1.94.0"}, made=origin(began=2.0))
     older = publish(root, {**FACTS, "toolchain/release": "1.93.0"}, made=origin(began=1.0))
     publish(root, {**FACTS, "toolchain/release": "1.96.0", "abi/tag": "cp312"}, made=origin(began=3.0))
     without = Fingerprint(Fingerprint(FACTS).without("toolchain"))
 
-    assert _store.equal_but_for([root], MODULE, without, "toolchain") == old
+    assert _store.look_up_ignoring([root], MODULE, without, "toolchain") == old
     old.library.unlink()
-    assert _store.equal_but_for([root], MODULE, without, "toolchain") == older
+    assert _store.look_up_ignoring([root], MODULE, without, "toolchain") == older
 
 
 def test_a_quarantined_library_is_kept(root: Path) -> None:
