@@ -12,8 +12,8 @@ The keys are those of a cargo profile override. They apply to the packages whose
 sources are on this disk. The dependencies that cargo fetches keep the declared
 profile, so a build in the edit tier compiles none of them again.
 
-Invariant: the settings are facts. Nothing here can change what is compiled, such as
-features or flags of the compiler.
+Invariant: the settings are facts. They change how code is compiled, but not which code:
+they cannot set features or compiler flags.
 """
 
 from __future__ import annotations

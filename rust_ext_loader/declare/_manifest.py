@@ -49,7 +49,7 @@ class Dependency:
     optional: bool
     default_features: bool
     features: tuple[str, ...]
-    #: Only for build scripts, or only for some targets.
+    #: Whether it is used only by build scripts, only by tests, or only for some targets.
     conditional: bool
 
 

@@ -13,7 +13,7 @@ of the remote. An empty URL switches the remote off.
 Invariant: a URL grants no trust; only keys do. Keys come from the project's file or
 from the environment. The environment is trusted, because it can already make the
 process run any code. A file above the workspace is used only if the owner of
-the workspace, this user or root owns it, and no other user can write it.
+the workspace, this user or root owns it, and it is not world-writable.
 """
 
 from __future__ import annotations

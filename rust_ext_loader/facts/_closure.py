@@ -41,7 +41,7 @@ class Package:
     resolved: Mapping[str, Any]
     #: The root manifest that it inherits from, if that is another file.
     inherits_from: Path | None
-    #: Whether it is reached by an absolute path and outside the workspace. Then it has no relative path.
+    #: Whether it is outside the workspace and was found by an absolute path. Facts then name it without a path.
     elsewhere: bool
     member: bool
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
-#: Facts about all other variables.
+#: Prefix of the facts about all other variables.
 _VARIABLE = f"{FLAGS}/env/"
 
 _RUSTFLAGS = re.compile(r"RUSTFLAGS|CARGO_ENCODED_RUSTFLAGS|CARGO_BUILD_RUSTFLAGS|CARGO_TARGET_.+_RUSTFLAGS")
@@ -178,7 +178,7 @@ def is_accounted_for(name: str, *, foreign: bool) -> bool:
     Whether a variable that a build has read needs no record.
 
     A variable needs none if it is a fact already, if cargo or this toolkit sets it, or if it is not passed to cargo.
-    With *foreign*, the package that read it is not on this disk; its reads of search paths do not count.
+    With *foreign*, a fetched package read it; its reads of variables such as PATH, HOME and LANG do not count.
     """
     patterns = (_IRRELEVANT, _RUSTFLAGS, _KNOWN, _FROM_CARGO)
     return any(pattern.fullmatch(name) for pattern in patterns) or bool(foreign and _USER_SPECIFIC.fullmatch(name))

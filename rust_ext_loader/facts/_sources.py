@@ -4,7 +4,7 @@ Decide which files of a package are inputs of its build, and read them.
 Every regular file is an input, unless it can never reach the compiler: Python files,
 built libraries, files of editors and test runners, version control, nested
 packages, and a few names directly under the package's root (`target`, `tests`,
-...; deeper down these are ordinary modules). If a build reads a skipped file
+`*.md`, ...; in deeper folders these are inputs). If a build reads a skipped file
 anyway, dep-info shows it after the build.
 
 Invariant: only path and content decide; Git and timestamps are never used. For a

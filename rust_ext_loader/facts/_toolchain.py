@@ -161,12 +161,12 @@ def _which(tool: str, directory: Path, environment: Mapping[str, str]) -> tuple[
     else:
         folders = environment.get("PATH", os.defpath).split(os.pathsep)
         candidates = [str(directory / folder / f"{tool}{suffix}") for folder in folders]
-    asked = []
+    tried = []
     for candidate in candidates:
-        asked.append(candidate)
+        tried.append(candidate)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
-            return candidate, asked
-    return "", asked
+            return candidate, tried
+    return "", tried
 
 
 def _deciding_files(directory: Path, environment: Mapping[str, str]) -> list[str]:

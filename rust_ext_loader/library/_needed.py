@@ -2,8 +2,8 @@
 Find the libraries that a module needs and that the dynamic linker cannot find.
 
 The dynamic linker names only the first missing library, in a message that sounds
-as if the module itself were missing. This opens every library that the module names, as
-the linker would, so that one error can list all of them.
+as if the module itself were missing. `missing` opens every library that the module names,
+as the linker would, so that one error can list all of them.
 
 Invariant: called only after the linker has refused the module. Returns `()`
 unless a library is certainly missing.
