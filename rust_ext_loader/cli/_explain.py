@@ -10,7 +10,7 @@ import sys
 from .. import _ensure
 from .._model import Tier
 
-#: What is added for the tier of the build that was used last.
+#: The end of the line "nothing has changed", by the tier of the build that was used last.
 _TIERS = {Tier.FULL: "", Tier.EDIT: "; it was built for editing, and `rust-ext build` optimises"}
 
 TYPE_CHECKING = False
@@ -22,7 +22,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("explain", parents=[common], help="what changed since the module was last used here")
+    parser = commands.add_parser(
+        "explain", parents=[common], help="show what changed since this checkout last used a module"
+    )
     parser.add_argument("module", metavar="MODULE", help="dotted module name")
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)
@@ -35,24 +37,25 @@ def run(options: argparse.Namespace) -> int:
     request = _ensure.Request(
         options.module, mode="auto", workspace=str(options.workspace), cache_dir=options.cache_dir
     )
-    moved = _ensure.changes(request)
-    complaint = moved.missing.complaint if moved.missing else None
+    found = _ensure.changes(request)
+    history = found.history
+    complaint = found.missing.complaint if found.missing else None
     if complaint:
-        print(f"note: the toolchain is left out: {complaint}", file=sys.stderr)
+        print(f"note: toolchain facts are not compared: {complaint}", file=sys.stderr)
     if options.json:
-        rows = [{"fact": change.name, "old": change.old, "new": change.new} for change in moved.history.changes]
-        story = {
+        rows = [{"fact": change.name, "old": change.old, "new": change.new} for change in history.changes]
+        report = {
             "module": options.module,
-            "used_before": moved.history.used_before,
+            "used_before": history.used_before,
             "changes": rows,
-            "tier": moved.history.tier.value,
+            "tier": history.tier.value,
             "toolchain_missing": complaint,
         }
-        print(json.dumps(story, indent=1))
-    elif not moved.history.used_before:
+        print(json.dumps(report, indent=1))
+    elif not history.used_before:
         print(f"{options.module}: not built here yet")
-    elif not moved.history.changes:
-        print(f"{options.module}: nothing has changed{_TIERS[moved.history.tier]}")
+    elif not history.changes:
+        print(f"{options.module}: nothing has changed{_TIERS[history.tier]}")
     else:
-        print("\n".join(str(change) for change in moved.history.changes))
+        print("\n".join(str(change) for change in history.changes))
     return 0

@@ -23,24 +23,25 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     parser = commands.add_parser(
         "gc",
         parents=[common],
-        help="remove the least recently used entries",
-        description="Entries that were used within the last hour are kept.",
+        help="remove the least recently used items until the cache is within its limits",
+        description="Items are cached builds, target folders, quarantined builds and local copies. "
+        "Items that were used within the last hour are kept.",
     )
     parser.add_argument(
         "--max-size",
         metavar="SIZE",
         type=_size,
-        help=f"total size to keep, as in 5G (default: {_settings.CACHE_LIMIT})",
+        help=f"total size to keep, as in 5G (default without --max-age: {_settings.CACHE_LIMIT}, else 10 GB)",
     )
     parser.add_argument(
-        "--max-age", metavar="AGE", type=_age, help="remove what was not used for this long, as in 30d or 12h"
+        "--max-age", metavar="AGE", type=_age, help="remove items that were not used for this long, as in 30d or 12h"
     )
     parser.add_argument(
         "--keep",
         metavar="N",
         type=_count,
         default=0,
-        help="keep the N most recently used entries of each module in any case",
+        help="keep the N most recently used builds of each module, regardless of the limits",
     )
     parser.add_argument("--dry-run", action="store_true", help="print only; remove nothing")
     parser.add_argument("--json", action="store_true", help="machine-readable")

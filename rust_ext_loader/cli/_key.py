@@ -24,7 +24,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     Declare the command.
     """
     parser = commands.add_parser(
-        "key", parents=[common], help="source key and, given a toolchain, build key, for a CI cache"
+        "key", parents=[common], help="print the source key and, given a toolchain, the build key, for a CI cache"
     )
     add_modules(parser)
     parser.add_argument(

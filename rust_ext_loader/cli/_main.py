@@ -1,8 +1,8 @@
 """
 Parse the command line, run one command, and return its exit code.
 
-Exit codes: 0 done; 1 the answer is no, or a failure with its reason on stderr;
-2 wrong command line; 130 interrupted.
+Exit codes: 0 success; 1 a module is missing, stale or broken, or an error that stderr
+explains; 2 wrong command line; 130 interrupted.
 
 Invariant: an error that this package raises on purpose is printed as one
 message, never as a traceback.
@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rust-ext",
         description="Build and inspect the Rust extension modules that a cargo workspace declares.",
-        epilog="Exit codes: 0 done; 1 the answer is no, or a failure with its reason on stderr; 2 wrong command line; "
-        "130 interrupted.",
+        epilog="Exit codes: 0 success; 1 a module is missing, stale or broken, or an error that stderr explains; "
+        "2 wrong command line; 130 interrupted.",
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
     common = argparse.ArgumentParser(add_help=False)

@@ -20,7 +20,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     """
     Declare the command.
     """
-    parser = commands.add_parser("status", parents=[common], help="bundled, cached, stale or missing, and why")
+    parser = commands.add_parser(
+        "status", parents=[common], help="show whether modules are bundled, cached, stale or missing, and why"
+    )
     add_modules(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable")
     parser.set_defaults(run=run)

@@ -234,7 +234,7 @@ COMMANDS = [
     ),
     pytest.param(
         ("explain", "fx.alpha"),
-        CommandResult(0, "fx.alpha: not built here yet\n", f"note: the toolchain is left out: {NO_CARGO}\n"),
+        CommandResult(0, "fx.alpha: not built here yet\n", f"note: toolchain facts are not compared: {NO_CARGO}\n"),
         id="explain",
     ),
     pytest.param(
