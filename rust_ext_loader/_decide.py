@@ -245,7 +245,7 @@ def decide(sightings: Sightings, mode: Mode) -> Decision | Question:
         return UseBundled(
             bundled=sightings.bundled,
             state=State.BUNDLED,
-            why="its sidecar matches these sources and this ABI",
+            why="its `.rust-ext.json` file matches these sources and this ABI",
             warnings=_rivals(sightings.module, sightings.bundled),
         )
     if mode is Mode.NEVER:

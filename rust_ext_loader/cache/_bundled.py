@@ -114,7 +114,7 @@ def differences(described: Described | None, wanted: Fingerprint, current: Curre
     flags of the machine that built the library are not compared: a wheel is used as shipped.
     """
     if described is None:
-        return ("no sidecar describes it",)
+        return ("no `.rust-ext.json` file describes it",)
     groups = (*SOURCE_GROUPS, ABI, CPU)
     before = {**Fingerprint(described.facts).select(groups), **described.seen}
     changes = explain(before, {**wanted.select(groups), **current.values_of(described.seen)})

@@ -196,7 +196,7 @@ NO_CARGO = Fails("ToolchainMissing", ("fx.alpha must be built, but `cargo` is no
 IGNORED_WARNING = ("is stale (", "and is ignored; remove the file")
 USED_WARNING = "and is used anyway, since there is no toolchain; run `rust-ext build fx.alpha`"
 STALE_REASON = "alpha/src/part.rs changed"
-NO_SIDECAR = "no sidecar describes it"
+NO_SIDECAR = "no `.rust-ext.json` file describes it"
 
 
 def verdict(loaded: Loaded) -> str:

@@ -94,7 +94,8 @@ def test_an_invalid_sidecar_is_ignored(library: Path, change: Callable[[Path], o
     change(library)
 
     assert _bundled.describe(library, "alpha") is None
-    assert _bundled.differences(None, Fingerprint(FACTS), CURRENT_INPUTS) == ("no sidecar describes it",)
+    differences = _bundled.differences(None, Fingerprint(FACTS), CURRENT_INPUTS)
+    assert differences == ("no `.rust-ext.json` file describes it",)
 
 
 @pytest.mark.parametrize(
