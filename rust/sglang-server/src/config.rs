@@ -217,7 +217,7 @@ pub struct FrontendConfig {
     /// Maximum age of the scheduler's last heartbeat at which `/health` reports success.
     pub heartbeat_limit: Duration,
     /// Maximum number of requests in one body; a negative number means no limit.
-    pub most_requests: i64,
+    pub max_requests: i64,
     /// Whether to log a line for each request.
     pub access_log: bool,
     /// Capacity of the ring to the scheduler, in messages.
@@ -238,7 +238,7 @@ impl Default for FrontendConfig {
             health_timeout: Duration::from_secs(20),
             health_generation: true,
             heartbeat_limit: Duration::from_secs(30),
-            most_requests: 4096,
+            max_requests: 4096,
             access_log: false,
             to_scheduler_cap: 8192,
             from_scheduler_cap: 8192,

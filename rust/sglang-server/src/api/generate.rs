@@ -58,7 +58,7 @@ fn requests(
         body.apply_preferred_sampling(preferred);
     }
     let stream = body.stream();
-    let limit = BatchLimit::new(frontend.config.most_requests);
+    let limit = BatchLimit::new(frontend.config.max_requests);
     let (requests, is_batch) = body.into_requests(limit)?;
     Ok((requests, stream, is_batch))
 }

@@ -70,7 +70,7 @@ impl FrontendConfig {
     #[new]
     #[pyo3(signature = (
         *, body_limit=None, drain_deadline=None, read_timeout=None, health_timeout=None, health_generation=None,
-        heartbeat_limit=None, most_requests=None, access_log=None,
+        heartbeat_limit=None, max_requests=None, access_log=None,
     ))]
     #[expect(
         clippy::too_many_arguments,
@@ -83,7 +83,7 @@ impl FrontendConfig {
         health_timeout: Option<f64>,
         health_generation: Option<bool>,
         heartbeat_limit: Option<f64>,
-        most_requests: Option<i64>,
+        max_requests: Option<i64>,
         access_log: Option<bool>,
     ) -> PyResult<Self> {
         let defaults = Self::default();
@@ -94,7 +94,7 @@ impl FrontendConfig {
             health_timeout: seconds("health_timeout", health_timeout, defaults.health_timeout)?,
             health_generation: health_generation.unwrap_or(defaults.health_generation),
             heartbeat_limit: seconds("heartbeat_limit", heartbeat_limit, defaults.heartbeat_limit)?,
-            most_requests: most_requests.unwrap_or(defaults.most_requests),
+            max_requests: max_requests.unwrap_or(defaults.max_requests),
             access_log: access_log.unwrap_or(defaults.access_log),
             ..defaults
         })

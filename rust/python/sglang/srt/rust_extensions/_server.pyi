@@ -142,7 +142,7 @@ class FrontendConfig:
         health_timeout: float | None = None,
         health_generation: bool | None = None,
         heartbeat_limit: float | None = None,
-        most_requests: int | None = None,
+        max_requests: int | None = None,
         access_log: bool | None = None,
     ) -> FrontendConfig:
         """
@@ -154,7 +154,7 @@ class FrontendConfig:
         - *health_timeout* (20): how long `/health_generate` waits for a frame of the scheduler.
         - *health_generation* (true): whether `/health_generate` sends a probe to the scheduler.
         - *heartbeat_limit* (30): maximum age of the scheduler's last heartbeat at which `/health` reports success.
-        - *most_requests* (4096): maximum number of requests in one body; a negative number means no limit.
+        - *max_requests* (4096): maximum number of requests in one body; a negative number means no limit.
         - *access_log* (false): whether to log a line for each request.
 
         Raises `ValueError` for a time that is not a number of seconds from 0 to 1e9.

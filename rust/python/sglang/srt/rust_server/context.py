@@ -153,7 +153,7 @@ class Frontend:
     health_timeout: float | None = None
     health_generation: bool | None = None
     heartbeat_limit: float | None = None
-    most_requests: int | None = None
+    max_requests: int | None = None
     access_log: bool | None = None
 
 
