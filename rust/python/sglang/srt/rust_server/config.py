@@ -89,8 +89,7 @@ class ServedScheduler(Protocol):
         """
 
 
-# `Any`, here and below: these types belong to the extension, which is loaded at run time.
-def _build_server_args(scheduler: ServedScheduler, *, extension: ModuleType | None = None) -> Any:  # noqa: ANN401
+def _build_server_args(scheduler: ServedScheduler, *, extension: ModuleType | None = None) -> Any:  # noqa: ANN401  # a class of the extension, which is loaded at run time
     """
     The `ServerArgs` of *extension*, by default of this package's own extension.
     """
@@ -113,7 +112,7 @@ def _build_server_args(scheduler: ServedScheduler, *, extension: ModuleType | No
     return extension.ServerArgs(**settings)
 
 
-def _build_model_config(model: ModelConfig, extension: ModuleType) -> Any:  # noqa: ANN401
+def _build_model_config(model: ModelConfig, extension: ModuleType) -> Any:  # noqa: ANN401  # as above
     return extension.ModelConfig(
         context_len=model.context_len,
         vocab_size=model.vocab_size,

@@ -38,7 +38,7 @@ class Flag:
 
 
 def flag(
-    default: Any,  # noqa: ANN401  # of the field's own type
+    default: Any,  # noqa: ANN401  # has the type of the field
     *,
     help: str,  # noqa: A002  # the argument's name in argparse
     group: str,
@@ -46,7 +46,7 @@ def flag(
     metavar: str | None = None,
     choices: Sequence[str] | None = None,
     shown_default: str | None = None,
-) -> Any:  # noqa: ANN401  # as `dataclasses.field`
+) -> Any:  # noqa: ANN401  # as `dataclasses.field`, so that any field accepts it
     """
     A dataclass field that has a command-line flag. A boolean field becomes a switch.
     """
@@ -105,36 +105,39 @@ def positive(text: str) -> int:
     """
     A whole number from 1.
     """
-    return int(_number("a whole number", text, 1))
+    return int(_limited_number("a whole number", text, 1))
 
 
 def natural(text: str) -> int:
     """
     A whole number from 0.
     """
-    return int(_number("a whole number", text, 0))
+    return int(_limited_number("a whole number", text, 0))
 
 
 def port(text: str) -> int:
     """
     A port number; 0 stands for any free port.
     """
-    return int(_number("a port number", text, 0, 65535))
+    return int(_limited_number("a port number", text, 0, 65535))
 
 
 def seconds(text: str) -> float:
     """
     A finite number of seconds from 0.
     """
-    return _number("a number", text, 0)
+    return _limited_number("a number", text, 0)
 
 
-def _number(kind: str, text: str, least: float, most: float = float("inf")) -> float:
+def _limited_number(kind: str, text: str, minimum: float, maximum: float = float("inf")) -> float:
+    """
+    The number in *text*, within the limits. *kind* names it in the error; `a number` may have a fraction.
+    """
     try:
         value = float(text) if kind == "a number" else int(text)
     except ValueError:
         value = float("nan")
-    if not least <= value <= most or value == float("inf"):
-        limits = f"from {least:g} to {most:g}" if most < float("inf") else f"of at least {least:g}"
+    if not minimum <= value <= maximum or value == float("inf"):
+        limits = f"from {minimum:g} to {maximum:g}" if maximum < float("inf") else f"of at least {minimum:g}"
         raise argparse.ArgumentTypeError(f"{text!r} is not {kind} {limits}")
     return value

@@ -45,7 +45,7 @@ class RustServer:
     (`_start_multimodal`, `_wrap_mm_result`).
     """
 
-    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # defined by the model
+    def __init__(self, server: Server, http_port: int, mm_spec: Any = None, max_per_poll: int = _MAX_PER_POLL) -> None:  # noqa: ANN401  # the model package defines its type
         self.server = server
         self.http_port = http_port
         self.mm_spec = mm_spec
@@ -123,7 +123,7 @@ class RustServer:
             "use a subclass that overrides `_start_multimodal`"
         )
 
-    def _wrap_mm_result(self, entry: Any) -> Any:  # noqa: ANN401  # defined by the model
+    def _wrap_mm_result(self, entry: Any) -> Any:  # noqa: ANN401  # the model package defines its type
         """
         Convert the media threads' result of a request to the model's input.
         """
