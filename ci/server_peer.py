@@ -159,7 +159,7 @@ class Scheduler:
                 self._engine.abort(rid)
 
 
-def application(*, incremental: bool) -> Any:  # noqa: ANN401  # mypy does not see FastAPI
+def application(*, incremental: bool) -> Any:  # noqa: ANN401  # mypy does not see FastAPI, whose types these are
     """
     Make the routes and the scheduler that serves them.
     """
@@ -171,7 +171,7 @@ def application(*, incremental: bool) -> Any:  # noqa: ANN401  # mypy does not s
         yield
         task.cancel()
 
-    async def generate(body: Body) -> Any:  # noqa: ANN401  # likewise
+    async def generate(body: Body) -> Any:  # noqa: ANN401  # a response of FastAPI, as above
         params = SamplingParams(
             max_new_tokens=body.sampling_params.max_new_tokens, ignore_eos=body.sampling_params.ignore_eos
         )
