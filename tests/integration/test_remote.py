@@ -351,7 +351,7 @@ def test_a_failed_push_is_one_error(hosts: Hosts, tmp_path: Path, trouble: str, 
     assert outcome.err.startswith("error: ")
     assert message in outcome.err
     assert "Traceback" not in outcome.err
-    assert "go without" not in outcome.err
+    assert "ignores the remote cache" not in outcome.err
     assert not any(key.endswith(".json") for key in hosts.server.objects)
 
 
