@@ -1,9 +1,9 @@
 """
 Decide which packages belong to a cargo workspace, without running cargo.
 
-As for cargo, a member is a package that `members` lists and `exclude` does not,
-the root package, or a path dependency of a member below the root. Other
-manifests in the tree (`target/`, vendored code, fixtures) are not members.
+As for cargo, the root package is a member, and so is every package that `members`
+lists and `exclude` does not. A path dependency of a member is a member if it is
+below the root. Other manifests in the tree (`target/`, vendored code, fixtures) are not members.
 
 Invariant: a member that cannot be read is recorded as an error and does not
 affect the others. Only an unreadable root manifest raises.

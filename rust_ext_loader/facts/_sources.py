@@ -2,9 +2,9 @@
 Decide which files of a package are inputs of its build, and read them.
 
 Every regular file is an input, unless it can never reach the compiler: Python files,
-built libraries, files of editors and test runners, version control, nested
-packages, and a few names directly under the package's root (`target`, `tests`,
-`*.md`, ...; in deeper folders these are inputs). If a build reads a skipped file
+built libraries, files of editors and test runners, version control, and nested
+packages. A few names are skipped only directly under the package's root, such as
+`target`, `tests` and `*.md`. If a build reads a skipped file
 anyway, dep-info shows it after the build.
 
 Invariant: only path and content decide; Git and timestamps are never used. For a

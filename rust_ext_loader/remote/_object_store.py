@@ -8,9 +8,9 @@ Invariant: no caller waits longer than its limit or receives more bytes than
 allowed. No text contains a secret from a URL.
 
 At exit, the interpreter waits for abandoned requests to end: a native thread that
-enters an interpreter during shutdown aborts the process. For the same reason no
-coroutines are used and data is passed in files, so that the native library holds
-no Python object that it would release later.
+enters an interpreter during shutdown aborts the process. For the same reason the
+native library must hold no Python object that it would release later. So no
+coroutines are used, and data is passed in files.
 """
 
 from __future__ import annotations
