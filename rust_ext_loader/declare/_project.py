@@ -55,7 +55,7 @@ class RemoteSettings:
         """
         The URL without user, password, query and fragment, which may hold secrets.
         """
-        return re.sub(r"//[^/@]*@", "//", self.url.partition("?")[0].partition("#")[0])
+        return _redacted(self.url)
 
 
 def remote(workspace: Path, environment: Mapping[str, str]) -> RemoteSettings | None:
@@ -181,6 +181,10 @@ def _has_trusted_owner(path: Path, root: Path) -> bool:
     return file.st_uid in (os.geteuid(), top.st_uid, 0) and not file.st_mode & stat.S_IWOTH
 
 
+def _redacted(url: str) -> str:
+    return re.sub(r"//[^/@]*@", "//", url.partition("?")[0].partition("#")[0])
+
+
 def _refuse_plain_http(url: str, where: str) -> None:
     """
     Refuse `http://` except for this host.
@@ -188,4 +192,5 @@ def _refuse_plain_http(url: str, where: str) -> None:
     Signatures protect the content over any connection, but credentials and code would be readable on the network.
     """
     if re.match(r"http://(?!(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$))", url, re.IGNORECASE):
-        raise SettingError(where, url, "an https:// URL, since http:// would send credentials and code unencrypted")
+        expected = "an https:// URL, since http:// would send credentials and code unencrypted"
+        raise SettingError(where, _redacted(url), expected)

@@ -207,3 +207,17 @@ def test_redacted_url_has_no_secrets() -> None:
     User names, passwords and signatures of a URL never appear in texts.
     """
     assert RemoteSettings("https://user:secret@host/x?sig=secret#secret", ()).redacted_url == "https://host/x"
+
+
+def test_refused_url_is_quoted_without_secrets(plant: Plant) -> None:
+    """
+    The error about a plain `http://` URL names the host, but neither password nor signature.
+    """
+    url = "http://user:secret@example.org/x?sig=secret"
+    root = plant({"pyproject.toml": TABLE.replace("s3://bucket/ours", url)})
+
+    with pytest.raises(SettingError) as error:
+        _project.remote(root, {})
+
+    assert "http://example.org/x" in str(error.value)
+    assert "secret" not in str(error.value)
