@@ -204,7 +204,7 @@ def _edit_one_line(source: Path, number: int) -> None:
 
 
 def _cache_root(variables: dict[str, str]) -> str:
-    code = "import os; from rust_ext_loader import _settings; print(_settings.cache_root(None, os.environ))"
+    code = "import os; from rust_ext_loader import _warm; print(_warm.cache_root(None, os.environ))"
     import environment
 
     done = subprocess.run(

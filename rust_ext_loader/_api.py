@@ -2,20 +2,20 @@
 The public functions: load an extension, or ask whether it could be loaded.
 
 Invariant: an unknown mode raises before anything else is done, and an imported
-module is never replaced. This module is on the warm path: while the record is
-valid, it imports only what `_hook` imports.
+module is never replaced. While the record is valid, only this module and `_warm` are
+imported, and no half-initialised module remains.
 """
 
 import _thread
 import os
 import sys
+from _frozen_importlib import ModuleSpec
 
-from . import _hook, _settings
+from . import _warm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
     from ._model import Verdict
@@ -45,7 +45,7 @@ def load_rust_extension(
     the module's own initialisation raises is not changed.
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
-    chosen = _settings.build_mode(mode, _overlaid(environment))
+    chosen = _warm.build_mode(mode, _overlaid(environment))
     if module in sys.modules:
         if chosen == "force":
             from ._errors import AlreadyImported
@@ -60,9 +60,9 @@ def load_rust_extension(
         # A request with extra features or variables has no record.
         if where is None or features or environment:
             return None
-        return _hook.recorded(module, where, chosen, cache, path)
+        return _warm.recorded(module, where, chosen, cache, path)
 
-    return _hook.import_with(_OneModule(module, recorded, request), module)
+    return import_with(_OneModule(module, recorded, request), module)
 
 
 def can_load(
@@ -81,7 +81,7 @@ def can_load(
     holds the reason. The only error that it raises is `SettingError`, for an unknown mode.
     """
     where, cache = _workspace(module, workspace), None if cache_dir is None else os.fspath(cache_dir)
-    chosen = _settings.build_mode(mode, _overlaid(environment))
+    chosen = _warm.build_mode(mode, _overlaid(environment))
     from ._model import Readiness, State, Verdict
 
     if module in sys.modules:
@@ -97,7 +97,25 @@ def can_load(
 
 
 def _workspace(module: str, workspace: "str | os.PathLike[str] | None") -> "str | None":
-    return os.fspath(workspace) if workspace is not None else _hook.registered_workspace(module)
+    return os.fspath(workspace) if workspace is not None else registered_workspace(module)
+
+
+def registered_workspace(module: str, finders: "Sequence[object] | None" = None) -> "str | None":
+    """
+    The workspace of the editable install that registered a prefix of this module.
+    """
+    for finder in sys.meta_path if finders is None else finders:
+        prefixes = getattr(finder, "rust_ext_prefixes", ())
+        if module.startswith(tuple(prefixes)):
+            workspace = getattr(finder, "rust_ext_workspace", None)
+            if not isinstance(workspace, str):
+                return None
+            if os.path.isdir(workspace):
+                return workspace
+            from . import _hook
+
+            return _hook.current_path(module, workspace)
+    return None
 
 
 def _overlaid(environment: "Mapping[str, str] | None") -> "Mapping[str, str]":
@@ -140,4 +158,62 @@ class _OneModule:
         """
         if name != self._module or _thread.get_ident() != self._thread:
             return None
-        return _hook.spec_of(name, self._recorded(path), self._request)
+        return _warm.spec_of(name, self._recorded(path), self._request)
+
+
+class ParentFinder:
+    """
+    Supplies missing parents of one module as namespace packages, to the thread that imports the module.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._thread = _thread.get_ident()
+        self._supplied: list[ModuleSpec] = []
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        """
+        A namespace package without folders, only for ancestors of the module.
+        """
+        if not self._module.startswith(name + ".") or _thread.get_ident() != self._thread:
+            return None
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = []
+        self._supplied.append(spec)
+        return spec
+
+    def remove_supplied(self) -> None:
+        """
+        Remove the supplied parents, innermost first, unless another module below them has been imported since.
+        """
+        for spec in reversed(self._supplied):
+            module = sys.modules.get(spec.name)
+            if getattr(module, "__spec__", None) is not spec or any(
+                name.startswith(spec.name + ".") for name in list(sys.modules)
+            ):
+                continue
+            del sys.modules[spec.name]
+            parent, _, leaf = spec.name.rpartition(".")
+            above = sys.modules.get(parent)
+            if above is not None and getattr(above, leaf, None) is module:
+                delattr(above, leaf)
+
+
+def import_with(finder: object, module: str) -> "ModuleType":
+    """
+    Import a module with an additional finder that is asked first, and with missing parents supplied.
+    """
+    parents = ParentFinder(module)
+    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]  # a finder needs find_spec alone
+    sys.meta_path.append(parents)
+    try:
+        __import__(module)
+    except BaseException:
+        parents.remove_supplied()
+        raise
+    finally:
+        sys.meta_path.remove(finder)  # type: ignore[arg-type]
+        sys.meta_path.remove(parents)
+    return sys.modules[module]

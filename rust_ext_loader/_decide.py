@@ -15,7 +15,7 @@ import enum
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from . import _settings
+from . import _warm
 from ._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
 from ._model import ExtensionSpec, Mode, State, Tier
 from .facts._fingerprint import SEEN, SOURCE, TOOLCHAIN_RUSTC, reason, summary
@@ -472,6 +472,6 @@ def _not_built(module: str, history: History) -> ExtensionNotFound:
         problem = "; ".join([problem, *history.unusable_roots])
     return ExtensionNotFound(
         module,
-        f"{problem}, and {_settings.BUILD_MODE}=never forbids building it",
-        f"run `rust-ext build {module}` or set {_settings.BUILD_MODE}=auto",
+        f"{problem}, and {_warm.BUILD_MODE}=never forbids building it",
+        f"run `rust-ext build {module}` or set {_warm.BUILD_MODE}=auto",
     )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.machinery import PathFinder
 
-from . import _record, _settings
+from . import _settings, _warm
 from ._decide import BundledLibrary, EditTier, History, Question, Sightings, decide
 from ._errors import ToolchainMissing
 from ._model import Mode, Tier
@@ -50,7 +50,7 @@ def parent_folders(module: str) -> list[str]:
         if spec is None or spec.submodule_search_locations is None:
             return []
         folders = list(spec.submodule_search_locations)
-    return list(_record.folders_of(folders or []))
+    return list(_warm.folders_of(folders or []))
 
 
 def take_sources(target: Target) -> Snapshot:

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import _gather, _record, _settings, _stat
+from . import _gather, _record, _settings, _stat, _warm
 from ._decide import RecordBasis
 from ._errors import RustExtensionError
 from ._model import Mode, Watched
@@ -79,7 +79,7 @@ def _write_record(
     if target.mode is Mode.FORCE or _must_warn(gatherer, library):
         return
     workspace = target.request.workspace or str(target.spec.workspace)
-    identity = _record.identify(target.spec.module, workspace, target.mode.value, target.environment, gatherer.folders)
+    identity = _warm.identify(target.spec.module, workspace, target.mode.value, target.environment, gatherer.folders)
     declared = _discover.extensions(Path(workspace))
     # The declaration and the bundled library were looked up before the facts. If one changed since, write no record.
     bundled = _bundled.find(target.spec.leaf, gatherer.folders)
@@ -104,12 +104,12 @@ def _write_record(
         absent=paths.absent,
         library=str(loaded),
         started_ns=_stat.started_at(now.began, _stat.clocks()),
-        boot=_record.boot_id() if now.native else None,
+        boot=_warm.boot_id() if now.native else None,
         renamed=paths.renamed,
         search_path=tuple(sys.path) if target.spec.key_on else None,
     )
     if data is not None:
-        _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
+        _staging.write_atomically(Path(_warm.path_of(str(root), identity)), data)
 
 
 @dataclass(frozen=True, slots=True)

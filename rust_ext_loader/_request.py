@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass, replace
 
-from . import _settings
+from . import _settings, _warm
 from ._model import Mode
 
 TYPE_CHECKING = False
@@ -64,7 +64,7 @@ class Request:
 
         Raises `SettingError` for an unknown mode.
         """
-        return Mode(_settings.build_mode(self.mode, self.environment))
+        return Mode(_warm.build_mode(self.mode, self.environment))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,14 +1,17 @@
 """
 Every environment variable and its default.
 
-Reads settings and converts them to values. Only this module contains names of the
-`sglang` project; they are defaults.
+Reads settings and converts them to values. Only this module and `_warm` contain names
+of the `sglang` project; they are defaults.
 
-Invariant: imports only `os` and `sys`, because the warm path uses it.
+The settings of a warm import are defined in `_warm`.
 """
 
+from __future__ import annotations
+
 import os
-import sys
+
+from . import _warm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,22 +20,13 @@ if TYPE_CHECKING:
 
     _Default = TypeVar("_Default", float, None)
 
-#: `auto`, `never` or `force`: whether an import builds.
-BUILD_MODE = "SGLANG_RUST_BUILD_MODE"
 #: `warn` or `error`: what to do if only a stale bundled module is available. Default: `error` if `CI=true`, else
 #: `warn`.
 STALE = "SGLANG_RUST_STALE"
-#: Root folder of the cache.
-CACHE_DIR = "RUST_EXT_CACHE_DIR"
-#: Parent folder of the host project's caches; this cache is its subfolder `rust_extensions`.
-HOST_CACHE_DIR = "SGLANG_CACHE_DIR"
 #: Further roots that are read but never written, separated as in PATH. Example: a root in a container image.
 CACHE_PATH = "RUST_EXT_CACHE_PATH"
 #: Folders on network file systems that the kernel does not report as such, separated as in PATH.
 NETWORK_PATHS = "RUST_EXT_NETWORK_PATHS"
-#: `1`: the cache is shared by a group. Files that its members wrote are trusted, and new files are made for the group.
-#: Read from the process's own environment only.
-SHARED = "RUST_EXT_SHARED"
 #: Seconds to wait for another process's build. Default: one hour.
 LOCK_TIMEOUT = "RUST_EXT_LOCK_TIMEOUT"
 #: Seconds a build may take. Default: no limit.
@@ -68,8 +62,6 @@ FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"  # noqa: S105 - a variable's name
 
 DEFAULT_LIMIT = 10 * 10**9
 
-MODES = ("auto", "never", "force")
-
 #: `[package.metadata.<table>]` of a crate declares its Python module. A workspace can name another table.
 METADATA_TABLE = "sglang"
 #: `[workspace.metadata.<here>] metadata-table = "..."` names that table.
@@ -78,21 +70,7 @@ WORKSPACE_TABLE = "rust-ext-loader"
 PYPROJECT_TABLE = "rust-ext-loader"
 
 
-def build_mode(argument: "str | None", environment: "Mapping[str, str]") -> str:
-    """
-    The mode: the argument, else the environment, else `auto`.
-
-    Raises `SettingError` (a `ValueError`) if it is not one of `MODES`.
-    """
-    mode = argument if argument is not None else environment.get(BUILD_MODE) or "auto"
-    if mode not in MODES:
-        from ._errors import SettingError
-
-        raise SettingError(BUILD_MODE if argument is None else "mode", mode, "one of " + ", ".join(MODES))
-    return mode
-
-
-def stale_is_error(environment: "Mapping[str, str]") -> bool:
+def stale_is_error(environment: Mapping[str, str]) -> bool:
     """
     Whether a stale bundled module is refused instead of used with a warning.
     """
@@ -105,7 +83,7 @@ def stale_is_error(environment: "Mapping[str, str]") -> bool:
     return choice == "error"
 
 
-def edit_tier(environment: "Mapping[str, str]") -> bool:
+def edit_tier(environment: Mapping[str, str]) -> bool:
     """
     Whether a changed module may be built in the edit tier.
 
@@ -119,14 +97,14 @@ def edit_tier(environment: "Mapping[str, str]") -> bool:
     return choice == "on"
 
 
-def seconds(name: str, environment: "Mapping[str, str]", default: "_Default") -> "float | _Default":
+def seconds(name: str, environment: Mapping[str, str], default: _Default) -> float | _Default:
     """
     A duration in seconds; an unset or empty variable gives the default.
     """
     return _number(name, environment.get(name), default, "a positive number of seconds")
 
 
-def jobs(environment: "Mapping[str, str]") -> "int | None":
+def jobs(environment: Mapping[str, str]) -> int | None:
     """
     How many compiler jobs cargo may run, `None` to let it choose.
     """
@@ -134,7 +112,7 @@ def jobs(environment: "Mapping[str, str]") -> "int | None":
     return None if count is None else max(1, int(count))
 
 
-def _number(name: str, text: "str | None", default: "_Default", expected: str) -> "float | _Default":
+def _number(name: str, text: str | None, default: _Default, expected: str) -> float | _Default:
     if not text:
         return default
     try:
@@ -148,7 +126,7 @@ def _number(name: str, text: "str | None", default: "_Default", expected: str) -
     return value
 
 
-def profile(environment: "Mapping[str, str]") -> "str | None":
+def profile(environment: Mapping[str, str]) -> str | None:
     """
     The cargo profile that replaces the declared ones.
 
@@ -166,7 +144,7 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
-def size(name: str, environment: "Mapping[str, str]", default: int) -> "int | None":
+def size(name: str, environment: Mapping[str, str], default: int) -> int | None:
     """
     A number of bytes; `None` for zero, which means no limit.
     """
@@ -196,7 +174,7 @@ def parse_age(name: str, text: str) -> float:
     return _amount(name, text, plain[:-1], _SECONDS.get(plain[-1:]), "an age such as 12h or 30d")
 
 
-def _amount(name: str, text: str, number: str, unit: "float | None", expected: str) -> float:
+def _amount(name: str, text: str, number: str, unit: float | None, expected: str) -> float:
     try:
         value = float(number) if unit is not None else -1.0
     except ValueError:
@@ -221,63 +199,16 @@ def spell_size(count: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
-def switched_on(name: str, environment: "Mapping[str, str]") -> bool:
+def switched_on(name: str, environment: Mapping[str, str]) -> bool:
     """
     Whether a boolean variable is on.
     """
     return environment.get(name, "") not in ("", "0", "false", "no")
 
 
-def cache_root(argument: "str | None", environment: "Mapping[str, str]") -> str:
-    """
-    Absolute path of the preferred root to write to.
-
-    `platformdirs` is not used: this function runs on every warm import, and importing that package would cost more than
-    the warm import itself.
-    """
-    if argument:
-        return os.path.abspath(argument)
-    if chosen := environment.get(CACHE_DIR):
-        return os.path.abspath(chosen)
-    if host := environment.get(HOST_CACHE_DIR):
-        return os.path.join(os.path.abspath(host), "rust_extensions")
-    if user := _user_cache_folder(environment):
-        return os.path.join(user, "rust_ext_loader")
-    return temporary_root()
-
-
-def _user_cache_folder(environment: "Mapping[str, str]") -> str:
-    if sys.platform == "win32":
-        return environment.get("LOCALAPPDATA", "")
-    xdg = environment.get("XDG_CACHE_HOME", "")
-    if sys.platform != "darwin" and os.path.isabs(xdg):
-        return xdg
-    home = environment.get("HOME", "")
-    # The password database is not used without HOME: in a container it often lacks the uid.
-    if not os.path.isabs(home) or not os.path.isdir(home):
-        return ""
-    return os.path.join(home, "Library/Caches" if sys.platform == "darwin" else ".cache")
-
-
-def temporary_root() -> str:
-    """
-    The fallback: a folder per user in the system's temporary folder.
-    """
-    folder = os.environ.get("TMPDIR") or os.environ.get("TEMP") or "/tmp"  # noqa: S108 - the folder in it is checked by owner and mode
-    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
-    return os.path.join(os.path.abspath(folder), f"rust_ext_loader-{user}")
-
-
-def read_roots(argument: "str | None", environment: "Mapping[str, str]") -> "list[str]":
+def read_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
     """
     Every root to search, the writable one first.
     """
     extra = [os.path.abspath(item) for item in environment.get(CACHE_PATH, "").split(os.pathsep) if item]
-    return list(dict.fromkeys([cache_root(argument, environment), *extra, temporary_root()]))
-
-
-def write_roots(argument: "str | None", environment: "Mapping[str, str]") -> "list[str]":
-    """
-    Roots to write to, preferred first; an unusable one is skipped.
-    """
-    return list(dict.fromkeys([cache_root(argument, environment), temporary_root()]))
+    return list(dict.fromkeys([_warm.cache_root(argument, environment), *extra, _warm.temporary_root()]))

@@ -5,35 +5,29 @@ A *signature* is size, mtime, inode and ctime. ctime is compared as well as
 mtime: tools can set mtime, but not ctime. A signature is *settled* when both
 times are older than `UNSETTLED_NS` before reading began. A younger time could
 hide a later edit in the same clock tick.
-
-Invariant: imports no other module of this package, because it is on the warm path.
 """
 
-import os
+from __future__ import annotations
+
 import time
+
+from . import _warm
 
 #: Times that are younger than this before reading began are not settled.
 UNSETTLED_NS = 2_000_000_000
 
-#: Seconds between two updates of the timestamp that says when a library was last used.
-USE_STAMP_SECONDS = 86400.0
 
-#: Size, mtime in ns, inode, ctime in ns.
-Signature = tuple[int, int, int, int]
-
-
-def signature(path: str) -> "Signature | None":
+def signature(path: str) -> _warm.Signature | None:
     """
     The signature of a file; `None` if it cannot be read.
     """
     try:
-        status = os.stat(path)
+        return _warm.signature(path)
     except OSError:
         return None
-    return status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
 
 
-def is_settled(found: "Signature", started_ns: int) -> bool:
+def is_settled(found: _warm.Signature, started_ns: int) -> bool:
     """
     Whether every edit after `started_ns` (wall clock, ns) changes the signature.
     """
@@ -41,14 +35,14 @@ def is_settled(found: "Signature", started_ns: int) -> bool:
     return max(mtime, ctime) < started_ns - UNSETTLED_NS
 
 
-def clocks() -> "tuple[int, int]":
+def clocks() -> tuple[int, int]:
     """
     The wall clock and the monotonic clock, in nanoseconds.
     """
     return time.time_ns(), time.monotonic_ns()
 
 
-def started_at(began: "tuple[int, int]", now: "tuple[int, int]") -> int:
+def started_at(began: tuple[int, int], now: tuple[int, int]) -> int:
     """
     The wall clock at which reading began, in nanoseconds.
 

@@ -19,7 +19,7 @@ import shutil
 import time
 from dataclasses import dataclass
 
-from .. import _stat
+from .. import _stat, _warm
 from .._errors import SourcesMoved
 from ..facts import _seen
 from ..files import _staging
@@ -132,11 +132,11 @@ class _ScriptOutput:
     paths: frozenset[str]
 
 
-def _stamps(paths: Iterable[str]) -> dict[str, _stat.Signature | None]:
+def _stamps(paths: Iterable[str]) -> dict[str, _warm.Signature | None]:
     return {path: _stat.signature(path) for path in paths if os.path.isfile(path)}
 
 
-def _touched(stamps: Mapping[str, _stat.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
+def _touched(stamps: Mapping[str, _warm.Signature | None], seen: Iterable[str], clocks: tuple[int, int]) -> set[str]:
     """
     Files that were written since the build began, even if their content is the same.
 
@@ -176,7 +176,7 @@ def _relative_to(paths: Iterable[str], root: Path) -> tuple[str, ...]:
     return tuple(os.path.relpath(path, root).replace(os.sep, "/") for path in sorted(paths))
 
 
-def _changed_at(stamp: _stat.Signature) -> int:
+def _changed_at(stamp: _warm.Signature) -> int:
     _, mtime, _, ctime = stamp
     # ctime is compared: tools can set mtime, but not ctime. On Windows ctime is the time of creation.
     return max(mtime, ctime) if os.name == "nt" else ctime

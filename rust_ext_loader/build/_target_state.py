@@ -21,7 +21,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from .. import _trust
+from .. import _warm
 from .._model import Tier
 from ..cache import _checkouts
 from ..facts import _seen
@@ -46,7 +46,7 @@ def target_folder(root: Path, snapshot: Snapshot) -> Path:
     """
     checkout = _checkouts.checkout_name(snapshot.spec.workspace)
     # Compilers create files for their own user only, so each member of a group has its own target folder.
-    member = f"-{os.getuid()}" if _trust.is_shared() and hasattr(os, "getuid") else ""
+    member = f"-{os.getuid()}" if _warm.is_shared() and hasattr(os, "getuid") else ""
     return root / "targets" / f"{checkout}-{snapshot.flavour}{member}"
 
 

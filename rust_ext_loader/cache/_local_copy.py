@@ -14,7 +14,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from .. import _settings, _trust
+from .. import _trust, _warm
 from ..facts._fingerprint import SHORT
 from ..files import _digest, _file_systems, _staging
 from . import _roots, _store
@@ -27,7 +27,7 @@ def nearest(library: Path) -> Path:
     """
     The path to load a stored library from: a local copy if it is on a network file system.
     """
-    root = Path(_settings.temporary_root())
+    root = Path(_warm.temporary_root())
     if not _file_systems.network(library) or _file_systems.network(root) or _roots.ready(root) is not None:
         return library
     try:
@@ -62,7 +62,7 @@ def quarantine(library: Path) -> bool:
     """
     Quarantine a library that failed to load, if it is a local copy. Returns whether a local copy was removed.
     """
-    root = Path(_settings.temporary_root())
+    root = Path(_warm.temporary_root())
     if library.parent.parent != root / FOLDER:
         return False
     _store.quarantine_library(root, library)

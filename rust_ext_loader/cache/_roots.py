@@ -11,7 +11,7 @@ import os
 import warnings
 from pathlib import Path
 
-from .. import _settings, _trust
+from .. import _settings, _trust, _warm
 from .._errors import CacheUnavailable, CacheWarning
 from ..files import _staging
 
@@ -44,7 +44,7 @@ def prepare_first_writable(cache_dir: str | None, environment: Mapping[str, str]
     """
     The first root that can be written, without a warning if it is not the preferred one.
     """
-    roots = map(Path, _settings.write_roots(cache_dir, environment))
+    roots = map(Path, _warm.write_roots(cache_dir, environment))
     return next((root for root in roots if ready(root) is None), None)
 
 
@@ -55,7 +55,7 @@ def required_writable(cache_dir: str | None, environment: Mapping[str, str]) -> 
     Raises `CacheUnavailable` if there is none.
     """
     tried: list[str] = []
-    for root in map(Path, _settings.write_roots(cache_dir, environment)):
+    for root in map(Path, _warm.write_roots(cache_dir, environment)):
         reason = ready(root)
         if reason is None:
             if tried:

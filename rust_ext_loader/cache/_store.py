@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .. import _stat, _trust
+from .. import _trust, _warm
 from ..facts import _seen
 from ..facts._environment import is_hidden
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of
@@ -198,7 +198,7 @@ def stamp_use(library: Path) -> None:
     stamp = library.with_name(STAMP)
     # A root that cannot be written is never collected, and a bundled library has no such file.
     with contextlib.suppress(OSError):
-        if not 0 <= time.time() - stamp.stat().st_mtime < _stat.USE_STAMP_SECONDS:
+        if not 0 <= time.time() - stamp.stat().st_mtime < _warm.USE_STAMP_SECONDS:
             os.utime(stamp)
 
 

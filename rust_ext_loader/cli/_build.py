@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .. import _ensure, _settings
+from .. import _ensure, _warm
 from .._errors import RustExtensionError
 from ._modules import add_modules, requests
 
@@ -24,8 +24,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser], common
     add_modules(parser)
     parser.add_argument(
         "--mode",
-        choices=_settings.MODES,
-        help=f"`force` always compiles; `never` builds nothing (default: {_settings.BUILD_MODE}, else `auto`)",
+        choices=_warm.MODES,
+        help=f"`force` always compiles; `never` builds nothing (default: {_warm.BUILD_MODE}, else `auto`)",
     )
     parser.add_argument(
         "--timings",
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
     Print the library of each module; continue after a failure, then return 1.
     """
     failures = 0
-    mode = _settings.build_mode(options.mode, os.environ)
+    mode = _warm.build_mode(options.mode, os.environ)
     reports: list[str] = []
     timings = reports.append if options.timings else None
     for request in requests(options, mode, always=mode == "force", full=True, timings=timings):

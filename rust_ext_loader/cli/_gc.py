@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from .. import _settings
+from .. import _settings, _warm
 from .._errors import SettingError
 from ..cache import _gc, _roots
 
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
         size = _settings.size(_settings.CACHE_LIMIT, os.environ, _settings.DEFAULT_LIMIT)
     limits = _gc.Limits(size, options.max_age, options.keep)
     found = {}
-    for root in map(Path, _settings.write_roots(options.cache_dir, os.environ)):
+    for root in map(Path, _warm.write_roots(options.cache_dir, os.environ)):
         if root.exists():
             if (reason := _roots.ready(root)) is not None:
                 print(f"error: nothing can be removed: {reason}", file=sys.stderr)

@@ -15,7 +15,7 @@ import os
 import sys
 from pathlib import Path
 
-from .. import _settings
+from .. import _warm
 from .._errors import ManifestError, RustExtensionError
 from ..declare import _discover
 from . import _build, _explain, _gc, _key, _list, _pull, _push, _status, _verify
@@ -97,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--cache-dir",
         metavar="DIR",
-        help=f"root of the cache (default: {_settings.CACHE_DIR}, else the user's cache folder)",
+        help=f"root of the cache (default: {_warm.CACHE_DIR}, else the user's cache folder)",
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for command in _COMMANDS:

@@ -19,7 +19,7 @@ import re
 import shlex
 from dataclasses import dataclass, field
 
-from .. import _settings, _trust
+from .. import _settings, _trust, _warm
 from .._errors import CacheUnavailable, SettingError
 from .._model import ExtensionSpec, Gathered, Watched
 from ..declare import _manifest
@@ -284,7 +284,7 @@ def _private_cargo_home() -> str:
 
     A user who can write there could make cargo run any program. So each folder must be trusted like a cache.
     """
-    root = _settings.temporary_root()
+    root = _warm.temporary_root()
     home = os.path.join(root, "cargo")
     for folder in (root, home):
         try:

@@ -16,7 +16,7 @@ import contextlib
 import time
 from typing import Any
 
-from .. import _stat, _trust
+from .. import _stat, _trust, _warm
 from ..files import _sealed, _staging
 
 TYPE_CHECKING = False
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     #: By path; `None` for a file that does not exist.
-    Signatures = Mapping[str, _stat.Signature | None]
+    Signatures = Mapping[str, _warm.Signature | None]
 
 #: Raise it when the stored fields change their meaning.
 FORMAT = 2
@@ -71,7 +71,7 @@ def recall(file: Path, subject: object) -> dict[str, Any] | None:
     return answer if isinstance(answer, dict) else None
 
 
-def _as_json(signature: _stat.Signature | None) -> list[int] | None:
+def _as_json(signature: _warm.Signature | None) -> list[int] | None:
     return None if signature is None else list(signature)
 
 

@@ -22,7 +22,7 @@ import time
 from dataclasses import dataclass
 from typing import TypeVar
 
-from .. import _trust
+from .. import _warm
 from .._errors import LockTimeout
 from . import _file_systems, _staging
 
@@ -124,7 +124,7 @@ def _lock(lock_file: Path) -> BaseFileLock:
         raise LockUnavailable(str(lock_file), "this Python has no flock")
     if kind := _file_systems.network(lock_file):
         raise LockUnavailable(str(lock_file), f"{kind} is a network file system")
-    mode = 0o660 if _trust.is_shared() else 0o600
+    mode = 0o660 if _warm.is_shared() else 0o600
     # A new object each time: two threads then hold two descriptors, which exclude each other like two processes.
     return filelock.FileLock(lock_file, mode=mode, thread_local=False, fallback_to_soft=False, preserve_lock_file=True)
 

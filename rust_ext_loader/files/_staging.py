@@ -17,7 +17,7 @@ import re
 import shutil
 import time
 
-from .. import _trust
+from .. import _warm
 from . import _digest
 
 TYPE_CHECKING = False
@@ -45,7 +45,7 @@ def private_folder(path: Path) -> Path:
         private_folder(path.parent)
         with contextlib.suppress(FileExistsError):
             path.mkdir(mode=0o700)
-            if _trust.is_shared():
+            if _warm.is_shared():
                 # The set-group-ID bit gives new files in the folder the same group.
                 path.chmod(0o2770)
     return path
@@ -78,7 +78,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _new_file(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     try:
-        if _trust.is_shared():
+        if _warm.is_shared():
             # The umask may have removed the group's permissions.
             os.chmod(path, 0o660)
         yield descriptor
@@ -131,7 +131,7 @@ def copy_into(source: Path, folder: Path, name: str) -> Path:
         os.fdopen(os.dup(descriptor), "wb") as writer,
     ):
         shutil.copyfileobj(reader, writer, _digest.CHUNK)
-    destination.chmod(0o770 if _trust.is_shared() else 0o700)
+    destination.chmod(0o770 if _warm.is_shared() else 0o700)
     return destination
 
 

@@ -3,7 +3,7 @@ Decide what an editable install writes into site-packages.
 
 It writes one line in a `.pth` file, which every start of that interpreter
 executes. The line installs a *stub* finder that knows its prefixes and its
-workspace. The stub calls `rust_ext_loader._hook` only for a name with one of
+workspace. The stub calls `rust_ext_loader._warm` only for a name with one of
 the prefixes.
 
 Invariant: the line is one line of ASCII statements that cannot fail and imports
@@ -29,7 +29,7 @@ _LINE = (
     "'rust_ext_prefixes': %(prefixes)a, "
     "'rust_ext_workspace': %(workspace)a, "
     "'find_spec': lambda self, name, path=None, target=None: "
-    "__import__('rust_ext_loader._hook', fromlist=['find_spec']).find_spec(name, self.rust_ext_workspace, path) "
+    "__import__('rust_ext_loader._warm')._warm.find_spec(name, self.rust_ext_workspace, path) "
     "if name.startswith(self.rust_ext_prefixes) else None"
     "})())"
 )

@@ -159,13 +159,8 @@ RECORD_AT_ONCE = "from rust_ext_loader import _stat; _stat.UNSETTLED_NS = -(10**
 
 #: All modules that a warm import may load.
 WARM_MODULES = {
-    "__future__",
     "fx",
     "fx.alpha",
     "rust_ext_loader",
-    "rust_ext_loader._hook",
-    "rust_ext_loader._record",
-    "rust_ext_loader._settings",
-    "rust_ext_loader._stat",
-    "rust_ext_loader._trust",
+    "rust_ext_loader._warm",
 }

@@ -44,9 +44,17 @@ def test_a_first_import_builds_and_later_ones_are_plain(plain: Checkout) -> None
     ("broken", "kind", "frames"),
     [
         pytest.param(
-            "alpha/src/lib.rs", "BuildFailed", ["create_module", "locate", "_without_frames"], id="compile error"
+            "alpha/src/lib.rs",
+            "BuildFailed",
+            ["create_module", "locate", "locate", "_without_frames"],
+            id="compile error",
         ),
-        pytest.param("alpha/Cargo.toml", "ManifestError", ["find_spec", "_without_frames"], id="broken manifest"),
+        pytest.param(
+            "alpha/Cargo.toml",
+            "ManifestError",
+            ["find_spec", "find_unrecorded", "_without_frames"],
+            id="broken manifest",
+        ),
     ],
 )
 def test_the_traceback_of_a_failed_import_is_short(plain: Checkout, broken: str, kind: str, frames: list[str]) -> None:

@@ -114,14 +114,14 @@ def _worth_loading(walk: Walk, before: Mapping[str, Key]) -> list[str]:
 
 BREAKAGES = {
     "a record that is always valid": (
-        "from rust_ext_loader import _stat; _stat.signature = lambda _: (0, 0, 0, 0)",
+        "from rust_ext_loader import _warm; _warm.packed = lambda _: b''",
         "fx.lone answers 'lone-1' instead of",
     ),
     "a cache that finds no entry": (
         # Disable records too. Otherwise a record may decide the load: whether one exists depends on the age of files.
         (
-            "from rust_ext_loader import _record; from rust_ext_loader.cache import _store; "
-            "_store.look_up = lambda *_: None; _record.find = lambda *_: None"
+            "from rust_ext_loader import _warm; from rust_ext_loader.cache import _store; "
+            "_store.look_up = lambda *_: None; _warm.find = lambda *_: None"
         ),
         "fx.lone is cached, but cargo ran",
     ),

@@ -28,7 +28,7 @@ _MEMBER = """
 import os, sys, time
 from pathlib import Path
 import filelock, json, hashlib
-from rust_ext_loader import _record
+from rust_ext_loader import _record, _warm
 from rust_ext_loader.cache import _gc, _roots, _store
 from rust_ext_loader.files import _locks, _staging
 from rust_ext_loader.facts._fingerprint import Fingerprint
@@ -39,7 +39,7 @@ os.setgroups([])
 os.setgid(group)
 os.setuid(user)
 facts = Fingerprint({"source/lib.rs": "1", "request/module": "m"})
-identity = _record.identify("m", str(place), "auto", {}, [])
+identity = _warm.identify("m", str(place), "auto", {}, [])
 
 def found():
     return _store.look_up([root], "m", facts) if _roots.may_serve(root) else None
@@ -52,7 +52,7 @@ def publish():
 def record(entry):
     library, now = str(entry.library), time.time_ns()
     data = _record.compose(identity, declared=[], present={}, absent=[], library=library, started_ns=now, boot=None)
-    _staging.write_atomically(Path(_record.path_of(str(root), identity)), data)
+    _staging.write_atomically(Path(_warm.path_of(str(root), identity)), data)
 
 """
 
@@ -107,7 +107,7 @@ def test_an_entry_of_one_member_serves_another(team: Team) -> None:
     team.member("record(publish())", user=ONE)
 
     assert team.member("print(found() is not None)", user=TWO) == "True"
-    assert team.member("print(_record.read(str(root), identity, {}) == str(found().library))", user=TWO) == "True"
+    assert team.member("print(_warm.read(str(root), identity, {}) == str(found().library))", user=TWO) == "True"
     team.member("_store.stamp_use(publish().library)", user=TWO)
     team.member("record(publish())", user=ONE)
     freed = team.member("print(len(_gc.collect(root, _gc.Limits(max_size=0), grace=-9).removed))", user=TWO)

@@ -38,13 +38,13 @@ Key: TypeAlias = tuple[str, frozenset[tuple[str, str]], str]
 _REPORT_RECORDS = """
 import sys
 from rust_ext_loader import _stat
-from rust_ext_loader import _record
-def find(*arguments, find=_record.find):
+from rust_ext_loader import _warm
+def find(*arguments, find=_warm.find):
     library = find(*arguments)
     if library is not None:
         print("decided by a record", file=sys.stderr)
     return library
-_record.find = find
+_warm.find = find
 """
 #: File systems on this machine distinguish times that differ by more than this, so a record need not wait two seconds.
 _SETTLE_SOON = "_stat.UNSETTLED_NS = 50_000_000"

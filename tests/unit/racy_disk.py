@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unittest import mock
 
-from rust_ext_loader import _record, _stat
+from rust_ext_loader import _record, _stat, _warm
 
 MILLISECOND = 1_000_000
 SECOND = 1000 * MILLISECOND
@@ -78,7 +78,7 @@ class Disk:
 
     # Methods that the loader calls.
 
-    def signature(self, path: str) -> _stat.Signature | None:
+    def signature(self, path: str) -> _warm.Signature | None:
         node = self.nodes.get(path)
         return None if node is None else (node.size, node.mtime, node.inode, node.ctime)
 
@@ -221,7 +221,7 @@ class Decision:
         if path in listed and path in self.disk.nodes:
             self.read_content[path] = self.disk.nodes[path].content
 
-    def _record(self, began: tuple[int, int], present: dict[str, _stat.Signature | None]) -> None:
+    def _record(self, began: tuple[int, int], present: dict[str, _warm.Signature | None]) -> None:
         found = {path: seen for path, seen in present.items() if seen is not None}
         if len(found) != len(present):
             return
@@ -240,14 +240,20 @@ class Decision:
             self._file().chmod(0o600)
 
     def _file(self) -> Path:
-        return Path(_record.path_of(str(self.root), ("m",)))
+        return Path(_warm.path_of(str(self.root), ("m",)))
+
+    def _signature(self, path: str) -> _warm.Signature:
+        found = self.disk.signature(path)
+        if found is None:
+            raise FileNotFoundError(path)
+        return found
 
     def _check(self) -> bool:
         with (
-            mock.patch.object(_stat, "signature", self.disk.signature),
+            mock.patch.object(_warm, "signature", self._signature),
             mock.patch("os.path.lexists", self.disk.exists),
         ):
-            return self.recorded and _record.read(str(self.root), ("m",), {}) is not None
+            return self.recorded and _warm.read(str(self.root), ("m",), {}) is not None
 
 
 def decide(root: Path, granularity: int, script: dict[str, list[Action]]) -> Decision:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rust_ext_loader import _record, _stat
+from rust_ext_loader import _record, _stat, _warm
 
 SECOND = 1_000_000_000
 ENVIRONMENT = {"PATH": "/bin", "MY_FLAVOUR": "sweet", "RUST_TOKEN": "s3cr3t-one"}
@@ -59,11 +59,11 @@ class World:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        return _record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/site/fx"])
+        return _warm.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/site/fx"])
 
     @property
     def file(self) -> Path:
-        return Path(_record.path_of(str(self.root), self.identity))
+        return Path(_warm.path_of(str(self.root), self.identity))
 
     def compose(
         self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED
@@ -94,4 +94,4 @@ class World:
         self.file.chmod(0o600)
 
     def read(self, environment: dict[str, str] | None = None) -> str | None:
-        return _record.read(str(self.root), self.identity, ENVIRONMENT if environment is None else environment)
+        return _warm.read(str(self.root), self.identity, ENVIRONMENT if environment is None else environment)

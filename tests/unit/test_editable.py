@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rust_ext_loader import _hook
+from rust_ext_loader import _api, _warm
 from rust_ext_loader.packaging._editable import prefixes_of, pth_line
 
 PREFIXES = ("host.native.",)
@@ -70,7 +70,7 @@ def test_only_names_with_a_prefix_reach_the_hook(meta_path: list[object], monkey
     For a name with the prefix the hook gets workspace and parent path. For other names it is not called.
     """
     heard: list[tuple[object, ...]] = []
-    monkeypatch.setattr(_hook, "find_spec", lambda *arguments: heard.append(arguments))
+    monkeypatch.setattr(_warm, "find_spec", lambda *arguments: heard.append(arguments))
     start_interpreter(pth_line(PREFIXES, "/work"))
     finder: SimpleNamespace = meta_path[0]  # type: ignore[assignment]
 
@@ -89,8 +89,8 @@ def test_hook_finds_the_workspace_of_a_stub(meta_path: list[object]) -> None:
     """
     start_interpreter(pth_line(PREFIXES, "/work"))
 
-    assert _hook.registered_workspace("host.native._fast", meta_path) == "/work"
-    assert _hook.registered_workspace("host.other", meta_path) is None
+    assert _api.registered_workspace("host.native._fast", meta_path) == "/work"
+    assert _api.registered_workspace("host.other", meta_path) is None
 
 
 def test_relative_workspace_is_refused() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _record, _settings
+from rust_ext_loader import _record, _settings, _warm
 from rust_ext_loader._errors import CacheWarning, SettingError
 from rust_ext_loader.cache import _gc, _roots, _store
 from rust_ext_loader.cache._gc import ENTRY, QUARANTINED, TARGET, Item, Limits
@@ -148,22 +148,22 @@ def test_a_used_record_keeps_its_library(root: Path, tmp_path: Path) -> None:
     """
     entry = publish(root, "m", "1")
     age(entry.folder.parent, 40)
-    identity = _record.identify("m", str(tmp_path), "auto", {}, None)
+    identity = _warm.identify("m", str(tmp_path), "auto", {}, None)
     data = _record.compose(
         identity, declared=[], present={}, absent=[], library=str(entry.library), started_ns=time.time_ns(), boot=None
     )
     assert data is not None
-    record = Path(_record.path_of(str(root), identity))
+    record = Path(_warm.path_of(str(root), identity))
     record.parent.mkdir()
     record.write_bytes(data)
     record.chmod(0o600)
     age(record.parent, 2)
     assert _gc.collect(root, Limits(max_age=30 * DAY)).removed == ()
 
-    assert _record.read(str(root), identity, {}) == str(entry.library)
+    assert _warm.read(str(root), identity, {}) == str(entry.library)
     stamped = record.stat().st_mtime_ns
     assert abs(time.time_ns() - stamped) < 60 * 10**9
-    assert _record.read(str(root), identity, {}) == str(entry.library)
+    assert _warm.read(str(root), identity, {}) == str(entry.library)
     assert record.stat().st_mtime_ns == stamped
     age(record.parent, 31)
     assert [gone.path for gone in _gc.collect(root, Limits(max_age=30 * DAY)).removed] == [entry.folder]

@@ -15,7 +15,8 @@ from types import ModuleType
 
 import pytest
 
-from rust_ext_loader._hook import ParentFinder, RustExtensionLoader, import_with
+from rust_ext_loader._api import ParentFinder, import_with
+from rust_ext_loader._warm import RustExtensionLoader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

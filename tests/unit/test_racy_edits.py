@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from long_runs import amount
 
-from rust_ext_loader import _record, _stat
+from rust_ext_loader import _record, _stat, _warm
 
 from .racy_disk import (
     CONFIG,
@@ -196,15 +196,15 @@ def test_real_files_with_the_real_clock(root: Path, tmp_path: Path) -> None:
     time.sleep(2.1)
     data = record()
     assert data is not None
-    place = Path(_record.path_of(str(root), ("real",)))
+    place = Path(_warm.path_of(str(root), ("real",)))
     place.write_bytes(data)
     place.chmod(0o600)
-    assert _record.read(str(root), ("real",), {}) == "x"
+    assert _warm.read(str(root), ("real",), {}) == "x"
 
     before = file.stat()
     file.write_text("two")
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert _record.read(str(root), ("real",), {}) is None
+    assert _warm.read(str(root), ("real",), {}) is None
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from rust_ext_loader import _record
+from rust_ext_loader import _warm
 
 from .recorded_world import ENVIRONMENT, World
 
@@ -134,28 +134,28 @@ def test_declared_variables_are_compared(world: World, environment: dict[str, st
 @pytest.mark.parametrize(
     "identity",
     [
-        pytest.param(_record.identify("fx.beta", "/ws", "auto", ENVIRONMENT, ["/site/fx"]), id="module"),
-        pytest.param(_record.identify("fx.alpha", "/other", "auto", ENVIRONMENT, ["/site/fx"]), id="workspace"),
-        pytest.param(_record.identify("fx.alpha", "/ws", "never", ENVIRONMENT, ["/site/fx"]), id="mode"),
+        pytest.param(_warm.identify("fx.beta", "/ws", "auto", ENVIRONMENT, ["/site/fx"]), id="module"),
+        pytest.param(_warm.identify("fx.alpha", "/other", "auto", ENVIRONMENT, ["/site/fx"]), id="workspace"),
+        pytest.param(_warm.identify("fx.alpha", "/ws", "never", ENVIRONMENT, ["/site/fx"]), id="mode"),
         pytest.param(
-            _record.identify("fx.alpha", "/ws", "auto", {**ENVIRONMENT, "PATH": "/usr/bin"}, ["/site/fx"]),
+            _warm.identify("fx.alpha", "/ws", "auto", {**ENVIRONMENT, "PATH": "/usr/bin"}, ["/site/fx"]),
             id="environment",
         ),
         pytest.param(
-            _record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/venv/fx"]), id="folders of the parent package"
+            _warm.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, ["/venv/fx"]), id="folders of the parent package"
         ),
-        pytest.param(_record.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, None), id="no parent package"),
+        pytest.param(_warm.identify("fx.alpha", "/ws", "auto", ENVIRONMENT, None), id="no parent package"),
     ],
 )
 def test_a_record_of_another_identity_is_not_used(world: World, identity: tuple[object, ...]) -> None:
     """
     File names may collide: a record at the path of another identity is not used for it.
     """
-    place = Path(_record.path_of(str(world.root), identity))
+    place = Path(_warm.path_of(str(world.root), identity))
     assert place != world.file
     world.file.rename(place)
 
-    assert _record.read(str(world.root), identity, ENVIRONMENT) is None
+    assert _warm.read(str(world.root), identity, ENVIRONMENT) is None
 
 
 def test_values_of_variables_are_not_written(world: World) -> None:
@@ -186,7 +186,7 @@ def test_a_record_belongs_to_its_host(world: World, monkeypatch: pytest.MonkeyPa
     Hosts that share a home folder have separate records, since a library may not load on another machine or C library.
     """
     here = world.identity
-    monkeypatch.setattr(_record, "_host", lambda: host)
+    monkeypatch.setattr(_warm, "_host", lambda: host)
 
     assert world.identity != here
 
@@ -202,12 +202,12 @@ def test_a_record_belongs_to_its_interpreter(world: World, monkeypatch: pytest.M
     """
     A record written by one Python is not used by another.
     """
-    monkeypatch.setattr(_record, "_INTERPRETER", ("another",))
+    monkeypatch.setattr(_warm, "_INTERPRETER", ("another",))
 
     assert world.read() is None
 
 
-def sealed(*fields: Any, version: int = _record.FORMAT) -> bytes:  # noqa: ANN401 - as `marshal` takes it
+def sealed(*fields: Any, version: int = _warm.FORMAT) -> bytes:  # noqa: ANN401 - as `marshal` takes it
     data = marshal.dumps(fields)
     return _imp.source_hash(version, data) + data
 
@@ -216,25 +216,25 @@ def test_a_sealed_record_with_wrong_fields_is_ignored(world: World) -> None:
     """
     A record with a valid seal is ignored if its version, its number of fields or their types are wrong.
     """
-    nothing = _record._stamps([])
+    nothing = _warm.packed([])
     rest = (world.identity, (), None, (), nothing, ())
     library = str(world.library)
-    world.put(sealed(_record.FORMAT, *rest, library, None))
+    world.put(sealed(_warm.FORMAT, *rest, library, None))
     assert world.read() == library, "the helper seals like the code"
 
     for data in (
-        sealed(_record.FORMAT + 1, *rest, library, None),
-        sealed(_record.FORMAT, *rest, library, None, version=_record.FORMAT + 1),
-        sealed(_record.FORMAT, *rest, library),
-        sealed(_record.FORMAT, *rest, library, None, None),
-        sealed(_record.FORMAT, *rest, 7, None),
-        sealed(_record.FORMAT, *rest, None, None),
-        sealed(_record.FORMAT, world.identity, 7, None, (), nothing, (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, (library,), nothing, (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, (library,), _record._stamps([None]), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, (), _record._stamps([(1, 2, 3, 4)]), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, ("a\0b",), _record._stamps([(1, 2, 3, 4)]), (), library, None),
-        sealed(_record.FORMAT, world.identity, (), None, 7, nothing, (), library, None),
+        sealed(_warm.FORMAT + 1, *rest, library, None),
+        sealed(_warm.FORMAT, *rest, library, None, version=_warm.FORMAT + 1),
+        sealed(_warm.FORMAT, *rest, library),
+        sealed(_warm.FORMAT, *rest, library, None, None),
+        sealed(_warm.FORMAT, *rest, 7, None),
+        sealed(_warm.FORMAT, *rest, None, None),
+        sealed(_warm.FORMAT, world.identity, 7, None, (), nothing, (), library, None),
+        sealed(_warm.FORMAT, world.identity, (), None, (library,), nothing, (), library, None),
+        sealed(_warm.FORMAT, world.identity, (), None, (library,), marshal.dumps([None], 2), (), library, None),
+        sealed(_warm.FORMAT, world.identity, (), None, (), _warm.packed([(1, 2, 3, 4)]), (), library, None),
+        sealed(_warm.FORMAT, world.identity, (), None, ("a\0b",), _warm.packed([(1, 2, 3, 4)]), (), library, None),
+        sealed(_warm.FORMAT, world.identity, (), None, 7, nothing, (), library, None),
     ):
         world.put(data)
         assert world.read() is None, data
@@ -298,20 +298,19 @@ def test_a_record_for_native_code_belongs_to_its_boot(world: World, monkeypatch:
     After a reboot, which may have changed the machine, the features of the CPU are read again.
     """
     world.write(boot="boot-1")
-    monkeypatch.setattr(_record, "boot_id", lambda: "boot-1")
+    monkeypatch.setattr(_warm, "boot_id", lambda: "boot-1")
     assert world.read() == str(world.library)
 
-    monkeypatch.setattr(_record, "boot_id", lambda: "boot-2")
+    monkeypatch.setattr(_warm, "boot_id", lambda: "boot-2")
     assert world.read() is None
 
 
 def test_the_warm_path_imports_little() -> None:
     """
-    `_record` imports only the listed modules beyond those of a plain interpreter.
+    `_warm` imports only the listed modules beyond those of a plain interpreter.
     """
     code = (
-        "import sys; before = set(sys.modules); import rust_ext_loader._record; "
-        "print(*sorted(set(sys.modules) - before))"
+        "import sys; before = set(sys.modules); import rust_ext_loader._warm; print(*sorted(set(sys.modules) - before))"
     )
     out = subprocess.run(
         [sys.executable, "-c", code],
@@ -323,7 +322,5 @@ def test_the_warm_path_imports_little() -> None:
 
     assert set(out.split()) <= {
         "rust_ext_loader",
-        "rust_ext_loader._record",
-        "rust_ext_loader._stat",
-        "rust_ext_loader._trust",
+        "rust_ext_loader._warm",
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rust_ext_loader import _record, _settings, _trust
+from rust_ext_loader import _settings, _warm
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_variables_that_affect_the_decision_are_in_the_identity(variable: str) -
     A variable that can change the build or the choice of a compiler is part of the record's identity.
     """
     with_it, without, other = (
-        _record.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"})
+        _warm.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"})
     )
 
     assert with_it != without
     assert with_it != other
-    assert _record.path_of("r", with_it) != _record.path_of("r", without)
+    assert _warm.path_of("r", with_it) != _warm.path_of("r", without)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_other_variables_are_not_in_the_identity(variable: str) -> None:
     """
     Unrelated variables of the shell do not invalidate a record.
     """
-    assert _record.identify("m", "w", "auto", {variable: "1"}, []) == _record.identify("m", "w", "auto", {}, [])
+    assert _warm.identify("m", "w", "auto", {variable: "1"}, []) == _warm.identify("m", "w", "auto", {}, [])
 
 
 def test_a_workspace_is_identified_by_its_real_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_a_workspace_is_identified_by_its_real_path(tmp_path: Path, monkeypatch:
     current = tmp_path / "current"
 
     def by(workspace: object) -> tuple[object, ...]:
-        return _record.identify("m", str(workspace), "auto", {}, [])
+        return _warm.identify("m", str(workspace), "auto", {}, [])
 
     current.symlink_to(tmp_path / "a")
     assert by(current / "rust") == by(tmp_path / "a" / "rust")
@@ -85,5 +85,5 @@ def test_the_team_setting_is_read_like_the_others(monkeypatch: pytest.MonkeyPatc
     """
     The warm path reads the setting with its own code, which must agree with `_settings`.
     """
-    monkeypatch.setenv(_settings.SHARED, value)
-    assert _trust.is_shared() == shared == _settings.switched_on(_settings.SHARED, os.environ)
+    monkeypatch.setenv(_warm.SHARED, value)
+    assert _warm.is_shared() == shared == _settings.switched_on(_warm.SHARED, os.environ)
