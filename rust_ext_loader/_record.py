@@ -15,11 +15,14 @@ from . import _stat, _warm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
     from typing import Any
 
+#: From this number of files in a folder on, opening the folder saves more than it costs.
+_MANY = 6
+
 #: Index of the field that names the library.
-_LIBRARY = 7
+_LIBRARY = 6
 
 
 def compose(  # noqa: PLR0913 - the fields of a record, by name
@@ -46,21 +49,41 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
     if not all(_stat.is_settled(found, started_ns) for path, found in present.items() if path not in renamed):
         return None
     values = tuple((name, _warm.sealed(value)) for name, value in declared)
-    paths = tuple(sorted(present))
-    stamps = _warm.packed([present[path] for path in paths])
     fields: tuple[Any, ...] = (
         _warm.FORMAT,
         identity,
         values,
         search_path,
-        paths,
-        stamps,
-        tuple(sorted(absent)),
+        tuple(_by_folder(present)),
+        tuple(sorted(set(map(_missing, absent)))),
         library,
         boot,
     )
     data = marshal.dumps(fields)
     return _imp.source_hash(_warm.FORMAT, data) + data
+
+
+def _by_folder(present: Mapping[str, _warm.Signature]) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
+    """
+    Folders with many files, with the files' names and packed signatures; first the paths of all others, without folder.
+    """
+    folders: dict[str, list[str]] = {}
+    for path in sorted(present):
+        folder, name = os.path.split(path)
+        folders.setdefault(folder if name else "", []).append(path)
+    many = {folder: paths for folder, paths in folders.items() if _warm.FOLDER_FLAGS and folder and len(paths) >= _MANY}
+    few = tuple(path for folder, paths in folders.items() if folder not in many for path in paths)
+    yield "", few, _warm.packed([present[path] for path in few])
+    for folder, paths in many.items():
+        yield folder, tuple(map(os.path.basename, paths)), _warm.packed([present[path] for path in paths])
+
+
+def _missing(path: str) -> str:
+    """
+    The path that is checked in place of an absent one: its folder if that is absent too, since two paths may share it.
+    """
+    folder = os.path.dirname(path)
+    return path if not folder or os.path.lexists(folder) else folder
 
 
 def uses(root: str) -> dict[str, float]:

@@ -22,7 +22,7 @@ def signature(path: str) -> _warm.Signature | None:
     The signature of a file; `None` if it cannot be read.
     """
     try:
-        return _warm.signature(path)
+        return _warm.signatures([path])[0]
     except OSError:
         return None
 

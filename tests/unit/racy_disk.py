@@ -242,15 +242,15 @@ class Decision:
     def _file(self) -> Path:
         return Path(_warm.path_of(str(self.root), ("m",)))
 
-    def _signature(self, path: str) -> _warm.Signature:
-        found = self.disk.signature(path)
-        if found is None:
-            raise FileNotFoundError(path)
-        return found
+    def _signatures(self, paths: Sequence[str]) -> list[_warm.Signature]:
+        found = list(map(self.disk.signature, paths))
+        if None in found:
+            raise FileNotFoundError(paths)
+        return [signature for signature in found if signature is not None]
 
     def _check(self) -> bool:
         with (
-            mock.patch.object(_warm, "signature", self._signature),
+            mock.patch.object(_warm, "signatures", self._signatures),
             mock.patch("os.path.lexists", self.disk.exists),
         ):
             return self.recorded and _warm.read(str(self.root), ("m",), {}) is not None

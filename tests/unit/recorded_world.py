@@ -66,9 +66,14 @@ class World:
         return Path(_warm.path_of(str(self.root), self.identity))
 
     def compose(
-        self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED
+        self,
+        *,
+        boot: str | None = None,
+        search_path: tuple[str, ...] | None = None,
+        declared: Declared = DECLARED,
+        also: Sequence[Path] = (),
     ) -> bytes | None:
-        present = (self.source, self.source.parent, self.proxy, self.library)
+        present = (self.source, self.source.parent, self.proxy, self.library, *also)
         return _record.compose(
             self.identity,
             declared=declared,
@@ -82,9 +87,14 @@ class World:
         )
 
     def write(
-        self, *, boot: str | None = None, search_path: tuple[str, ...] | None = None, declared: Declared = DECLARED
+        self,
+        *,
+        boot: str | None = None,
+        search_path: tuple[str, ...] | None = None,
+        declared: Declared = DECLARED,
+        also: Sequence[Path] = (),
     ) -> None:
-        data = self.compose(boot=boot, search_path=search_path, declared=declared)
+        data = self.compose(boot=boot, search_path=search_path, declared=declared, also=also)
         assert data is not None
         self.put(data)
 

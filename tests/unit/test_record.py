@@ -7,6 +7,7 @@ from __future__ import annotations
 import _imp
 import marshal
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,72 @@ def test_a_change_invalidates_the_record(world: World, change: Callable[[World],
     assert world.read() is None
 
 
+def crowd(world: World) -> list[Path]:
+    """
+    Write the record of a folder with many files, which are checked relative to the opened folder.
+    """
+    files = [world.folder / "many" / f"file{number}.rs" for number in range(9)]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_text(f"this is {file.name}")
+    world.write(also=files)
+    assert world.read() == str(world.library)
+    return files
+
+
+@pytest.mark.parametrize("number", [0, 4, 8])
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda file: file.write_text("longer than it was before"), id="edited"),
+        pytest.param(lambda file: file.unlink(), id="gone"),
+        pytest.param(lambda file: file.rename(file.with_name("other")), id="renamed"),
+        pytest.param(
+            lambda file: Path(shutil.copy2(file, file.with_name("new"))).replace(file), id="replaced by a copy"
+        ),
+        pytest.param(lambda file: file.parent.rename(file.parent.with_name("elsewhere")), id="folder moved"),
+        pytest.param(
+            lambda file: shutil.copytree(file.parent, file.parent.with_name("copy")).rename(
+                shutil.move(file.parent, file.parent.with_name("elsewhere")) and file.parent
+            ),
+            id="folder replaced by a copy",
+        ),
+    ],
+)
+def test_a_change_among_many_files_invalidates_the_record(
+    world: World, number: int, change: Callable[[Path], object]
+) -> None:
+    """
+    In a folder with many files, a change of any of them is detected.
+    """
+    change(crowd(world)[number])
+
+    assert world.read() is None
+
+
+def test_many_files_without_relative_paths(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Where folders cannot be opened for this, each file is checked by its path.
+    """
+    monkeypatch.setattr(_warm, "FOLDER_FLAGS", 0)
+    files = crowd(world)
+    files[8].write_text("longer than it was before")
+
+    assert world.read() is None
+
+
+def test_no_folder_stays_open(world: World) -> None:
+    """
+    Reading a record closes every folder that it opens, also if a file in it is gone.
+    """
+    files = crowd(world)
+    before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else pytest.skip("there is no /proc")
+    files[3].unlink()
+
+    assert world.read() is None
+    assert os.listdir("/proc/self/fd") == before
+
+
 @pytest.mark.parametrize(
     ("environment", "trusted"),
     [
@@ -216,12 +283,16 @@ def test_a_sealed_record_with_wrong_fields_is_ignored(world: World) -> None:
     """
     A record with a valid seal is ignored if its version, its number of fields or their types are wrong.
     """
-    nothing = _warm.packed([])
-    rest = (world.identity, (), None, (), nothing, ())
+    nothing = ("", (), _warm.packed([]))
+    rest = (world.identity, (), None, (nothing,), ())
     library = str(world.library)
     world.put(sealed(_warm.FORMAT, *rest, library, None))
     assert world.read() == library, "the helper seals like the code"
 
+    def with_present(*present: object) -> bytes:
+        return sealed(_warm.FORMAT, world.identity, (), None, present, (), library, None)
+
+    one, folder = _warm.packed([(1, 2, 3, 4)]), str(world.library.parent)
     for data in (
         sealed(_warm.FORMAT + 1, *rest, library, None),
         sealed(_warm.FORMAT, *rest, library, None, version=_warm.FORMAT + 1),
@@ -229,12 +300,18 @@ def test_a_sealed_record_with_wrong_fields_is_ignored(world: World) -> None:
         sealed(_warm.FORMAT, *rest, library, None, None),
         sealed(_warm.FORMAT, *rest, 7, None),
         sealed(_warm.FORMAT, *rest, None, None),
-        sealed(_warm.FORMAT, world.identity, 7, None, (), nothing, (), library, None),
-        sealed(_warm.FORMAT, world.identity, (), None, (library,), nothing, (), library, None),
-        sealed(_warm.FORMAT, world.identity, (), None, (library,), marshal.dumps([None], 2), (), library, None),
-        sealed(_warm.FORMAT, world.identity, (), None, (), _warm.packed([(1, 2, 3, 4)]), (), library, None),
-        sealed(_warm.FORMAT, world.identity, (), None, ("a\0b",), _warm.packed([(1, 2, 3, 4)]), (), library, None),
-        sealed(_warm.FORMAT, world.identity, (), None, 7, nothing, (), library, None),
+        sealed(_warm.FORMAT, world.identity, 7, None, (nothing,), (), library, None),
+        sealed(_warm.FORMAT, world.identity, (), None, 7, (), library, None),
+        with_present(("", (library,), nothing[2])),
+        with_present(("", (library,), marshal.dumps([None], 2))),
+        with_present(("", (), one)),
+        with_present(("", ("a\0b",), one)),
+        with_present(("", 7, nothing[2])),
+        with_present((7, (), nothing[2])),
+        with_present((folder, (world.library.name,), one)),
+        with_present((folder + "/gone", (), nothing[2])),
+        with_present((library, (), nothing[2])),
+        with_present(("", ())),
     ):
         world.put(data)
         assert world.read() is None, data
