@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 # One expression: `site` executes each line inside one of its functions, so a lambda's body could not see a name that
 # the line defined. `site` starts with the site folder that is first on `sys.path`: of two installs the first one wins.
-# `%a` writes ASCII literals, because the encoding of a `.pth` file depends on the locale.
+# `%a` writes ASCII literals, because the encoding of a `.pth` file depends on the locale. Each start of the interpreter
+# compiles the line, so it is short: the finder is the tuple of its prefixes, which `in` and `startswith` accept.
 _LINE = (
     "import sys; "
-    "any(getattr(finder, 'rust_ext_prefixes', ()) == %(prefixes)a for finder in sys.meta_path) "
-    "or sys.meta_path.insert(0, type('RustExtensionFinder', (), {"
+    "%(prefixes)a in sys.meta_path or sys.meta_path.insert(0, type('RustExtensionFinder', (tuple,), {"
     "'rust_ext_prefixes': %(prefixes)a, "
     "'rust_ext_workspace': %(workspace)a, "
     "'find_spec': lambda self, name, path=None, target=None: "
     "__import__('rust_ext_loader._warm')._warm.find_spec(name, self.rust_ext_workspace, path) "
-    "if name.startswith(self.rust_ext_prefixes) else None"
-    "})())"
+    "if name.startswith(self) else None"
+    "})(%(prefixes)a))"
 )
 
 
