@@ -12,12 +12,12 @@ the table of modes and situations is tested without any of them.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from . import _warm
 from ._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
 from ._model import ExtensionSpec, Mode, State, Tier
+from ._values import dataclass
 from .facts._fingerprint import SEEN, SOURCE, TOOLCHAIN_RUSTC, reason, summary
 
 TYPE_CHECKING = False

@@ -17,7 +17,6 @@ import enum
 import errno
 import os
 import warnings
-from dataclasses import dataclass, replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 
@@ -36,6 +35,7 @@ from ._errors import (
 from ._gather import Gatherer, Observed
 from ._model import ExtensionSpec, Mode, Readiness, State, Tier, Verdict
 from ._request import Request, target_of
+from ._values import dataclass, replace
 from .cache import _local_copy, _roots, _store
 from .declare import _discover
 from .files import _staging

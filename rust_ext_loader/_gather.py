@@ -9,7 +9,6 @@ because the answer of the toolchain probe is kept there.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.machinery import PathFinder
 
@@ -17,6 +16,7 @@ from . import _settings, _warm
 from ._decide import BundledLibrary, EditTier, History, Question, Sightings, decide
 from ._errors import ToolchainMissing
 from ._model import Mode, Tier
+from ._values import dataclass, replace
 from .cache import _bundled, _checkouts, _roots, _store
 from .declare import _discover, _edit_tier
 from .facts import _snapshot

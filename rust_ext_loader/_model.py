@@ -1,5 +1,5 @@
 """
-Values that several modules share: frozen dataclasses and enums.
+Values that several modules share: frozen value classes and enums.
 
 Invariant: nothing here reads the disk, the environment or the clock.
 """
@@ -7,7 +7,8 @@ Invariant: nothing here reads the disk, the environment or the clock.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+
+from ._values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from . import _gather, _record, _settings, _stat, _warm
 from ._decide import RecordBasis
 from ._errors import RustExtensionError
 from ._model import Mode, Watched
+from ._values import dataclass
 from .cache import _bundled, _checkouts, _local_copy, _store
 from .declare import _discover
 from .facts import _seen, _snapshot

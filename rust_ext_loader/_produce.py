@@ -14,11 +14,11 @@ import os
 import shutil
 import time
 import warnings
-from dataclasses import dataclass
 
 from . import _gather, _note, _settings
 from ._errors import CacheUnavailable, CacheWarning
 from ._model import Mode
+from ._values import dataclass
 from .build import _build, _target_state
 from .build._progress import Progress
 from .cache import _gc, _roots, _store

@@ -8,10 +8,10 @@ the request replaces variables, so a change of it is visible.
 from __future__ import annotations
 
 import os
-from dataclasses import KW_ONLY, dataclass, replace
 
 from . import _settings, _warm
 from ._model import Mode
+from ._values import KW_ONLY, dataclass, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ import contextlib
 import os
 import shutil
 import time
-from dataclasses import dataclass
 
 from .. import _stat, _warm
 from .._errors import SourcesMoved
+from .._values import dataclass
 from ..facts import _seen
 from ..files import _staging
 from . import _compile, _observe

@@ -15,10 +15,10 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from dataclasses import dataclass, replace
 
 from .._process_group import ProcessGroup
 from .._settings import BUILD_TIMEOUT
+from .._values import dataclass, replace
 from ._messages import Artifact, BuildScript, Output, read_stderr, read_stdout
 
 TYPE_CHECKING = False

@@ -16,11 +16,11 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import _settings
 from .._errors import BuildFailed, InvalidArtifact
+from .._values import dataclass, replace
 from ..facts import _cargo_config, _environment
 from ..facts._fingerprint import ABI_MACHINE, LOCKED_PACKAGE
 from ..files import _staging

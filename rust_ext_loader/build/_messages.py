@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
+
+from .._values import dataclass, field
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from .._values import dataclass, field
 from ..declare import _manifest
 from ..facts import _environment, _seen
 

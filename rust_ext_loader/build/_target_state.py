@@ -18,11 +18,11 @@ must be cleaned.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from .. import _warm
 from .._model import Tier
+from .._values import dataclass
 from ..cache import _checkouts
 from ..facts import _seen
 from ..files import _sealed, _staging

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
+from .._values import dataclass
 from ..facts._fingerprint import ABI, CPU, SOURCE_GROUPS, Fingerprint, explain
 from ..files import _digest
 

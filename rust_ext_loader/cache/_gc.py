@@ -20,11 +20,11 @@ import shutil
 import time
 import uuid
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 from .. import _record, _settings
 from .._errors import CacheWarning, LockTimeout, SettingError
+from .._values import dataclass
 from ..files import _locks, _staging
 from . import _local_copy, _store
 

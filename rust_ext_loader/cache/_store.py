@@ -22,11 +22,11 @@ import errno
 import json
 import os
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import _trust, _warm
+from .._values import dataclass, field
 from ..facts import _seen
 from ..facts._environment import is_hidden
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of

@@ -8,9 +8,9 @@ lookup has moved it to the quarantine.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from .. import _ensure
+from .._values import dataclass
 from ..facts import _seen
 from ._modules import add_modules, requests
 

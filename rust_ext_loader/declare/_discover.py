@@ -13,13 +13,13 @@ from __future__ import annotations
 import contextlib
 import keyword
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import _settings, _trust
 from .._errors import DuplicateModule, ExtensionNotFound, ManifestError, RustExtensionError
 from .._model import ExtensionSpec, Watched
+from .._values import dataclass, field
 from ..files._watching import watch
 from . import _manifest, _toml
 from ._project import PYPROJECT, settings_in

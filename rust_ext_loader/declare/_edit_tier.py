@@ -19,11 +19,11 @@ they cannot set features or compiler flags.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from .. import _settings
 from .._errors import ManifestError
+from .._values import dataclass
 from ..files._watching import watch
 from . import _manifest, _project, _toml
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from .._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

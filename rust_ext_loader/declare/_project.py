@@ -21,12 +21,12 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .. import _settings
 from .._errors import ManifestError, SettingError
+from .._values import dataclass, field
 from . import _manifest, _toml
 
 TYPE_CHECKING = False

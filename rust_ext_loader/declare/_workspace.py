@@ -12,12 +12,12 @@ affect the others. Only an unreadable root manifest raises.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .._errors import ManifestError
 from .._model import Watched
+from .._values import dataclass, field
 from ..files._watching import watch
 from . import _manifest, _patterns, _toml
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from dataclasses import dataclass
 
+from .._values import dataclass
 from ._fingerprint import ABI, ABI_MACHINE, ABI_TAG
 
 TYPE_CHECKING = False

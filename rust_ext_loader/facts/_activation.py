@@ -12,8 +12,7 @@ more build. A wrongly reported one would load a library into the wrong Python.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
+from .._values import dataclass, field
 from ..declare import _manifest
 
 TYPE_CHECKING = False

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .._errors import ManifestError
+from .._values import dataclass, field
 from ..declare import _manifest, _toml
 from ..files._watching import watch
 

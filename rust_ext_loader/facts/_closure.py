@@ -12,11 +12,11 @@ Invariant: a superset, computed without cargo. It contains every package that
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from .._errors import LockfileOutdated, ManifestError
+from .._values import dataclass, field
 from ..declare import _manifest, _toml
 from ..declare._workspace import MANIFEST, Workspace, has_manifest, root_of
 from . import _lockfile

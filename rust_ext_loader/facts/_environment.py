@@ -17,11 +17,11 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass, field
 
 from .. import _settings, _trust, _warm
 from .._errors import CacheUnavailable, SettingError
 from .._model import ExtensionSpec, Gathered, Watched
+from .._values import dataclass, field
 from ..declare import _manifest
 from ..files import _digest
 from . import _cargo_config

@@ -14,9 +14,9 @@ moved or restored from a container layer still hits the cache.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from .._model import Tier
+from .._values import dataclass
 from ..files import _digest
 
 TYPE_CHECKING = False

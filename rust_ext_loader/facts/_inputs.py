@@ -13,10 +13,10 @@ relative to the workspace root, so a copied checkout has the same facts.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import Any
 
 from .._model import ExtensionSpec, Gathered, PathPackage, Watched
+from .._values import dataclass
 from ..declare import _manifest
 from ..declare._discover import EXCLUDE, PYTHON_MODULE, SOURCE_INPUTS
 from ..declare._workspace import MANIFEST, Workspace

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from .._errors import LockfileMissing
+from .._values import dataclass
 from ..declare import _manifest, _toml
 
 TYPE_CHECKING = False

@@ -11,9 +11,8 @@ same as with one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from .. import _stat
+from .._values import dataclass, replace
 from . import _abi, _cpu, _environment, _inputs, _toolchain
 from ._fingerprint import HOST_GROUPS, REQUEST_VARIABLE, TIER, TIER_EDIT, Fingerprint, digest_of
 from ._seen import CurrentInputs

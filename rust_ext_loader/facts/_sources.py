@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass, field
 
 from .._model import Watched
+from .._values import dataclass, field
 from ..declare import _manifest, _patterns
 from ..declare._workspace import MANIFEST
 from ..files import _digest, _watching

@@ -17,12 +17,12 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from .. import _settings
 from .._errors import CacheUnavailable, ToolchainMissing
 from .._model import Gathered, Toolchain
+from .._values import dataclass
 from ..files import _digest, _watching
 from . import _cargo_config, _environment, _memo
 from ._fingerprint import SHORT, TOOLCHAIN, TOOLCHAIN_RUSTC

@@ -19,11 +19,11 @@ import socket
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from typing import TypeVar
 
 from .. import _warm
 from .._errors import LockTimeout
+from .._values import dataclass
 from . import _file_systems, _staging
 
 TYPE_CHECKING = False

@@ -13,7 +13,8 @@ Offsets come from the file, and `_View` checks each before it is used.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+from .._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ import hashlib
 import json
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .._values import dataclass
 from ..cache import _store
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of
 from ..files import _digest

@@ -16,12 +16,12 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 
 from .. import _settings
 from .._errors import CacheWarning, ExtensionNotFound, RemoteUnavailable, RustExtensionError, SettingError
 from .._model import Mode
+from .._values import dataclass
 from ..cache import _gc, _store
 from ..declare import _discover, _project
 from ..files import _staging

@@ -21,8 +21,9 @@ import os
 import re
 import threading
 import time
-from dataclasses import dataclass
 from datetime import timedelta
+
+from .._values import dataclass
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

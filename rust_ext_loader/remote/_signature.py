@@ -17,7 +17,6 @@ import base64
 import binascii
 import os
 import stat
-from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from .. import _settings
 from .._errors import SettingError
+from .._values import dataclass
 from ..files._digest import framed
 
 TYPE_CHECKING = False
