@@ -21,7 +21,7 @@ from ._model import Mode
 from ._values import dataclass
 from .build import _build, _target_state
 from .build._progress import Progress
-from .cache import _gc, _roots, _store
+from .cache import _roots, _store
 from .facts._fingerprint import ABI_TAG, NOTHING, SOURCE_FILE
 from .files import _locks, _staging
 from .remote import _exchange
@@ -217,6 +217,8 @@ class _Run:
             text = f"{target.spec.module} is loaded from {built.artifact}: storing it failed ({error})"
             warnings.warn(CacheWarning(text), stacklevel=2)
             return str(built.artifact)
+        from .cache import _gc
+
         _gc.after_build(self.root, target.environment)
         return _note.note(self.gatherer, entry.library, now, entry.seen)
 

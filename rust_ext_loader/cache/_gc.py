@@ -18,7 +18,6 @@ import os
 import re
 import shutil
 import time
-import uuid
 import warnings
 from pathlib import Path
 
@@ -247,7 +246,7 @@ def _remove_item(root: Path, item: Item) -> bool:
 
 
 def _remove(root: Path, path: Path) -> None:
-    doomed = _staging.private_folder(root / "staging") / uuid.uuid4().hex
+    doomed = _staging.private_folder(root / "staging") / os.urandom(16).hex()
     _staging.move(path, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 

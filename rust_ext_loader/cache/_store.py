@@ -261,7 +261,8 @@ def _folders(path: Path) -> Iterator[Path]:
 
 def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Origin) -> dict[str, Any]:
     # Imported late: only a publish needs the host name.
-    import socket
+
+    import socket  # only once a library was built
 
     return {
         "format": FORMAT,

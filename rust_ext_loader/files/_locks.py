@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import sys
 import threading
 import time
@@ -223,7 +222,7 @@ def _holder_file(lock_file: Path) -> Path:
 def _write_holder_file(lock_file: Path, what: str) -> None:
     target = _holder_file(lock_file)
     draft = target.with_name(f"{target.name}.{os.getpid()}")
-    record = {"what": what, "pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+    record = {"what": what, "pid": os.getpid(), "host": _host(), "since": time.time()}
     try:
         draft.write_text(json.dumps(record), encoding="utf-8")
         draft.replace(target)
@@ -231,6 +230,11 @@ def _write_holder_file(lock_file: Path, what: str) -> None:
         # The file only serves the messages of waiting processes: the kernel decides which process holds the lock.
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    # `socket.gethostname` would cost the import of `socket`.
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
 
 
 def _holder(lock_file: Path) -> str:

@@ -22,7 +22,7 @@ from .. import _settings
 from .._errors import CacheWarning, ExtensionNotFound, RemoteUnavailable, RustExtensionError, SettingError
 from .._model import Mode
 from .._values import dataclass
-from ..cache import _gc, _store
+from ..cache import _store
 from ..declare import _discover, _project
 from ..files import _staging
 
@@ -108,6 +108,8 @@ def pull(target: Target, now: Snapshot, root: Path, settings: RemoteSettings, ti
         if answer.origin is None:
             return None
         entry = _store.publish(root, target.spec.module, now.fingerprint, folder / name, name, answer.origin)
+    from ..cache import _gc
+
     _gc.after_build(root, target.environment)
     return entry
 
