@@ -118,7 +118,9 @@ def _cargo(folder: Path, target: Path, *arguments: str) -> Callable[[], object]:
 
 def _fresh_checkout(home: Path, grown: Grown, hooked: bare.Bare, rounds: int) -> Row:
     everything = "; ".join(f"import {module}" for module in grown.modules)
-    Way("ours, all", (hooked.python, "-c", code_that_imports(MODULE, statement=everything)), hooked.environment).run()
+    # A build in the edit tier would be valid in its own checkout only.
+    in_full = {**hooked.environment, "RUST_EXT_EDIT_TIER": "off"}
+    Way("ours, all", (hooked.python, "-c", code_that_imports(MODULE, statement=everything)), in_full).run()
     # Everything is built now. Each import below runs in a new checkout, without a compiler or a home folder.
     empty = home / "empty"
     empty.mkdir()
