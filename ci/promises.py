@@ -1,7 +1,7 @@
 """
 Print a benchmark's table: one promise per row, beside the measured value.
 
-A *promise* is a stated limit of a cost, such as "under 1 s".
+A *promise* is a stated limit of a cost, such as "at most 1.25x".
 
 Invariant: only prints; it does not judge whether a promise is kept. Standard
 library only.
@@ -31,6 +31,6 @@ def show(rows: Sequence[Row]) -> None:
     """
     Print the rows in aligned columns.
     """
-    width = max(len(row.case) for row in rows)
+    case, promised = (max(len(getattr(row, column)) for row in rows) for column in ("case", "promised"))
     for row in rows:
-        print(f"{row.case:<{width}}  {row.promised:<22}  {row.measured}")
+        print(f"{row.case:<{case}}  {row.promised:<{promised}}  {row.measured}")
