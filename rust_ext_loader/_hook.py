@@ -4,7 +4,9 @@ Answer the import system when no record is valid.
 `_warm` calls this module from the finder and the loader of an extension. The import
 system holds the module's lock, imports the parents and removes a module that failed.
 
-Invariant: `find_unrecorded` never builds; `locate` and `repair` may.
+Invariant: `find_unrecorded` never builds; `locate` and `repair` may. The modules of a
+decision are imported by the functions that need them, because the `.pth` line of an
+earlier version calls `find_spec` here for warm imports too.
 """
 
 from __future__ import annotations
@@ -12,16 +14,15 @@ from __future__ import annotations
 import os
 import sys
 
-from . import _ensure, _warm
-from ._errors import RustExtensionError
-from ._request import Request
-from .declare import _discover
+from . import _warm
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from typing import TypeVar
+
+    from ._request import Request
 
     _Answer = TypeVar("_Answer")
 
@@ -39,8 +40,11 @@ def find_unrecorded(name: str, workspace: str, path: Sequence[str] | None) -> Mo
     library = None
     if current != workspace:
         library = _warm.recorded(name, current, _warm.build_mode(None, os.environ), None, path)
-    if library is None and not _without_frames(lambda: _ensure.declares(name, current, path)):
-        return None
+    if library is None:
+        from . import _ensure
+
+        if not _without_frames(lambda: _ensure.declares(name, current, path)):
+            return None
     return _warm.spec_of(name, library, lambda: request(name, current))
 
 
@@ -50,6 +54,8 @@ def current_path(module: str, workspace: str) -> str:
     """
     if os.path.isdir(workspace):
         return workspace
+    from .declare import _discover
+
     return _discover.find_again(module, workspace, sys.prefix) or workspace
 
 
@@ -57,6 +63,8 @@ def request(module: str, workspace: str) -> Request:
     """
     The request of an `import` statement.
     """
+    from ._request import Request
+
     return Request(module, workspace=workspace)
 
 
@@ -64,6 +72,8 @@ def locate(request: Request) -> str:
     """
     The library of a declared extension, which is built if that is needed.
     """
+    from . import _ensure
+
     return _without_frames(lambda: _ensure.locate(request))
 
 
@@ -71,6 +81,8 @@ def repair(request: Request, library: str, error: ImportError) -> str:
     """
     A library in place of one that the dynamic linker refuses.
     """
+    from . import _ensure
+
     return _without_frames(lambda: _ensure.repair(request, library, error))
 
 
@@ -78,6 +90,8 @@ def _without_frames(ask: Callable[[], _Answer]) -> _Answer:
     """
     The result of a call. The traceback of our own errors is removed: its frames would hide the message.
     """
+    from ._errors import RustExtensionError
+
     try:
         return ask()
     except RustExtensionError as error:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rust_ext_loader import _api, _warm
+from rust_ext_loader import _api, _hook, _warm
 from rust_ext_loader.packaging._editable import prefixes_of, pth_line
 
 PREFIXES = ("host.native.",)
@@ -81,6 +81,13 @@ def test_only_names_with_a_prefix_reach_the_hook(meta_path: list[object], monkey
 
     finder.find_spec("host.native._fast", ["/a"])
     assert heard == [("host.native._fast", "/work", ["/a"])]
+
+
+def test_lines_of_earlier_versions_find_their_function() -> None:
+    """
+    An install that is older than the toolkit calls `_hook.find_spec`, which is the function that new lines call.
+    """
+    assert _hook.find_spec is _warm.find_spec
 
 
 def test_hook_finds_the_workspace_of_a_stub(meta_path: list[object]) -> None:

@@ -382,12 +382,20 @@ def test_a_record_for_native_code_belongs_to_its_boot(world: World, monkeypatch:
     assert world.read() is None
 
 
-def test_the_warm_path_imports_little() -> None:
+@pytest.mark.parametrize(
+    ("module", "more"),
+    [
+        pytest.param("_warm", set(), id="the warm path"),
+        pytest.param("_hook", {"__future__", "rust_ext_loader._hook"}, id="called by an earlier version's `.pth` line"),
+    ],
+)
+def test_the_warm_path_imports_little(module: str, more: set[str]) -> None:
     """
-    `_warm` imports only the listed modules beyond those of a plain interpreter.
+    The modules of a warm import load only the listed modules beyond those of a plain interpreter.
     """
     code = (
-        "import sys; before = set(sys.modules); import rust_ext_loader._warm; print(*sorted(set(sys.modules) - before))"
+        f"import sys; before = set(sys.modules); import rust_ext_loader.{module}; "
+        "print(*sorted(set(sys.modules) - before))"
     )
     out = subprocess.run(
         [sys.executable, "-c", code],
@@ -397,7 +405,4 @@ def test_the_warm_path_imports_little() -> None:
         check=True,
     ).stdout
 
-    assert set(out.split()) <= {
-        "rust_ext_loader",
-        "rust_ext_loader._warm",
-    }
+    assert set(out.split()) <= {"rust_ext_loader", "rust_ext_loader._warm", *more}

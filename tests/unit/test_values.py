@@ -185,7 +185,7 @@ def test_a_decision_does_without_dataclasses() -> None:
     """
     Importing the modules of a decision does not import `dataclasses` or `inspect`.
     """
-    code = "import sys, rust_ext_loader._hook; print(*sorted({'dataclasses', 'inspect'} & set(sys.modules)))"
+    code = "import sys, rust_ext_loader._ensure; print(*sorted({'dataclasses', 'inspect'} & set(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-S", "-c", code],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
