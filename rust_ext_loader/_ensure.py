@@ -21,7 +21,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from . import _gather, _note, _settings
-from ._decide import Build, Refuse, Sightings, UseBundled, UseCached
+from ._decide import Build, Refuse, UseBundled, UseCached
 from ._errors import (
     CacheWarning,
     DuplicateModule,
@@ -35,6 +35,7 @@ from ._errors import (
 from ._gather import Gatherer, Observed
 from ._model import ExtensionSpec, Mode, Readiness, State, Tier, Verdict
 from ._request import Request, target_of
+from ._sightings import Sightings
 from ._values import dataclass, replace
 from .cache import _local_copy, _roots, _store
 from .declare import _discover
@@ -45,7 +46,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._decide import Decision, History
+    from ._decide import Decision
+    from ._sightings import History
     from .cache._store import Entry
     from .facts._snapshot import Snapshot
     from .remote._exchange import Pushed

@@ -13,9 +13,10 @@ from functools import cached_property
 from importlib.machinery import PathFinder
 
 from . import _settings, _warm
-from ._decide import BundledLibrary, EditTier, History, Question, Sightings, decide
+from ._decide import decide
 from ._errors import ToolchainMissing
 from ._model import Mode, Tier
+from ._sightings import BundledLibrary, EditTier, History, Question, Sightings
 from ._values import dataclass, replace
 from .cache import _bundled, _checkouts, _roots, _store
 from .declare import _discover, _edit_tier

@@ -126,7 +126,7 @@ BREAKAGES = {
         "fx.lone is cached, but cargo ran",
     ),
     "an invented reason": (
-        "from rust_ext_loader import _decide; _decide.reason = lambda *_, **__: 'invented'",
+        "from rust_ext_loader import _sightings; _sightings.reason = lambda *_, **__: 'invented'",
         "reason in the output: .*invented",
     ),
 }

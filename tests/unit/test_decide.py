@@ -13,22 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from rust_ext_loader._decide import (
-    Build,
-    BundledLibrary,
-    EditTier,
-    History,
-    Question,
-    RecordBasis,
-    Refuse,
-    Sightings,
-    Unasked,
-    UseBundled,
-    UseCached,
-    decide,
-)
+from rust_ext_loader._decide import Build, RecordBasis, Refuse, UseBundled, UseCached, decide
 from rust_ext_loader._errors import ExtensionNotFound, StaleExtension, ToolchainMissing
 from rust_ext_loader._model import ExtensionSpec, Mode, State, Tier, Watched
+from rust_ext_loader._sightings import BundledLibrary, EditTier, History, Question, Sightings, Unasked
 from rust_ext_loader.cache._store import Entry
 from rust_ext_loader.declare._edit_tier import EditSettings
 from rust_ext_loader.facts._fingerprint import Change
