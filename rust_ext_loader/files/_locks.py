@@ -222,7 +222,7 @@ def _holder_file(lock_file: Path) -> Path:
 def _write_holder_file(lock_file: Path, what: str) -> None:
     target = _holder_file(lock_file)
     draft = target.with_name(f"{target.name}.{os.getpid()}")
-    record = {"what": what, "pid": os.getpid(), "host": _host(), "since": time.time()}
+    record = {"what": what, "pid": os.getpid(), "host": host_name(), "since": time.time()}
     try:
         draft.write_text(json.dumps(record), encoding="utf-8")
         draft.replace(target)
@@ -232,8 +232,10 @@ def _write_holder_file(lock_file: Path, what: str) -> None:
             draft.unlink(missing_ok=True)
 
 
-def _host() -> str:
-    # `socket.gethostname` would cost the import of `socket`.
+def host_name() -> str:
+    """
+    The name of this host, for people who look for a process. `socket.gethostname` would cost the import of `socket`.
+    """
     return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
 
 
