@@ -90,7 +90,7 @@ def run(
         "CARGO_TERM_PROGRESS_WIDTH": "250",
         "CARGO_TERM_COLOR": "always" if progress.colour else "never",
     }
-    return _run(command, directory, child, progress, log, time_limit, _judge_build)
+    return _run(command, directory, child, _judge_build, progress=progress, log=log, time_limit=time_limit)
 
 
 def clean(
@@ -110,17 +110,18 @@ def clean(
     # Without `--locked` cargo would update the lockfile in the user's checkout.
     command = (cargo, "clean", "--locked", "--profile", profile, *names)
     child = {**environment, "CARGO_TERM_COLOR": "never", "CARGO_TERM_PROGRESS_WHEN": "never"}
-    return _run(command, directory, child, None, None, None, _judge_plain)
+    return _run(command, directory, child, _judge_plain)
 
 
 def _run(
     command: tuple[str, ...],
     directory: Path,
     environment: Mapping[str, str],
-    progress: Progress | None,
-    log: IO[bytes] | None,
-    time_limit: float | None,
     judge: _Judge,
+    *,
+    progress: Progress | None = None,
+    log: IO[bytes] | None = None,
+    time_limit: float | None = None,
 ) -> CargoResult:
     began = time.monotonic()
     output = Output(log=log)
