@@ -52,12 +52,11 @@ pub(crate) struct Resources {
 /// The thread's state.
 pub(crate) struct Intake {
     resources: Resources,
-    /// The channel on which the tokenizer answers. Unbounded, so that the tokenizer's threads
+    /// The answers of the tokenizer. The channel is unbounded, so that the tokenizer's threads
     /// never wait. Each job has at most one answer.
-    tokenized: (
-        flume::Sender<TokenizedRequest>,
-        flume::Receiver<TokenizedRequest>,
-    ),
+    tokenized: flume::Receiver<TokenizedRequest>,
+    /// Cloned for each job.
+    tokenized_sender: flume::Sender<TokenizedRequest>,
     /// Requests that wait for the tokenizer.
     tokenizing: HashMap<Rid, Untokenized>,
     /// Requests that were not started because their client had disconnected. Each stays here
@@ -89,9 +88,11 @@ impl Wake {
 
 impl Intake {
     pub(crate) fn new(resources: Resources) -> Self {
+        let (tokenized_sender, tokenized) = flume::unbounded();
         Self {
             resources,
-            tokenized: flume::unbounded(),
+            tokenized,
+            tokenized_sender,
             tokenizing: HashMap::new(),
             skipped: HashSet::new(),
             aborts: AbortQueue::default(),
@@ -133,7 +134,7 @@ impl Intake {
             .recv(&inlets.cancels, |rid| {
                 rid.map_or(Wake::Shutdown, Wake::Cancel)
             })
-            .recv(&self.tokenized.1, |tokenized| {
+            .recv(&self.tokenized, |tokenized| {
                 tokenized.map_or(Wake::Shutdown, Wake::Tokenized)
             })
             .recv(&inlets.submissions, |submission| {
@@ -226,7 +227,8 @@ impl Intake {
             let error = RequestError::Internal("there is no tokenizer".into());
             return self.fail(&rid, error);
         };
-        let (answers, name) = (self.tokenized.0.clone(), rid.clone());
+        let answers = self.tokenized_sender.clone();
+        let name = rid.clone();
         let answer = move |tokens| drop(answers.send((name, tokens)));
         // `try_send` does not wait for room: tokenizing a long text could make it wait long,
         // and aborts would be delayed.
