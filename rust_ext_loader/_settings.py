@@ -1,8 +1,8 @@
 """
 Every environment variable and its default.
 
-Reads settings and converts them to values. Only this module and `_warm` contain names
-of the `sglang` project; they are defaults.
+Reads settings and converts them to values. Names of the `sglang` project are defaults here and in
+`_warm`.
 
 The settings of a warm import are defined in `_warm`.
 """
@@ -64,7 +64,7 @@ DEFAULT_LIMIT = 10 * 10**9
 
 #: `[package.metadata.<table>]` of a crate declares its Python module. A workspace can name another table.
 METADATA_TABLE = "sglang"
-#: `[workspace.metadata.<here>] metadata-table = "..."` names that table.
+#: The table `[workspace.metadata.<table>]`, whose key `metadata-table` names the table that crates use instead.
 WORKSPACE_TABLE = "rust-ext-loader"
 #: `[tool.<table>]` of a `pyproject.toml` holds a project's settings.
 PYPROJECT_TABLE = "rust-ext-loader"
