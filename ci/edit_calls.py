@@ -91,7 +91,8 @@ def _server(module: ModuleType) -> Callable[[], object]:
     connection = http.client.HTTPConnection(host, port, timeout=60)
     body = json.dumps({"prompt": "native extensions, just imported. " * 30_000})
 
-    def call() -> None:
+    # The server stops when its object is dropped, so the call keeps it.
+    def call(_server: Server = server) -> None:
         connection.request("POST", "/tokenize", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         text = answer.read()
