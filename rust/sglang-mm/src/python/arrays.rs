@@ -77,7 +77,11 @@ impl Memory {
     /// Source: "The array interface protocol" in the documentation of `NumPy`, version 3.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let order = if cfg!(target_endian = "big") { '>' } else { '<' };
+        let order = if cfg!(target_endian = "big") {
+            '>'
+        } else {
+            '<'
+        };
         let read_only = false;
         let interface = PyDict::new(py);
         interface.set_item("version", 3)?;
@@ -189,7 +193,9 @@ fn base_bytes(array: &Bound<'_, PyAny>) -> Option<PyBackedBytes> {
 /// The base that an array reports may be wrong, so the addresses are compared.
 fn borrow_pixels(owner: PyBackedBytes, array: &Bound<'_, PyAny>, size: Size) -> Option<Pixels> {
     let length = size.height.checked_mul(size.width)?.checked_mul(3)?;
-    let start = address_of(array).ok()?.checked_sub(owner.as_ptr() as usize)?;
+    let start = address_of(array)
+        .ok()?
+        .checked_sub(owner.as_ptr() as usize)?;
     let range = start..start.checked_add(length)?;
     (range.end <= owner.len()).then_some(Pixels { owner, range })
 }

@@ -40,11 +40,7 @@ pub(super) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Cut a (height, width, 3) uint8 image into patches; return their bf16 bits.
 #[pyfunction]
 #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
-fn patchify_rgb(
-    py: Python<'_>,
-    arr: Image,
-    patch_size: usize,
-) -> PyResult<Bound<'_, PyAny>> {
+fn patchify_rgb(py: Python<'_>, arr: Image, patch_size: usize) -> PyResult<Bound<'_, PyAny>> {
     let bits = detached(py, || inkling::patchify(&arr.pixels, arr.size, patch_size))?;
     into_array(py, bits.map_err(value_error)?)
 }
