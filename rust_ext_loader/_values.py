@@ -126,6 +126,7 @@ def _value_class(cls: type, *, frozen: bool, slots: bool, kw_only: bool) -> type
         "__repr__": _repr,
         "__eq__": _eq,
         "__hash__": _hash if frozen else None,
+        "__reduce__": _reduce,
     }
     if frozen:
         shared |= {"__setattr__": _refuse, "__delattr__": _refuse}
@@ -176,5 +177,21 @@ def _hash(self: Any) -> int:
     return hash(_compared(self))
 
 
+def _reduce(self: Any) -> tuple[object, ...]:
+    """
+    How `copy` and `pickle` make the value again. Their default assigns to slots, which a frozen value refuses.
+    """
+    return _restored, (type(self), tuple([getattr(self, one.name) for one in self.__value_fields__]))
+
+
+def _restored(cls: Any, values: tuple[object, ...]) -> object:
+    value = object.__new__(cls)
+    for one, content in zip(cls.__value_fields__, values, strict=True):
+        object.__setattr__(value, one.name, content)
+    return value
+
+
 def _refuse(self: object, name: str, *_value: object) -> None:
-    raise AttributeError(f"{type(self).__name__} is frozen: {name!r} cannot be changed")
+    from dataclasses import FrozenInstanceError  # imported only for the error
+
+    raise FrozenInstanceError(f"{type(self).__name__} is frozen: {name!r} cannot be changed")

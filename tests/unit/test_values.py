@@ -5,15 +5,21 @@ Value classes behave like those of `dataclasses`, for the options that the toolk
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
+import pickle
 import subprocess
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from rust_ext_loader import _values
+from rust_ext_loader._model import Readiness, State, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BOTH = pytest.mark.parametrize(
     "library", [pytest.param(dataclasses, id="dataclasses"), pytest.param(_values, id="ours")]
@@ -117,9 +123,9 @@ def test_a_value_can_be_copied_with_changes(library: Any) -> None:
     `replace` returns a new value with some fields changed.
     """
     value = point(library, frozen=True)(1, z=3)
-    copy = library.replace(value, x=5)
+    changed = library.replace(value, x=5)
 
-    assert (copy.x, copy.z, value.x) == (5, 3, 1)
+    assert (changed.x, changed.z, value.x) == (5, 3, 1)
     with pytest.raises(TypeError):
         library.replace(value, unknown=5)
 
@@ -195,3 +201,14 @@ def test_a_decision_does_without_dataclasses() -> None:
     )
 
     assert done.stdout.split() == []
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_frozen_values_can_be_copied_and_pickled(copied: Callable[[Any], Any]) -> None:
+    """
+    A copy is equal, and is a value of the same class. `Verdict` is public, so programs may send it to other processes.
+    """
+    verdict = Verdict(module="app._m", state=State.CACHED, readiness=Readiness.READY, why="because", library=None)
+
+    assert copied(verdict) == verdict
+    assert type(copied(verdict)) is Verdict
