@@ -30,7 +30,7 @@ from .._values import dataclass, field
 from ..facts import _seen
 from ..facts._environment import is_hidden
 from ..facts._fingerprint import SHORT, Fingerprint, digest_of
-from ..files import _digest, _locks, _staging
+from ..files import _digest, _staging
 from ..library._library_file import host_glibc
 
 TYPE_CHECKING = False
@@ -274,7 +274,7 @@ def _manifest(module: str, fingerprint: Fingerprint, library: Path, origin: Orig
         "began": origin.began,
         "seconds": round(origin.seconds, 3),
         "token": origin.token,
-        "builder": {"host": _locks.host_name(), "pid": os.getpid()},
+        "builder": {"host": _staging.host_name(), "pid": os.getpid()},
         "pulled": origin.pulled,
         "seen": dict(origin.seen),
         "host_bound": [

@@ -222,7 +222,7 @@ def _holder_file(lock_file: Path) -> Path:
 def _write_holder_file(lock_file: Path, what: str) -> None:
     target = _holder_file(lock_file)
     draft = target.with_name(f"{target.name}.{os.getpid()}")
-    record = {"what": what, "pid": os.getpid(), "host": host_name(), "since": time.time()}
+    record = {"what": what, "pid": os.getpid(), "host": _staging.host_name(), "since": time.time()}
     try:
         draft.write_text(json.dumps(record), encoding="utf-8")
         draft.replace(target)
@@ -230,13 +230,6 @@ def _write_holder_file(lock_file: Path, what: str) -> None:
         # The file only serves the messages of waiting processes: the kernel decides which process holds the lock.
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-
-
-def host_name() -> str:
-    """
-    The name of this host, for people who look for a process. `socket.gethostname` would cost the import of `socket`.
-    """
-    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
 
 
 def _holder(lock_file: Path) -> str:

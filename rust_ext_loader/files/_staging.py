@@ -51,6 +51,13 @@ def private_folder(path: Path) -> Path:
     return path
 
 
+def host_name() -> str:
+    """
+    The name of this host, for people who look for a process. `socket.gethostname` would cost the import of `socket`.
+    """
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
 def unique_name() -> str:
     """
     A random name of 32 hex digits. Not from `uuid`, whose import is slow.
