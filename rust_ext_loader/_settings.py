@@ -1,10 +1,10 @@
 """
-Every environment variable and its default.
+Define the environment variables and their defaults, and convert their values.
 
-Reads settings and converts them to values. Names of the `sglang` project are defaults here and in
-`_warm`.
+`_warm` defines the variables that a warm import reads.
 
-The settings of a warm import are defined in `_warm`.
+Invariant: names of the `sglang` project (variables, the metadata table) are defined only
+here and in `_warm`. Other modules only quote them in texts.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ FORCE_TOKEN = "RUST_EXT_FORCE_TOKEN"  # noqa: S105 - a variable's name
 
 DEFAULT_LIMIT = 10 * 10**9
 
-#: `[package.metadata.<table>]` of a crate declares its Python module. A workspace can name another table.
+#: The default `<table>`: `[package.metadata.<table>]` of a crate declares its Python module.
 METADATA_TABLE = "sglang"
-#: The table `[workspace.metadata.<table>]`, whose key `metadata-table` names the table that crates use instead.
+#: A workspace names another table by `metadata-table = "..."` in `[workspace.metadata.rust-ext-loader]`.
 WORKSPACE_TABLE = "rust-ext-loader"
-#: `[tool.<table>]` of a `pyproject.toml` holds a project's settings.
+#: `[tool.rust-ext-loader]` of a `pyproject.toml` holds a project's settings.
 PYPROJECT_TABLE = "rust-ext-loader"
 
 
