@@ -1,8 +1,8 @@
 """
-What has been looked up for one request, as far as it is known: the input of `_decide`.
+The results of the look-ups for one request: the input of `_decide`.
 
-A `Question` names something to look up, and a field of `Sightings` holds the answer. `_gather`
-fills the fields in.
+A `Question` names something to look up, and a field of `Sightings` holds the answer.
+`_gather` looks it up and sets the field.
 
 Invariant: values only. Nothing here reads the disk, the environment or the clock.
 """

@@ -2,8 +2,9 @@
 Value classes: what the toolkit uses of `dataclasses`, without its cost at import.
 
 `dataclasses` imports `inspect`, and compiles the methods of each class when the class
-is defined. That was half of the time to import a decision. Here all value classes
-share the same methods. Calling them is slower, but a decision makes only hundreds of values.
+is defined. That took nearly half of the time to import the modules of a decision. Here
+all value classes share the same methods. Calling them is slower, but a decision creates
+only hundreds of values.
 
 Type checkers see `dataclasses` itself. Constructor, equality, hash, `repr` and errors are
 those of `dataclasses` for the options that the parameters below name. Its functions
@@ -44,7 +45,7 @@ else:
         compare: bool = True,
     ) -> Any:
         """
-        A field with options. With *compare* false it does not matter for equality and hash.
+        A field with options. With *compare* false, equality and hash ignore it.
         """
         return _Field(default, default_factory, kw_only=kw_only, compare=compare)
 
@@ -60,7 +61,7 @@ __all__ = ["KW_ONLY", "dataclass", "field", "replace"]
 
 class _Field:
     """
-    One field of a value class; the default `...` means that there is none.
+    One field of a value class; the default `...` means that the field has no default.
     """
 
     __slots__ = ("annotation", "compare", "default", "factory", "kw_only", "name")
