@@ -40,7 +40,7 @@ class RecordBasis(enum.Enum):
     SOURCES = enum.auto()
     #: Every fact but the toolchain's, and the absence of a toolchain.
     SOURCES_WITHOUT_TOOLCHAIN = enum.auto()
-    #: Something that cannot be watched, so no record is written.
+    #: No record is written: the decision depends on something that cannot be watched, or every process must warn.
     NOTHING = enum.auto()
 
 

@@ -39,7 +39,7 @@ _PLACES = frozenset({"CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH"})
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """
-    The paths and variables by which undeclared inputs are told from other inputs.
+    The paths and variables that distinguish undeclared inputs from other inputs.
     """
 
     #: The workspace's folder.
@@ -122,7 +122,7 @@ def spec_of(package_id: str) -> str:
 def _read_script(script: BuildScript, package: Package, around: Surroundings) -> None:
     output = Path(script.out_directory).with_name("output")
     try:
-        # Cargo splits at `\\n` only.
+        # Cargo splits at `\n` only.
         lines = output.read_bytes().split(b"\n")
     except OSError as error:
         package.unknown.append(f"build script of {package.spec}: {output} cannot be read ({error.strerror})")

@@ -175,9 +175,9 @@ def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list
 
 def is_accounted_for(name: str, *, foreign: bool) -> bool:
     """
-    Whether a variable that a build has read needs no record.
+    Whether a variable that a build has read is covered, so that it is not a seen input.
 
-    A variable needs none if it is a fact already, if cargo or this toolkit sets it, or if it is not passed to cargo.
+    A variable is covered if it is a fact already, if cargo or this toolkit sets it, or if it is not passed to cargo.
     With *foreign*, a fetched package read it; its reads of variables such as PATH, HOME and LANG do not count.
     """
     patterns = (_IRRELEVANT, _RUSTFLAGS, _KNOWN, _FROM_CARGO)

@@ -149,6 +149,6 @@ def while_toolchain_is_missing(sources: Snapshot, environment: Mapping[str, str]
 
 def declared_values(spec: ExtensionSpec, environment: Mapping[str, str]) -> list[tuple[str, str | None]]:
     """
-    The variables that a crate declares as inputs, and their values.
+    The variables that a crate or cargo's configuration declares as inputs, with their values; `None` if not set.
     """
     return _environment.declared_values(spec, environment)
