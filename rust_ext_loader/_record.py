@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping
     from typing import Any
 
-#: From this number of files in a folder on, opening the folder saves more than it costs.
+#: With at least this number of files in a folder, opening the folder saves more than it costs.
 _MANY = 6
 
 #: Index of the field that names the library.
@@ -55,7 +55,7 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
         values,
         search_path,
         tuple(_by_folder(present)),
-        tuple(sorted(set(map(_missing, absent)))),
+        tuple(sorted(set(map(_checked_instead, absent)))),
         library,
         boot,
     )
@@ -65,7 +65,9 @@ def compose(  # noqa: PLR0913 - the fields of a record, by name
 
 def _by_folder(present: Mapping[str, _warm.Signature]) -> Iterator[tuple[str, tuple[str, ...], bytes]]:
     """
-    Folders with many files, with the files' names and packed signatures; first the paths of all others, without folder.
+    The files in groups: folder, file names and packed signatures. Each folder with many files is one group.
+
+    The first group holds all other files. Its folder is empty, and its names are paths.
     """
     folders: dict[str, list[str]] = {}
     for path in sorted(present):
@@ -78,9 +80,9 @@ def _by_folder(present: Mapping[str, _warm.Signature]) -> Iterator[tuple[str, tu
         yield folder, tuple(map(os.path.basename, paths)), _warm.packed([present[path] for path in paths])
 
 
-def _missing(path: str) -> str:
+def _checked_instead(path: str) -> str:
     """
-    The path that is checked in place of an absent one: its folder if that is absent too, since two paths may share it.
+    The path to check for an absent one: its folder if that is absent too, because several paths may share the folder.
     """
     folder = os.path.dirname(path)
     return path if not folder or os.path.lexists(folder) else folder
@@ -88,7 +90,7 @@ def _missing(path: str) -> str:
 
 def uses(root: str) -> dict[str, float]:
     """
-    When a record of this root last named each library: seconds since the epoch, accurate to a day.
+    The last use of each library that a record of this root names: seconds since the epoch, accurate to a day.
     """
     found: dict[str, float] = {}
     folder = os.path.join(root, "records")
