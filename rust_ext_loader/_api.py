@@ -1,9 +1,9 @@
 """
 The public functions: load an extension, or ask whether it could be loaded.
 
-Invariant: an unknown mode raises before anything else is done, and an imported
-module is never replaced. While the record is valid, only this module and `_warm` are
-imported, and no half-initialised module remains.
+Invariant: an unknown mode raises before anything else is done. An imported module is
+never replaced, and a failed import leaves no half-initialised module. While the
+record is valid, only this module and `_warm` are imported.
 """
 
 import _thread

@@ -7,7 +7,7 @@ stable `reason` for programs, and a text that says what happened, where, and wha
 to do next.
 
 Invariant: every error survives pickling, because its `args` rebuild it. The
-module imports nothing, because the import hook raises errors as well.
+module imports nothing, so the import hook can raise an error at no further cost.
 """
 
 from __future__ import annotations

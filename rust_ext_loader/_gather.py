@@ -1,7 +1,7 @@
 """
 Answer the questions of `_decide` for one request, each at most once.
 
-Invariant: nothing here builds, writes a record or changes an entry. Looking has two
+Invariant: nothing here builds, writes a record or changes an entry. A look-up has two
 side effects: a damaged entry is quarantined, and the first writable root is created,
 because the answer of the toolchain probe is kept there.
 """

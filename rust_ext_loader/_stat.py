@@ -46,7 +46,7 @@ def started_at(began: tuple[int, int], now: tuple[int, int]) -> int:
     """
     The wall clock at which reading began, in nanoseconds.
 
-    If the clock was set back since, later edits have earlier times, but must still count as later than the read. So the
+    If the clock was set back after reading began, later edits have earlier times, but must still count as later. So the
     start is computed from both clocks, and the earlier result counts.
     """
     began_wall, began_monotonic = began

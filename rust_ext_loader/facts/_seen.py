@@ -11,8 +11,8 @@ name in the group `seen`:
 
 Paths are relative to the workspace root, except absolute paths that lead out of
 it. A hash is stored with its random key, so equal values do not look equal.
-Only the owner can read the file that holds both; in a team's cache its group can
-too.
+Only the owner can read the file that holds both. In a shared cache, the group can
+read it too.
 
 Invariant: each path is read once, so one decision sees one state. Names and
 values come from a file on disk. Any input is accepted, and an entry that cannot
