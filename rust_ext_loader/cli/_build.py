@@ -48,14 +48,14 @@ def run(options: argparse.Namespace) -> int:
         try:
             print(f"{request.module}  {_ensure.locate(request)}", flush=True)
             if options.timings:
-                print(f"{request.module}  timings: {_told(reports)}", flush=True)
+                print(f"{request.module}  timings: {_timings_text(reports)}", flush=True)
         except RustExtensionError as error:
             failures += 1
             print(f"error: {error}", file=sys.stderr)
     return 1 if failures else 0
 
 
-def _told(reports: list[str]) -> str:
+def _timings_text(reports: list[str]) -> str:
     if not reports:
         return "nothing was compiled"
     return reports[-1] or "cargo wrote no report"
