@@ -42,7 +42,7 @@ _RESET_SIGCHLD = (
 #: This process's ends of the pipes to gates and watchers.
 _open_ends: set[int] = set()
 #: Held while a pipe is made and registered, and during a fork, so that a forked child can close every pipe.
-_making = threading.RLock()
+_pipes_lock = threading.RLock()
 
 
 def _close_ends_in_child() -> None:
@@ -50,11 +50,13 @@ def _close_ends_in_child() -> None:
     while _open_ends:
         with contextlib.suppress(OSError):
             os.close(_open_ends.pop())
-    _making.release()
+    _pipes_lock.release()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_making.acquire, after_in_parent=_making.release, after_in_child=_close_ends_in_child)
+    os.register_at_fork(
+        before=_pipes_lock.acquire, after_in_parent=_pipes_lock.release, after_in_child=_close_ends_in_child
+    )
 
 
 class ProcessGroup:
@@ -161,7 +163,7 @@ class _LinePipe:
     """
 
     def __init__(self) -> None:
-        with _making:
+        with _pipes_lock:
             self.reader, self._writer = os.pipe()
             _open_ends.update((self.reader, self._writer))
 
@@ -180,7 +182,7 @@ class _LinePipe:
 
 
 def _close_once(descriptor: int) -> int:
-    with _making:
+    with _pipes_lock:
         # A forked child has already closed all pipes.
         if descriptor in _open_ends:
             _open_ends.remove(descriptor)

@@ -347,7 +347,7 @@ def read(root: str, identity: "Identity", environment: "Mapping[str, str]") -> "
             return None
         if boot is not None and boot != boot_id():
             return None
-        if any(_stamps(folder, names) != stamps for folder, names, stamps in present):
+        if any(_packed_signatures(folder, names) != expected for folder, names, expected in present):
             return None
         if any(map(os.path.lexists, absent)):
             return None
@@ -368,7 +368,7 @@ def load(path: str, *, stamp: bool = True) -> "tuple[Any, ...] | None":
             return None
         data = os.read(descriptor, status.st_size)
         if stamp and time.time() - status.st_mtime > USE_STAMP_SECONDS:
-            _stamp(path)
+            _note_use(path)
     finally:
         os.close(descriptor)
     # `marshal` trusts its input, so a truncated or altered record must not reach it.
@@ -378,7 +378,7 @@ def load(path: str, *, stamp: bool = True) -> "tuple[Any, ...] | None":
     return fields if isinstance(fields, tuple) and len(fields) == 8 else None
 
 
-def _stamp(path: str) -> None:
+def _note_use(path: str) -> None:
     try:
         os.utime(path)
     except OSError:
@@ -386,7 +386,7 @@ def _stamp(path: str) -> None:
         return
 
 
-def _stamps(folder: str, names: "tuple[str, ...]") -> bytes:
+def _packed_signatures(folder: str, names: "tuple[str, ...]") -> bytes:
     """
     The packed signatures of files in one folder; if *folder* is empty, *names* are paths.
     """

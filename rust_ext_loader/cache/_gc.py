@@ -163,10 +163,10 @@ def survey(root: Path) -> list[Item]:
     for generation in _items(root, "artifacts", 4):
         module = generation.relative_to(root / "artifacts").parts[0]
         by_record = (used_by_record.get(os.fspath(file), 0.0) for file in generation.glob("*.*"))
-        items.append(Item(generation, ENTRY, module, _size(generation), max(_stamped(generation), *by_record)))
+        items.append(Item(generation, ENTRY, module, _size(generation), max(_last_use(generation), *by_record)))
     items += [Item(folder, TARGET, "", _size(folder), _last_build(folder)) for folder in _items(root, "targets")]
-    items += [Item(folder, COPY, "", _size(folder), _stamped(folder)) for folder in _items(root, _local_copy.FOLDER)]
-    items += [Item(folder, QUARANTINED, "", _size(folder), _stamp(folder)) for folder in _items(root, "quarantine")]
+    items += [Item(folder, COPY, "", _size(folder), _last_use(folder)) for folder in _items(root, _local_copy.FOLDER)]
+    items += [Item(folder, QUARANTINED, "", _size(folder), _mtime(folder)) for folder in _items(root, "quarantine")]
     return items
 
 
@@ -184,15 +184,15 @@ def _folders(top: Path, depth: int) -> Iterator[Path]:
                 yield from _folders(Path(item.path), depth - 1)
 
 
-def _stamped(folder: Path) -> float:
-    return max(_stamp(folder), _stamp(folder / _store.STAMP))
+def _last_use(folder: Path) -> float:
+    return max(_mtime(folder), _mtime(folder / _store.STAMP))
 
 
 def _last_build(folder: Path) -> float:
-    return max(_stamp(folder), _stamp(folder / "rust-ext-state.json"))
+    return max(_mtime(folder), _mtime(folder / "rust-ext-state.json"))
 
 
-def _stamp(path: Path) -> float:
+def _mtime(path: Path) -> float:
     try:
         return path.lstat().st_mtime
     except OSError:
@@ -201,7 +201,7 @@ def _stamp(path: Path) -> float:
 
 def _is_young(path: Path, seconds: float) -> bool:
     # Timestamps in the future are ignored (clock skew).
-    return 0 <= time.time() - _stamp(path) < seconds
+    return 0 <= time.time() - _mtime(path) < seconds
 
 
 def _size(folder: Path) -> int:
@@ -265,5 +265,5 @@ def _remove_old_notes(root: Path) -> None:
             for file in files:
                 path = Path(where, file)
                 with contextlib.suppress(OSError):
-                    if _NOTES.fullmatch(path.relative_to(root).as_posix()) and time.time() - _stamp(path) > _NOTES_KEPT:
+                    if _NOTES.fullmatch(path.relative_to(root).as_posix()) and time.time() - _mtime(path) > _NOTES_KEPT:
                         path.unlink()
