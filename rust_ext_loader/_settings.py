@@ -208,7 +208,7 @@ def switched_on(name: str, environment: Mapping[str, str]) -> bool:
 
 def read_roots(argument: str | None, environment: Mapping[str, str]) -> list[str]:
     """
-    Every root to search, the writable one first.
+    Every root to search. The preferred root to write to is first, the temporary one last.
     """
     extra = [os.path.abspath(item) for item in environment.get(CACHE_PATH, "").split(os.pathsep) if item]
     return list(dict.fromkeys([_warm.cache_root(argument, environment), *extra, _warm.temporary_root()]))

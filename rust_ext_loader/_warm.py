@@ -203,7 +203,7 @@ def build_mode(argument: "str | None", environment: "Mapping[str, str]") -> str:
 
 def write_roots(argument: "str | None", environment: "Mapping[str, str]") -> "list[str]":
     """
-    Roots to write to, preferred first; an unusable one is skipped.
+    Roots to write to, preferred first. The caller skips a root that cannot be used.
     """
     return list(dict.fromkeys([cache_root(argument, environment), temporary_root()]))
 
