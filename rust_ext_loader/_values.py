@@ -6,9 +6,10 @@ is defined. That took nearly half of the time to import the modules of a decisio
 all value classes share the same methods. Calling them is slower, but a decision creates
 only hundreds of values.
 
-Type checkers see `dataclasses` itself. Constructor, equality, hash, `repr` and errors are
-those of `dataclasses` for the options that the parameters below name. Its functions
-(`fields`, `replace`, `asdict`) accept values of these classes.
+Type checkers see `dataclasses` itself. Constructor, equality, hash and `repr` are those of
+`dataclasses` for the options that the parameters below name. Errors are of the types
+`TypeError` and `AttributeError`. The functions of `dataclasses` (`fields`, `replace`,
+`asdict`) accept values of these classes.
 
 Invariant: annotations are strings (`from __future__ import annotations`).
 """
