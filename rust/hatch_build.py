@@ -73,7 +73,9 @@ class ExtensionModulesHook(BuildHookInterface):  # type: ignore[type-arg]  # its
 
 def editable_line(root: Path) -> tuple[str, list[str]]:
     """
-    The `.pth` line for all declared modules, and the problems of broken declarations, which the line includes too.
+    The `.pth` line for all declared modules, and the problems of broken declarations.
+
+    The line covers modules with broken declarations too.
     """
     with importable(toolkit_folder(root)):
         from rust_ext_loader.declare import _discover
@@ -92,7 +94,9 @@ def editable_line(root: Path) -> tuple[str, list[str]]:
 @contextlib.contextmanager
 def importable(folder: Path) -> Iterator[None]:
     """
-    Put a folder first on `sys.path` for the block, and restore it: the process belongs to the installer.
+    Put *folder* first on `sys.path` within the block.
+
+    `sys.path` is restored, because the process belongs to the installer.
     """
     before = sys.path[:]
     sys.path.insert(0, str(folder))
