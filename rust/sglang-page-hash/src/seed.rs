@@ -1,7 +1,8 @@
 //! Seeds: they separate the pages of different namespaces and salts in a shared cache.
 //!
 //! Chains for storage start from the namespace (extra key and salt), chains for events from the salt
-//! alone. Each text is hashed with its length, so different pairs never give the same bytes.
+//! alone. Each text of a namespace is hashed with its length, so different namespaces never give the
+//! same bytes.
 //!
 //! Invariant: the default namespace has no seed, and its first page has no previous digest.
 
