@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_single_tokens() {
+    fn pages_of_single_tokens_have_the_pinned_digests() {
         let hashes = pages(&[1, 2, 3, 4], None, TWO).unwrap();
         let expected = [
             "34fb5c825de7ca4aea6e712f19d439c1da0c92c37b423936c5f618545ca4fa1f",
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_bigrams() {
+    fn pages_of_bigrams_have_the_pinned_digests() {
         let hashes = bigram_pages(&[1, 2, 3, 4, 5], None, TWO).unwrap();
         let expected = [
             "ede8ef26a097f0fd889f9f39f6f5af921370630b164c4a4fa28eb716b2df9269",
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn golden_seeded() {
+    fn pages_after_a_seed_have_the_pinned_digests() {
         let salted = pages(&[1, 2], Some(cache_salt_seed("tenant-a")), TWO).unwrap();
         assert_eq!([31_502_315_585_564_397][..], ids(&salted));
 

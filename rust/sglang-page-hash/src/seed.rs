@@ -48,7 +48,7 @@ mod tests {
     use super::{cache_salt_seed, namespace_seed};
 
     #[test]
-    fn golden_seeds() {
+    fn seeds_have_the_pinned_digests() {
         assert_eq!(
             "f5d0f785efe6042a4e4b0297a4d712917e1763c850835e93df58b373fd47fd2c",
             cache_salt_seed("tenant-a").to_string()
