@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn strip_auto_specials_matches_add_special_tokens_false() {
+    fn without_auto_specials_the_other_tokens_are_the_same() {
         let tokenizer = samples::byte_level_bpe();
         let special = tokenizer.auto_specials();
         assert_eq!(vec![0], special);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn skip_special_tokens_strips_the_auto_added_specials() {
+    fn skip_special_tokens_leaves_out_the_auto_specials() {
         let tokenizer = samples::byte_level_bpe();
         let ids = tokenizer.encode("한 tool<|end|>").unwrap();
         assert_eq!("한 tool", tokenizer.decode(&ids, true).unwrap());
