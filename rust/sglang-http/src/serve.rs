@@ -153,7 +153,7 @@ async fn idle_at_shutdown(stop: CancellationToken, exchange: Exchange) {
 }
 
 /// Waits until the first bytes show whether the client speaks HTTP/1 or HTTP/2. Returns false if
-/// the client closes or the time is over. hyper-util starts its own timers only after that.
+/// the client closes or `limit` has passed. hyper-util starts its own timers only after that.
 async fn has_begun(stream: &TcpStream, limit: Duration) -> bool {
     let begun = async {
         let mut beginning = [0; PREFACE.len()];

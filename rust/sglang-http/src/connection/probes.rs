@@ -17,7 +17,7 @@ use super::exchange::Phase;
 pub(super) const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// Maximum number of probes for one response: some clients fail after five interim responses.
-/// They are sent after 0, 1, 3, 7 and 15 s. After that, TCP keepalive finds a lost client.
+/// The probes are sent after 0, 1, 3, 7 and 15 s. After that, TCP keepalive finds a lost client.
 const MAX_PROBES: u32 = 5;
 
 /// The probes that were sent in one phase of one exchange.
