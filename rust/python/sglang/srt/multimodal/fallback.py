@@ -29,6 +29,9 @@ def loaded_or_warn(load: Callable[[], T], user: str) -> T | None:
         return load()
     except LOAD_FAILURES as error:
         _logger.warning(
-            "%s: no Rust extension, using Pillow and NumPy, which are slower: %s: %s", user, type(error).__name__, error
+            "%s: the Rust extension cannot be loaded (%s: %s); using Pillow and NumPy, which are slower",
+            user,
+            type(error).__name__,
+            error,
         )
         return None
