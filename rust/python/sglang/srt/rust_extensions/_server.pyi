@@ -206,7 +206,7 @@ class Server:
 
         *to_scheduler_cap* and *from_scheduler_cap* are the capacities of the queues to and from the scheduler, and
         *stage_channel_cap* is the capacity of each queue between two stages of the server. The threads are pinned to
-        *cores* if there are enough of them.
+        *cores* if there are enough cores.
 
         Raises `ValueError` with the reason if *server_args* are invalid (for example an empty *served_model_name*), the
         address is invalid or in use, or the tokenizer cannot be loaded.

@@ -138,7 +138,7 @@ def _version() -> str:
         return "unknown"  # not installed: run from a checkout
 
 
-def default_core_budget(allowed_core_count: int, mm_workers: int) -> int:  # noqa: ARG001  # a `CoreBudget`
+def default_core_budget(allowed_core_count: int, mm_workers: int) -> int:  # noqa: ARG001  # signature of `CoreBudget`
     """
     The number of cores for a server, unless a subclass overrides it.
     """

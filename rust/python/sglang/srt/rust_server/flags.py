@@ -103,14 +103,14 @@ def json_object(text: str) -> dict[str, Any]:
 
 def positive(text: str) -> int:
     """
-    A whole number from 1.
+    A whole number of at least 1.
     """
     return int(_limited_number("a whole number", text, 1))
 
 
 def natural(text: str) -> int:
     """
-    A whole number from 0.
+    A whole number of at least 0.
     """
     return int(_limited_number("a whole number", text, 0))
 
@@ -124,7 +124,7 @@ def port(text: str) -> int:
 
 def seconds(text: str) -> float:
     """
-    A finite number of seconds from 0.
+    A finite number of seconds, at least 0.
     """
     return _limited_number("a number", text, 0)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sglang.srt.rust_server.engine import Engine, EngineInfo, Output
 
 #: How long an idle scheduler waits for a request before it checks for `stop`, in milliseconds. The server runs Python
-#: signal handlers at the same interval, so a `stop` from a signal handler is noticed at once.
+#: signal handlers at the same interval, so `run` sees a `stop` as soon as the signal handler has called it.
 _IDLE_WAIT_MS = 100
 
 #: How long an idle scheduler waits between two steps during the drain, in seconds.
