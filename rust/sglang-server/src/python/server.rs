@@ -104,7 +104,7 @@ impl Server {
         }
     }
 
-    /// Sends a decode step of several requests. False when the server is shutting down.
+    /// Sends a decode step of several requests. False once the drain of a shutdown has ended.
     #[expect(clippy::needless_pass_by_value, reason = "pyo3 extracts values")]
     fn push_decode_result_batch(
         &self,
@@ -119,13 +119,13 @@ impl Server {
         Ok(self.push(py, frame))
     }
 
-    /// Answers a control message. False when the server is shutting down.
+    /// Answers a control message. False once the drain of a shutdown has ended.
     fn push_control_result(&self, py: Python<'_>, rid: &str, payload: &[u8]) -> PyResult<bool> {
         self.check_process()?;
         Ok(self.push(py, wire::control_frame(rid, payload)))
     }
 
-    /// Fails a request. False when the server is shutting down.
+    /// Fails a request. False once the drain of a shutdown has ended.
     fn push_error(&self, py: Python<'_>, rid: &str, message: &str) -> PyResult<bool> {
         self.check_process()?;
         Ok(self.push(py, wire::error_frame(rid, message)))

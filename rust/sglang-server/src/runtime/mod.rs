@@ -174,8 +174,8 @@ impl Server {
         self.inbox.is_closed()
     }
 
-    /// Pushes a frame from the scheduler if the ring has room. Returns false when the server
-    /// is shutting down.
+    /// Pushes a frame from the scheduler if the ring has room. Returns false once the
+    /// drain of a shutdown has ended.
     ///
     /// # Errors
     ///
@@ -189,7 +189,7 @@ impl Server {
     }
 
     /// Pushes a frame from the scheduler and waits while the ring is full. Returns false
-    /// when the server is shutting down.
+    /// once the drain of a shutdown has ended.
     #[must_use]
     pub fn push_blocking(&self, frame: Vec<u8>) -> bool {
         self.ring.push_blocking(frame)
