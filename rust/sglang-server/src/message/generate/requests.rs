@@ -192,7 +192,7 @@ fn check_rooms(requests: &[GenerateRequest]) -> Result<(), RequestError> {
         Some(room) => Err(RequestError::field(
             "bootstrap_room",
             format!(
-                "`bootstrap_room` gives room {room} to two answers; rooms of prompts must be `n` apart"
+                "`bootstrap_room` gives room {room} to two answers; rooms of prompts must be at least `n` apart"
             ),
         )),
     }

@@ -119,7 +119,7 @@ impl Rules<'_> {
                 "logit_bias",
                 (id, bias),
                 fits,
-                "from ids of tokens to finite numbers",
+                "a map from token ids to finite numbers",
             )?;
         }
         Ok(())

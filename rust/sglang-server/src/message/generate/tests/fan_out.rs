@@ -206,7 +206,7 @@ fn invalid_bodies_are_refused_by_field() {
         ("negative top_logprobs_num",        json!({"text": ["a", "b"], "top_logprobs_num": [null, -1]}), "top_logprobs_num[1]", "must be at least 0, not -1"),
         ("invalid sampling parameter",       json!({"text": "a", "sampling_params": {"n": 0}}),          "sampling_params.n",    "must be from 1 to 128, not 0"),
         ("invalid parameter in a list",      json!({"text": ["a", "b"], "sampling_params": [{}, {"m": 1}]}), "sampling_params[1].m", "is not a sampling parameter"),
-        ("rooms overlap",                    json!({"text": ["a", "b"], "bootstrap_room": [4, 5], "sampling_params": {"n": 2}}), "bootstrap_room", "gives room 5 to two answers; rooms of prompts must be `n` apart"),
+        ("rooms overlap",                    json!({"text": ["a", "b"], "bootstrap_room": [4, 5], "sampling_params": {"n": 2}}), "bootstrap_room", "gives room 5 to two answers; rooms of prompts must be at least `n` apart"),
         ("top-level n is ignored",           json!({"text": "a", "n": 2, "sampling_params": {"n": 2.0}}), "sampling_params.n",   "must be an integer of at most 64 bits, not 2.0"),
     ];
     for (name, body, field, rule) in cases {
