@@ -59,7 +59,7 @@ pub struct SamplingParams {
     pub spaces_between_special_tokens: bool,
     /// Whether the stop string or stop token stays in the answer.
     pub no_stop_trim: bool,
-    /// Number of steps between two frames of a stream.
+    /// Number of tokens between two frames of a stream.
     pub stream_interval: Option<i64>,
     /// Values added to the logits of some tokens.
     pub logit_bias: Option<Vec<(i64, f64)>>,
