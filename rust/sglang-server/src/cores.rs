@@ -25,7 +25,8 @@ pub(crate) struct Cores {
 impl Cores {
     /// Assigns `cores` in order: to HTTP, tokenizers, detokenizers, then up to two to the
     /// threads `to-scheduler` and `from-scheduler`. If no core is left, these two share the
-    /// cores of HTTP. If there are fewer cores than threads, no thread is bound.
+    /// cores of HTTP. If there are fewer cores than threads of the first three kinds, no thread is
+    /// bound.
     pub(crate) fn plan(
         cores: &[usize],
         http: usize,

@@ -265,7 +265,8 @@ impl Frontend {
 pub(crate) struct Answer {
     /// `None` after the last event.
     rid: Option<Rid>,
-    /// True for a client's generation, false for control messages and health probes.
+    /// True for a client's generation; false for control messages, health probes and
+    /// `/detokenize`.
     has_name: bool,
     events: mpsc::Receiver<ResponseEvent>,
     aborts: flume::Sender<Rid>,
