@@ -107,7 +107,9 @@ impl Answer {
         let (text, stopped) = self.text(&output_ids, finish.is_some(), matched.as_ref())?;
         let abort = finish.is_none() && stopped.is_some();
         if let Some(stop) = stopped
-            && finish.as_ref().is_none_or(|finish| !is_final(finish))
+            && finish
+                .as_ref()
+                .is_none_or(|finish| !takes_precedence(finish))
         {
             finish = Some(stopped_by(stop));
         }
@@ -196,7 +198,7 @@ impl Answer {
 
 /// Whether the scheduler's reason takes precedence over a stop string found here in the last step:
 /// it names a stop string itself, or aborted the generation.
-fn is_final(finish: &FinishReason) -> bool {
+fn takes_precedence(finish: &FinishReason) -> bool {
     finish.kind() == "abort" || matches!(finish.matched(), Some(Matched::Text(_)))
 }
 
