@@ -1,8 +1,8 @@
 //! `GET /metrics`: counters in the text format of Prometheus, version 0.0.4.
 //!
 //! `prometheus-client` 0.24 writes `OpenMetrics` only, which names counters differently in their
-//! `# TYPE` lines and ends with `# EOF`. The counters are atomics of
-//! the server, so the crate is not needed.
+//! `# TYPE` lines and ends with `# EOF`. The counters are atomics of the server, so the crate is not
+//! needed.
 
 use std::{
     fmt::Write as _,
