@@ -1,12 +1,12 @@
 //! Exchanges arrays with `NumPy` by its public protocols: results become arrays without a copy,
 //! and images are read from arrays.
 //!
-//! The protocols are used instead of `NumPy`'s C interface because a crate for that interface
-//! brings a linear algebra library, a tenth of the time in which this module compiles.
+//! `NumPy`'s C interface is not used: the crate for it depends on a linear algebra library, which
+//! would take a tenth of this module's compile time.
 //!
-//! Invariant: the memory of a result is freed when the last array that uses it is gone, and Rust
-//! does not touch it before. What an array reports about itself is never used as an address:
-//! pixels are read from `bytes` objects, within their bounds.
+//! Invariant: the memory of a result is freed when the last array that uses it is gone. Until
+//! then Rust does not access it. An address that an array reports is never read from: pixels are
+//! read from `bytes` objects, within their bounds.
 
 use std::ops::{Deref, Range};
 
@@ -20,9 +20,9 @@ use pyo3::{
 
 use crate::common::Size;
 
-/// A type of the elements of a result.
+/// The element type of a result.
 pub(super) trait Element: Send + Sync + 'static {
-    /// The type in the array interface protocol, without the byte order.
+    /// Its name in the array interface protocol, without the byte order.
     const KIND: &'static str;
 }
 
@@ -50,20 +50,20 @@ pub(super) fn into_array<T: Element>(py: Python<'_>, values: Vec<T>) -> PyResult
         .call1((Memory::new(values),))
 }
 
-/// The memory of a result. An array that is made of it keeps it alive.
+/// The memory of a result. The array that `NumPy` makes from it keeps it alive.
 #[pyclass(frozen, module = "sglang.srt.rust_extensions._multimodal")]
 struct Memory {
     address: usize,
     length: usize,
     kind: &'static str,
-    /// Only dropped.
+    /// Owns the memory at `address`. It is never read, only dropped.
     _values: Box<dyn Send + Sync>,
 }
 
 impl Memory {
     fn new<T: Element>(mut values: Vec<T>) -> Self {
         Self {
-            // The only reference to the values that is used from here on.
+            // From here on the values are accessed through this address only.
             address: values.as_mut_ptr().expose_provenance(),
             length: values.len(),
             kind: T::KIND,
@@ -74,7 +74,7 @@ impl Memory {
 
 #[pymethods]
 impl Memory {
-    /// Source: "The array interface protocol" in the documentation of `NumPy`, version 3.
+    /// As version 3 of "The array interface protocol" in the documentation of `NumPy` defines it.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let order = if cfg!(target_endian = "big") {
@@ -119,8 +119,8 @@ impl<'py> FromPyObject<'_, 'py> for Image {
         if !object.is_instance(array_type(object.py())?)? {
             return Err(not_an_image());
         }
-        // Before the shape is read: the lookup may run code of a subclass, which may change the
-        // array.
+        // The base is looked up before the shape is read, because the lookup may run code of a
+        // subclass, which may change the array.
         let owner = base_bytes(&object);
         // The view also keeps the array's memory where it is.
         let view = PyMemoryView::from(&object).map_err(|_| not_an_image())?;

@@ -2,8 +2,8 @@
 //! the interpreter while Rust works.
 //!
 //! Only the files of this folder use `pyo3`, and they contain no image processing.
-//! Every function borrows or copies its arguments, detaches from the interpreter, calls Rust,
-//! and returns an array that owns the memory that Rust allocated.
+//! Every function borrows or copies its arguments, detaches from the interpreter and calls Rust.
+//! A returned array owns the memory that Rust allocated for it.
 //!
 //! Invariant: a panic becomes a `RuntimeError`. No memory that Python code can modify is read
 //! while detached.
