@@ -1,12 +1,12 @@
-//! The interface between the request loop and a model family: the traits that a family
-//! implements, and the types that they exchange.
+//! The interface between the driver and a model family: the traits that a family implements, and
+//! the types that they exchange.
 //!
 //! A family turns one decoded image into tensors, determines where each image goes in the
-//! prompt, and computes the positions of the expanded prompt. The request loop,
-//! [`driver`](crate::driver), does the rest: fetching, decoding, hashing, threads, order.
+//! prompt, and computes the positions of the expanded prompt. The [`driver`](crate::driver) does
+//! the rest: fetching, decoding, hashing, threads, order.
 //!
-//! Invariant: families do not depend on the request loop's code, and the request loop does
-//! not name any family.
+//! Invariant: families do not depend on the driver's code, and the driver does not name any
+//! family.
 
 use std::{error::Error, mem::MaybeUninit, ops::Range};
 
