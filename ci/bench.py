@@ -102,9 +102,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_server_options(server)
     cold = commands.add_parser("cold", help="first import of each module from empty caches: ours, cargo")
-    cold.add_argument("--rounds", type=int, default=1, help="rounds from nothing (default: %(default)s)")
+    cold.add_argument("--rounds", type=int, default=1, help="rounds, each from empty caches (default: %(default)s)")
     edit = commands.add_parser(
-        "edit", help="one changed line until the import is back: ours, cargo, maturin, other import hooks"
+        "edit", help="time from an edited line to the finished import: ours, cargo, maturin, other import hooks"
     )
     _add_edit_options(edit)
     for command in (loader, freshness, server, edit):

@@ -2,10 +2,12 @@
 Measure the first import of each module of the workspace: all caches are empty, nothing is compiled.
 
 The modules are imported one after the other, so the second finds the dependencies that it shares
-with the first. Beside it, cargo alone builds the same in the same order, and the library is imported.
+with the first. For comparison, cargo alone builds the same modules in the same order,
+and each library is imported.
 
 Invariant: every round starts with copies of the sources, an empty cache and an empty target folder.
-Cargo's downloads are not measured: the first way to run would pay for all. Standard library only.
+Dependencies are downloaded before the rounds: otherwise the first way would pay for all downloads.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ HOME = environment.TOOLS / "bench"
 #: In the order in which they are imported.
 _MODULES = ("_multimodal", "_server", "_radix_tree")
 _CARGO = "cargo build --release"
-#: Promises: seconds on two quiet cores, and the ratio to cargo alone, which counts on any machine.
+#: Promises: seconds on two quiet cores, and the ratio to cargo alone, which applies on any machine.
 _FIRST_SECONDS, _ALL_SECONDS, _RATIO = 60.0, 180.0, 1.05
 
 
@@ -103,5 +105,9 @@ def _promises(best: Mapping[str, Mapping[str, Took]]) -> Sequence[Row]:
     return (
         Row(f"first import of {_MODULES[0]}", f"at most {_FIRST_SECONDS:g} s", f"{first.wall:.1f} s"),
         Row("first imports of all modules", f"at most {_ALL_SECONDS:g} s", f"{_seconds(ours):.1f} s"),
-        Row("... beside cargo alone", f"at most {_RATIO:g}x", f"{_seconds(ours) / _seconds(cargo):.2f}x"),
+        Row(
+            "first imports of all modules, compared with cargo alone",
+            f"at most {_RATIO:g}x",
+            f"{_seconds(ours) / _seconds(cargo):.2f}x",
+        ),
     )

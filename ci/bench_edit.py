@@ -1,11 +1,11 @@
 """
-Measure the edit loop: one changed line until the import is back, in a new process.
+Measure the edit loop: the time from one edited line until a new process has imported the module.
 
 Each module is built by every way of `edit_ways`, ours and others. A round edits one line for each way
 and runs it; the order rotates, so that all see the same load of the machine. Afterwards a call of
-each module measures the speed of the code that the way left behind.
+each module measures the speed of the code that each way built.
 
-Every import must have brought another library than the one before, so no way can win by being stale.
+Every import must load another library than the import before: a stale library would look fast.
 
 Invariant: works on copies, with an own cache. One run measures everything that its tables compare.
 Standard library only.
@@ -125,7 +125,7 @@ def _measure(home: Path, subject: Subject, rounds: int, *, with_peers: bool) -> 
                 results[way.name].first = took
             else:
                 results[way.name].edits.append(took)
-    # Ways that share a target folder replace each other's library: each one imports once more, and is copied.
+    # Ways that share a target folder replace each other's library, so each runs once more and its library is copied.
     kept = {way.name: _copy(home, subject, index, way) for index, way in enumerate(ways)}
     _measure_calls(subject, kept, results)
     return results
@@ -134,7 +134,7 @@ def _measure(home: Path, subject: Subject, rounds: int, *, with_peers: bool) -> 
 def _require_new(way: EditWay, took: Took, libraries: dict[str, str]) -> None:
     digest = _digest(took.library)
     if digest == libraries[way.name]:
-        raise RuntimeError(f"{way.name}: the import after an edit of {way.subject.leaf} brought the old library")
+        raise RuntimeError(f"{way.name}: the import after an edit of {way.subject.leaf} loaded the old library")
     libraries[way.name] = digest
     if way.name in (OURS, FULL) and edit_ways.in_edit_tier(took.library) != (way.name == OURS):
         raise RuntimeError(f"{way.name}: {took.library} was built in the other tier")
@@ -193,7 +193,7 @@ def _worker(subject: Subject, library: str) -> Iterator[subprocess.Popen[str]]:
 
 def _print_table(subject: Subject, results: Mapping[str, Result], rounds: int) -> None:
     print(
-        f"\n{subject.leaf}: a line of {subject.package}/{subject.source} edited, until the import is back; "
+        f"\n{subject.leaf}: from an edited line of {subject.package}/{subject.source} to the finished import; "
         f"{rounds} interleaved rounds\n"
         "seconds of waiting and of CPU (user + system, all processes): median [least .. most]; the first edit is not\n"
         f"among them: for `{OURS}` it also makes the incremental state\n"

@@ -103,7 +103,7 @@ def _imports(bench: Bench) -> tuple[list[Row], dict[str, list[Run]]]:
                 f"{_shown(runs[way.name])}  {_against(runs[way.name], base)}",
             )
         )
-        rows.append(Row("  counted", "only the record", _counts(way)))
+        rows.append(Row("  counted", "opens only the record", _counts(way)))
     slope, fixed = _line([(size, median(run.cpu for run in runs[way.name])) for size, way in by_size.items()])
     rows.append(
         Row(

@@ -223,7 +223,7 @@ def peaks(by_side: Mapping[str, Worker], images: Mapping[str, str], *, oracles: 
     Measure and print the memory of the first call, in workers that have not run a job yet.
     """
     rows = pixel_rows(1, oracles=oracles)
-    # All peaks come first: later requests start threads, and a child forked from threads may deadlock.
+    # All peaks come first: later requests start threads, and a child of a process with threads may deadlock.
     asked = {
         row.label: {
             name: by_side[cell.side].ask("peak", cell)["peak"] for name, cell in row.cells.items() if name != "limit"

@@ -69,7 +69,7 @@ def _build(home: Path) -> dict[str, str]:
         print(f" {took.wall:.1f} s, {took.cpu:.1f} s of CPU", flush=True)
         if edit_ways.in_edit_tier(took.library) != (name == _EDIT):
             raise RuntimeError(f"{took.library} is not a build of the {name}")
-        # The build after it may remove the file.
+        # The next build may remove the file.
         libraries[name] = str(shutil.copyfile(took.library, home / f"{number}.so"))
     return libraries
 

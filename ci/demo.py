@@ -4,7 +4,7 @@ Show the main job on this machine: an import that builds a real extension, once.
 1. A new interpreter imports the media module and resizes a photo.
 2. Further interpreters show what later imports cost.
 3. In a temporary copy of the checkout one line of the server is edited, twice: only that
-   crate is rebuilt, for editing; the reason and the seconds until the import is back are printed.
+   crate is rebuilt, for editing; the reason and the time until the import has finished are printed.
 4. The server is started, streams one answer, and is stopped.
 
 Invariant: does not change the checkout, and verifies this; when interrupted, it
@@ -180,7 +180,7 @@ def _load(module: str, copy: Path, variables: dict[str, str], mode: str = "auto"
     _python(variables, "-c", code)
     result = "built" if _entries(variables, module) > built else "from cache"
     seconds = time.monotonic() - start
-    print(f"   {module.rpartition('.')[2]:<12} {result:<10} {seconds:7.2f} s until the import is back", flush=True)
+    print(f"   {module.rpartition('.')[2]:<12} {result:<10} {seconds:7.2f} s until the import has finished", flush=True)
 
 
 def _entries(variables: dict[str, str], module: str) -> int:

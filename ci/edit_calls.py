@@ -33,7 +33,7 @@ _SECONDS = 0.3
 
 def loaded(leaf: str, library: str) -> ModuleType:
     """
-    Load a library, whatever the file is called.
+    Load a library as module *leaf*; the file may have any name.
     """
     spec = importlib.util.spec_from_file_location(leaf, library)
     assert spec is not None
@@ -117,7 +117,7 @@ def main(leaf: str, library: str) -> int:
             call()
             calls += 1
         print((time.process_time() - cpu) / calls, flush=True)
-    # The server's threads would wait for a request that never comes.
+    # End without waiting for the server's threads, which wait for requests.
     sys.stdout.flush()
     os._exit(0)
 

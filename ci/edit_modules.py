@@ -2,7 +2,7 @@
 The modules of the edit benchmark: where each is declared, which line is edited, and copies of its sources.
 
 The benchmark never edits this checkout. A *copy* is a folder with the sources of one module's
-workspace. Every way of building has a copy of its own, so that an edit for one is not an edit for another.
+workspace. Every way of building has its own copy, so an edit for one does not affect another.
 
 Invariant: an edit changes a text that is compiled into the library, and nothing that the library
 computes. Standard library only.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: Folders that are not copied: what a build or an interpreter leaves behind.
 _NOT_COPIED = ("target", "dist", "__pycache__", ".*_cache", "*.so")
 
-#: The name of the profile that an impatient user would write by hand. It is the edit tier for all packages.
+#: Name of a profile that a user could write by hand: it has the default settings of the edit tier for all packages.
 FAST_PROFILE = "quick"
 _FAST_PROFILE_TOML = f"""
 [profile.{FAST_PROFILE}]
@@ -69,7 +69,7 @@ class Subject:
     @property
     def is_small(self) -> bool:
         """
-        Whether it is the crate of this file, which is a workspace of its own.
+        Whether this is the small crate that this file defines. It is its own workspace.
         """
         return self is SMALL
 

@@ -50,7 +50,7 @@ class Step:
 @dataclass(frozen=True)
 class Took:
     """
-    Seconds from the edit until the import is back, and the file that was imported.
+    Seconds from the edit until the import has finished, and the file that was imported.
     """
 
     wall: float
@@ -82,14 +82,14 @@ class EditWay:
 
     def run(self) -> Took:
         """
-        Build as far as the way needs it, and import.
+        Run the steps: build if necessary, then import.
         """
         cpu = wall = 0.0
         output = ""
         for step in self.steps:
             used, waited, output = run(self.name, step.command, step.environment, step.folder)
             cpu, wall = cpu + used, wall + waited
-        # A hook may print before the import is back.
+        # A hook may print first: only the last line is that of the program.
         library = output.splitlines()[-1].split(maxsplit=1)[1]
         return Took(wall, cpu, library)
 
@@ -113,7 +113,7 @@ def ours(home: Path, subject: Subject, tier: str) -> EditWay:
     place = home / f"ours-{tier}"
     workspace = workspace_copy(place, subject)
     hooked = bare.hooked_package(place / f"venv-{subject.leaf}", subject.parent, workspace, place / "cache")
-    # Settings of the user's own builds would change ours alone.
+    # The user's own settings of the toolkit are left out: they would affect only our builds.
     variables = {key: value for key, value in hooked.environment.items() if not _is_setting(key)}
     variables |= {"RUST_EXT_CACHE_DIR": str(place / "cache"), "RUST_EXT_EDIT_TIER": tier}
     step = Step((hooked.python, "-c", code_that_imports(subject.module)), variables, place)
@@ -155,7 +155,8 @@ def cargo(home: Path, subject: Subject) -> Iterator[EditWay]:
         yield EditWay(name, subject, workspace, (build, found))
 
 
-# maturin, by command and by import hook. The module is in a package, as maturin's manual advises for a name of its own.
+# maturin, by command and by import hook. The module is in a Python package, as maturin's
+# manual advises for a module with its own name.
 
 
 def _maturin(home: Path, subject: Subject) -> Iterator[EditWay]:

@@ -97,9 +97,9 @@ def run(
         # Reaped above, to get its resource usage: `Popen` must not wait again.
         process.returncode = os.waitstatus_to_exitcode(status)
         errors.seek(0)
-        told = errors.read().decode(errors="replace")
+        message = errors.read().decode(errors="replace")
     if process.returncode != 0:
-        raise RuntimeError(f"{name}: the command failed with {process.returncode}:\n{told}")
+        raise RuntimeError(f"{name}: the command failed with {process.returncode}:\n{message}")
     return usage.ru_utime + usage.ru_stime, wall, output.decode()
 
 

@@ -1,7 +1,7 @@
 """
 Find the other CPythons on this machine, on which the toolkit is also tested.
 
-For each minor version it takes the newest patch release. The minor version that runs this is left out.
+For each minor version it takes the newest patch release. The minor version of the running interpreter is left out.
 
 Invariant: every returned interpreter starts, is a new enough CPython and can
 make a virtual environment. Standard library only; installs nothing.

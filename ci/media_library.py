@@ -1,5 +1,5 @@
 """
-Run the worker of the media benchmark for one build of our module: `python ci/media_library.py LIBRARY PICTURES-JSON`.
+Run the worker of the media benchmark for one build of our module: `python ci/media_library.py LIBRARY IMAGES-JSON`.
 
 Invariant: the import hook is not asked for the module, so the worker measures exactly this file.
 """

@@ -114,7 +114,7 @@ def _backend(job: Job) -> Backend:
 
 def pillow(job: Job, data: bytes) -> Call:
     """
-    Return the same job with Pillow and NumPy.
+    Return a call that does the same job with Pillow and NumPy.
     """
     if job.kind == "pixel_values":
         one = _pillow_qwen_vl(BY_NAME[job.setting], data)

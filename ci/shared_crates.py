@@ -8,7 +8,7 @@ each module and of all together; fails if a crate has two sets of features.
     python ci/shared_crates.py
 
 Invariant: asks cargo about exactly the features with which the toolkit builds. Standard library
-only. Crates in two versions are `cargo deny`'s business.
+only. `cargo deny` finds crates in two versions.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Server:
 
 class Client(threading.Thread):
     """
-    A thread that sends requests until it is told to stop.
+    A thread that sends requests until *stop* is set.
     """
 
     def __init__(self, server: Server, seed: int, stop: threading.Event) -> None:
