@@ -103,10 +103,10 @@ def test_python_packages_come_from_the_checkout(site_folder: Path) -> None:
         PYTHONPATH=str(ROOT),
     )
 
-    faces = WORKSPACE / "python/sglang/srt/multimodal"
+    processors = WORKSPACE / "python/sglang/srt/multimodal"
     assert printed.splitlines() == [
-        str(faces / "deepseek_v41_image_processing.py"),
-        str(faces / "inkling/image_processing_rust.py"),
+        str(processors / "deepseek_v41_image_processing.py"),
+        str(processors / "inkling/image_processing_rust.py"),
         "[]",
     ]
 

@@ -48,5 +48,5 @@ def expect_line(process: subprocess.Popen[str], expected: str, *, within: float 
         process.kill()
         _, errors = process.communicate()
         raise AssertionError(
-            f"the child printed {line!r} instead of {expected!r}; its exit code {process.returncode}\n{errors}"
+            f"the child printed {line!r} instead of {expected!r}; its exit code is {process.returncode}\n{errors}"
         )

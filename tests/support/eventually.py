@@ -26,5 +26,5 @@ def eventually(
     """
     deadline = time.monotonic() + within
     while not condition():
-        assert time.monotonic() < deadline, f"not within {within:g} s: {expected}"
+        assert time.monotonic() < deadline, f"did not happen within {within:g} s: {expected}"
         time.sleep(pause)

@@ -34,7 +34,7 @@ def test_removed_current_folder_is_one_message(
 
 
 @pytest.mark.parametrize(
-    ("seen", "told"),
+    ("seen", "printed"),
     [
         pytest.param({}, "", id="nothing"),
         pytest.param({"seen/env/CC": "unset"}, "  undeclared variable CC (not set)\n", id="one"),
@@ -46,14 +46,14 @@ def test_removed_current_folder_is_one_message(
     ],
 )
 def test_unset_variables_are_printed_on_one_line(
-    seen: dict[str, str], told: str, capsys: pytest.CaptureFixture[str]
+    seen: dict[str, str], printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
     Unset variables share one line, because build scripts read many of them.
     """
     _verify._print(_store.Entry(Path("entry"), Path("entry/a.so"), {}, seen, 0.0, None, "", ""))
 
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == printed
 
 
 @pytest.mark.parametrize(

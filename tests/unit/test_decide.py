@@ -175,9 +175,9 @@ def test_every_stale_library_is_named_in_a_warning_or_an_error(sightings: Sighti
     decision = decided(sightings, mode)
 
     stale = isinstance(sightings.bundled, BundledLibrary) and sightings.bundled.staleness
-    told = [*decision.warnings, *([str(decision.error)] if isinstance(decision, Refuse) else [])]
+    texts = [*decision.warnings, *([str(decision.error)] if isinstance(decision, Refuse) else [])]
     if stale and mode is not Mode.FORCE:
-        assert any(str(LIBRARY) in text and "src/lib.rs changed" in text for text in told)
+        assert any(str(LIBRARY) in text and "src/lib.rs changed" in text for text in texts)
     else:
         assert [text for text in decision.warnings if "was built for editing" not in text] == []
 
@@ -362,7 +362,7 @@ def test_only_an_edited_source_is_built_for_editing(
 
 def test_the_full_build_is_preferred_to_one_for_editing() -> None:
     """
-    Once the full build exists, it is used without asking for one of the edit tier.
+    Once the full build exists, it is used, and `decide` does not ask for a build of the edit tier.
     """
     both = replace(SITUATIONS["built for editing and in full"], edit_tier=Unasked.UNASKED)
 

@@ -33,7 +33,7 @@ VALID = {
         {**DEFAULT, "opt-level": 3},
         DEFAULT,
     ),
-    "one package as declared": ("[tool.rust-ext-loader.edit.package]\nalpha = false", {}, DEFAULT),
+    "one package with its declared profile": ("[tool.rust-ext-loader.edit.package]\nalpha = false", {}, DEFAULT),
 }
 
 #: Content of the project's file, the line of the error, and a part of its text.

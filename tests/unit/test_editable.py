@@ -69,18 +69,18 @@ def test_only_names_with_a_prefix_reach_the_hook(meta_path: list[object], monkey
     """
     For a name with the prefix the hook gets workspace and parent path. For other names it is not called.
     """
-    heard: list[tuple[object, ...]] = []
-    monkeypatch.setattr(_warm, "find_spec", lambda *arguments: heard.append(arguments))
+    calls: list[tuple[object, ...]] = []
+    monkeypatch.setattr(_warm, "find_spec", lambda *arguments: calls.append(arguments))
     start_interpreter(pth_line(PREFIXES, "/work"))
     finder: SimpleNamespace = meta_path[0]  # type: ignore[assignment]
 
     finder.find_spec("host", None)
     finder.find_spec("host.native", ["/a"])
     finder.find_spec("host.nativeX", ["/a"])
-    assert heard == []
+    assert calls == []
 
     finder.find_spec("host.native._fast", ["/a"])
-    assert heard == [("host.native._fast", "/work", ["/a"])]
+    assert calls == [("host.native._fast", "/work", ["/a"])]
 
 
 def test_lines_of_earlier_versions_find_their_function() -> None:

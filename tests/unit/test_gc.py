@@ -144,7 +144,7 @@ def test_a_recent_use_keeps_an_entry(root: Path) -> None:
 
 def test_a_used_record_keeps_its_library(root: Path, tmp_path: Path) -> None:
     """
-    The warm path updates the time of its record only, at most once a day. The collector reads it.
+    A warm import updates only the timestamp of its record, at most once a day. The collector counts this as a use.
     """
     entry = publish(root, "m", "1")
     age(entry.folder.parent, 40)

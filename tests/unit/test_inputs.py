@@ -83,9 +83,11 @@ RELEVANT = [
 
 
 @pytest.mark.parametrize(("edit", "expected"), RELEVANT)
-def test_relevant_change_changes_one_fact(plant: Plant, edit: dict[str, str], expected: set[str]) -> None:
+def test_relevant_change_changes_exactly_the_listed_facts(
+    plant: Plant, edit: dict[str, str], expected: set[str]
+) -> None:
     """
-    Each edit changes exactly the listed facts.
+    An edit that affects the build changes at least one fact, and `expected` lists all of them.
     """
     root = plant(TREE)
     before = facts(root)

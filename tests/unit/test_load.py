@@ -133,7 +133,7 @@ def test_a_created_parent_in_use_is_kept() -> None:
     assert not hasattr(sys.modules["absent"], "ever")
 
 
-def test_other_threads_are_supplied_nothing() -> None:
+def test_other_threads_get_no_parent_packages() -> None:
     """
     While one thread imports, another thread's import of the same missing parent still fails.
     """

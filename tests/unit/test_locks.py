@@ -243,7 +243,7 @@ def test_threads_exclude_each_other(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_does_not_hold_the_lock(tmp_path: Path) -> None:
     """
-    The child knows that it is not the holder. The lock is independent of whether the child runs or has ended.
+    The child knows that it is not the holder. The parent can release the lock while the child still runs.
     """
     lock_file = tmp_path / "target.lock"
     context = multiprocessing.get_context("fork")
@@ -350,7 +350,7 @@ def test_locks_without_effect_are_detected(
     answer: Callable[[], None], problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    `_locks` tests the locks of a file system before it uses them. This test leaves no file.
+    `_locks` tests the locks of a file system before it uses them. That check leaves no file.
     """
     import fcntl
 

@@ -105,7 +105,9 @@ QUIET: list[Action] = [(Disk.wait, 5 * SECOND)]
 @pytest.mark.parametrize("granularity", GRANULARITIES.values(), ids=GRANULARITIES)
 def test_a_quiet_disk_has_a_valid_record(root: Path, granularity: int) -> None:
     """
-    Files that do not change for some seconds get a record that stays valid. A toolkit without records fails this test.
+    Files that do not change for some seconds get a record that stays valid.
+
+    Without this test a toolkit that never writes a record would pass the others.
     """
     assert decide(root, granularity, {"begin": QUIET, "check": [(Disk.wait, 100 * HOUR)]}).valid
 
@@ -164,7 +166,7 @@ def test_each_rule_is_needed(
     root: Path, weakened: Callable[[], AbstractContextManager[object]], script: dict[str, list[Action]]
 ) -> None:
     """
-    Without one of the rules the model detects a wrong record. With all of them the record is right.
+    Without one of the rules a record with outdated content is valid. With all of them no valid record is left.
     """
     with weakened():
         wrong = decide(root, 2 * SECOND, script)

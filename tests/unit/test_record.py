@@ -115,7 +115,7 @@ def test_a_change_invalidates_the_record(world: World, change: Callable[[World],
     assert world.read() is None
 
 
-def crowd(world: World) -> list[Path]:
+def write_many_files(world: World) -> list[Path]:
     """
     Write the record of a folder with many files, which are checked relative to the opened folder.
     """
@@ -153,17 +153,17 @@ def test_a_change_among_many_files_invalidates_the_record(
     """
     In a folder with many files, a change of any of them is detected.
     """
-    change(crowd(world)[number])
+    change(write_many_files(world)[number])
 
     assert world.read() is None
 
 
 def test_many_files_without_relative_paths(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Where folders cannot be opened for this, each file is checked by its path.
+    If the system has no stat relative to an opened folder, each file is checked by its path.
     """
     monkeypatch.setattr(_warm, "FOLDER_FLAGS", 0)
-    files = crowd(world)
+    files = write_many_files(world)
     files[8].write_text("longer than it was before")
 
     assert world.read() is None
@@ -173,7 +173,7 @@ def test_no_folder_stays_open(world: World) -> None:
     """
     Reading a record closes every folder that it opens, also if a file in it is gone.
     """
-    files = crowd(world)
+    files = write_many_files(world)
     before = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else pytest.skip("there is no /proc")
     files[3].unlink()
 
@@ -287,7 +287,7 @@ def test_a_sealed_record_with_wrong_fields_is_ignored(world: World) -> None:
     rest = (world.identity, (), None, (nothing,), ())
     library = str(world.library)
     world.put(sealed(_warm.FORMAT, *rest, library, None))
-    assert world.read() == library, "the helper seals like the code"
+    assert world.read() == library, "`sealed` must write what `_warm` reads"
 
     def with_present(*present: object) -> bytes:
         return sealed(_warm.FORMAT, world.identity, (), None, present, (), library, None)

@@ -29,7 +29,7 @@ def test_variables_that_affect_the_decision_are_in_the_identity(variable: str) -
     A variable that can change the build or the choice of a compiler is part of the record's identity.
     """
     with_it, without, other = (
-        _warm.identify("m", "w", "auto", them, []) for them in ({variable: "1"}, {}, {variable: "2"})
+        _warm.identify("m", "w", "auto", variables, []) for variables in ({variable: "1"}, {}, {variable: "2"})
     )
 
     assert with_it != without
@@ -81,7 +81,9 @@ def test_a_workspace_is_identified_by_its_real_path(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(("value", "shared"), [("1", True), ("true", True), ("", False), ("0", False), ("no", False)])
-def test_the_team_setting_is_read_like_the_others(monkeypatch: pytest.MonkeyPatch, value: str, shared: bool) -> None:
+def test_the_warm_path_reads_the_shared_setting_alike(
+    monkeypatch: pytest.MonkeyPatch, value: str, shared: bool
+) -> None:
     """
     The warm path reads the setting with its own code, which must agree with `_settings`.
     """

@@ -258,7 +258,7 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
     A package that the lockfile does not list is left out, since cargo cannot clean it.
     """
     ours = PathPackage("ours", "0.1.0", tree / "ours", "d1")
-    moved = PathPackage("ours", "0.1.0", tree / "ours", "d2")
+    edited = PathPackage("ours", "0.1.0", tree / "ours", "d2")
     state = TargetState(tree, "release")
     locked = {"ours", "openssl"}
 
@@ -277,9 +277,9 @@ def test_target_state_lists_outdated_packages(tree: Path) -> None:
         },
     )
     assert outdated(ours) == []
-    assert outdated(moved) == ["ours"]
+    assert outdated(edited) == ["ours"]
     assert outdated(ours, include_matching=True) == ["openssl@1", "ours"]
-    assert TargetState(tree, "dev").outdated([moved], locked, inputs_of(tree), include_matching=True) == []
+    assert TargetState(tree, "dev").outdated([edited], locked, inputs_of(tree), include_matching=True) == []
     assert state.seen_files(inputs_of(tree)) >= {str(tree / "file"), str(tree / "folder/deep/one")}
 
     (tree / "file").write_text("2")

@@ -187,7 +187,7 @@ def test_invalid_key_file_is_refused(tmp_path: Path, content: bytes | None, mode
 @pytest.mark.parametrize("kind", ["missing", "folder", "fifo"])
 def test_key_path_that_is_not_a_file_is_refused(tmp_path: Path, kind: str) -> None:
     """
-    Opening a pipe without a writer does not block.
+    A missing file, a folder and a pipe are refused. Opening a pipe without a writer does not block.
     """
     path = tmp_path / "key.pem"
     if kind == "folder":

@@ -130,7 +130,7 @@ def test_interrupted_probe_leaves_no_process(machine: Machine) -> None:
         pass
 
     def interrupt(*_: object) -> None:
-        # Two tools run at once, and each sends an interrupt. The second signal arrives while the first is handled.
+        # A further signal must not interrupt the handling of this one.
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         raise Interrupted
 

@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize(
 
 def point(library: Any, **options: bool) -> Any:
     """
-    A class with a required, a defaulted, a made, an ignored and two keyword-only fields.
+    A class with one field of each kind: required, default, default factory, not compared, keyword-only.
     """
 
     class Point:
@@ -85,7 +85,7 @@ def test_wrong_arguments_are_refused(library: Any, positional: tuple[Any, ...], 
 @BOTH
 def test_values_are_equal_if_their_fields_are(library: Any) -> None:
     """
-    Values of the same class are compared by their fields, without those that do not count.
+    Values of the same class are compared by their fields, without those that have `compare=False`.
     """
     Point, Other = point(library), point(library)  # noqa: N806 - classes
 
@@ -187,7 +187,7 @@ def test_functions_of_dataclasses_accept_values() -> None:
     assert dataclasses.is_dataclass(value)
 
 
-def test_a_decision_does_without_dataclasses() -> None:
+def test_a_decision_does_not_import_dataclasses() -> None:
     """
     Importing the modules of a decision does not import `dataclasses` or `inspect`.
     """
