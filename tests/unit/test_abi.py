@@ -206,15 +206,15 @@ def test_virtual_environments_of_one_python_share_a_build(tmp_path: Path) -> Non
     """
     PyO3 gets the interpreter behind the virtual environment, so it compiles only once.
     """
-    asked = []
+    environments = []
     for name in ("one", "two"):
         venv.create(tmp_path / name, with_pip=False, symlinks=True)
         code = "from rust_ext_loader.facts import _abi; print(_abi.gather(frozenset()).build_environment)"
         root = os.path.dirname(os.path.dirname(os.path.abspath(_abi.__file__)))
         command = [str(tmp_path / name / "bin/python"), "-c", code]
-        asked.append(
+        environments.append(
             subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": root}).stdout
         )
 
-    assert asked[0] == asked[1]
-    assert str(tmp_path).encode() not in asked[0]
+    assert environments[0] == environments[1]
+    assert str(tmp_path).encode() not in environments[0]

@@ -62,14 +62,14 @@ def test_overwritten_lines_are_not_output(fed: list[str], kept: list[str], overw
     Text before a carriage return will be overwritten, so it is not output.
     """
     screen = _messages.Screen()
-    lines, passed = list[str](), list[str]()
+    lines, replaced = list[str](), list[str]()
     for text in fed:
         more = screen.feed(text)
         lines += more[0]
-        passed += more[1]
+        replaced += more[1]
 
     assert lines + screen.end() == kept
-    assert passed == overwritten
+    assert replaced == overwritten
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
 
 
 @pytest.mark.parametrize(
-    ("library", "asked", "words"),
+    ("library", "options", "words"),
     [
         pytest.param(GOOD, {}, None, id="good"),
         pytest.param(GOOD, {"abi3": True}, None, id="valid with abi3"),
@@ -207,12 +207,12 @@ GOOD = module("elf", "x86_64", {"PyModule_Create2", "_Py_NoneStruct", "_Py_Deall
     ],
 )
 def test_unloadable_library_is_refused_with_a_reason(
-    library: LibraryFile, asked: dict[str, object], words: str | None
+    library: LibraryFile, options: dict[str, object], words: str | None
 ) -> None:
     """
     A library is refused before it is published if `import` would refuse it, or if it claims abi3 wrongly.
     """
-    arguments: dict[str, object] = {"leaf": "mm", "machine": "x86_64", "system": "linux", "abi3": False, **asked}
+    arguments: dict[str, object] = {"leaf": "mm", "machine": "x86_64", "system": "linux", "abi3": False, **options}
     found = problem(library, **arguments)  # type: ignore[arg-type]
 
     assert found is None if words is None else words in (found or "")

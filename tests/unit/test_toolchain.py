@@ -1,5 +1,5 @@
 """
-Unit tests of the toolchain probe: which toolchain a crate's folder gets, its problems, and when its tools are asked.
+Unit tests of the toolchain probe: which toolchain a crate's folder gets, and when its tools run.
 
 Cargo and rustc are small scripts that log each call. The last test runs the
 real programs.
@@ -48,16 +48,16 @@ def test_facts_hold_no_dates_and_paths(machine: Machine) -> None:
     }
 
 
-def test_unchanged_tools_are_asked_once(machine: Machine) -> None:
+def test_unchanged_tools_run_once(machine: Machine) -> None:
     """
-    While no file changes, no process is started.
+    After the first probe, no process is started while no file changes.
     """
     first = machine.probe()
-    asked = len(machine.calls)
+    runs = len(machine.calls)
 
     assert machine.probe() == first
-    assert asked == 3
-    assert len(machine.calls) == asked
+    assert runs == 3
+    assert len(machine.calls) == runs
 
 
 def _rewrite_rustc(machine: Machine) -> None:
@@ -96,30 +96,30 @@ def _link_a_toolchain(machine: Machine) -> None:
         pytest.param(_link_a_toolchain, id="a linked toolchain"),
     ],
 )
-def test_each_change_asks_the_tools_again(machine: Machine, change: object) -> None:
+def test_each_change_runs_the_tools_again(machine: Machine, change: object) -> None:
     """
     Each change can select another compiler, so the memo is not used.
     """
     machine.probe()
-    asked = len(machine.calls)
+    runs = len(machine.calls)
     change(machine)  # type: ignore[operator]
     machine.probe()
 
-    assert len(machine.calls) == asked + 3
+    assert len(machine.calls) == runs + 3
 
 
 @pytest.mark.parametrize("name", ["RUSTUP_TOOLCHAIN", "RUSTUP_HOME", "CARGO_HOME"])
-def test_each_relevant_variable_asks_the_tools_again(machine: Machine, name: str) -> None:
+def test_each_relevant_variable_runs_the_tools_again(machine: Machine, name: str) -> None:
     """
-    With the old value, the old memo is used again.
+    With another value the tools run again. With the old value, the old memo is used.
     """
     machine.probe()
     machine.probe(environment={name: str(machine.root / "x")})
-    asked = len(machine.calls)
+    runs = len(machine.calls)
     machine.probe()
 
-    assert asked == 6
-    assert len(machine.calls) == asked
+    assert runs == 6
+    assert len(machine.calls) == runs
 
 
 @pytest.mark.parametrize("name", ["RUSTC", "CARGO_BUILD_RUSTC"])
@@ -195,7 +195,7 @@ def _give_to_another_user(memo: Path) -> None:
 )
 def test_damaged_or_untrusted_memo_is_ignored(machine: Machine, damage: object) -> None:
     """
-    The tools are asked again, with the same result.
+    The tools run again, and the facts are the same.
     """
     first = machine.probe()
     (memo,) = (machine.root / "cache/probes").iterdir()
@@ -271,9 +271,9 @@ def test_real_toolchain(tmp_path: Path) -> None:
     spawned: list[str] = []
     sys.addaudithook(lambda event, _: spawned.append(event) if event == "subprocess.Popen" else None)
     first = _toolchain.probe(tmp_path, os.environ, tmp_path / "cache", "m")
-    asked = len(spawned)
+    runs = len(spawned)
     second = _toolchain.probe(tmp_path, os.environ, tmp_path / "cache", "m")
 
     assert first == second
     assert first.release.count(".") == 2
-    assert 0 < asked == len(spawned)
+    assert 0 < runs == len(spawned)

@@ -179,22 +179,22 @@ def test_rustup_must_not_install_toolchains(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "too_old"),
+    ("required", "too_old"),
     [("1.95", False), ("1.95.0", False), ("1.80.1", False), ("1.95.1", True), ("1.96", True), ("2.0", True)],
 )
-def test_too_old_toolchain_is_refused(machine: Machine, asked: str, too_old: bool) -> None:
+def test_too_old_toolchain_is_refused(machine: Machine, required: str, too_old: bool) -> None:
     """
     Versions are compared as numbers, also when they come from a memo.
     """
     for _ in range(2):
         if not too_old:
-            assert machine.probe(rust_version=asked)["toolchain/rustc"] == "1.95.0"
+            assert machine.probe(rust_version=required)["toolchain/rustc"] == "1.95.0"
             continue
         with pytest.raises(
             ToolchainMissing,
-            match=rf"rustc 1\.95\.0 is older than {asked}, which the crate requires; run `rustup update`",
+            match=rf"rustc 1\.95\.0 is older than {required}, which the crate requires; run `rustup update`",
         ):
-            machine.probe(rust_version=asked)
+            machine.probe(rust_version=required)
 
     assert len(machine.calls) == 3
 
