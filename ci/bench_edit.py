@@ -162,7 +162,7 @@ def _copy(home: Path, subject: Subject, index: int, way: EditWay) -> str:
 
 def _measure_calls(subject: Subject, libraries: Mapping[str, str], results: Mapping[str, Result]) -> None:
     """
-    Call every library once per round, each in a process of its own.
+    Call every library once per round, each in a separate process.
     """
     names = list(libraries)
     with contextlib.ExitStack() as running:

@@ -181,7 +181,7 @@ def _maturin(home: Path, subject: Subject) -> Iterator[EditWay]:
     variables = {
         **peers.variables_of(python),
         "CARGO_TARGET_DIR": str(target),
-        # The hook would otherwise build in a target folder of its own.
+        # The hook would otherwise build in another target folder.
         "MATURIN_BUILD_DIR": str(place / "maturin-build"),
     }
     hook = (str(python), "-m", "maturin_import_hook", "site", "install", "--force", "--args=--release")
