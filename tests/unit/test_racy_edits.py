@@ -107,7 +107,7 @@ def test_a_quiet_disk_has_a_valid_record(root: Path, granularity: int) -> None:
     """
     Files that do not change for some seconds get a record that stays valid.
 
-    Without this test a toolkit that never writes a record would pass the others.
+    The property above also holds if no record is ever written. This test fails then.
     """
     assert decide(root, granularity, {"begin": QUIET, "check": [(Disk.wait, 100 * HOUR)]}).valid
 

@@ -81,7 +81,7 @@ def test_a_workspace_is_identified_by_its_real_path(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(("value", "shared"), [("1", True), ("true", True), ("", False), ("0", False), ("no", False)])
-def test_the_warm_path_reads_the_shared_setting_alike(
+def test_the_warm_path_and_settings_agree_on_the_shared_setting(
     monkeypatch: pytest.MonkeyPatch, value: str, shared: bool
 ) -> None:
     """
